@@ -860,6 +860,14 @@ FAULTS = {
         "accelerate 1.4.0, and fsdp2 needs 1.6",
         True,
     ),
+    "epochs that are not whole": (
+        SCRIPT | {"trainer.preset": "accelerate", "recipe.epochs": 1.5},
+        facts(),
+        "error",
+        "recipe.epochs",
+        "takes whole epochs, and 1.5 are set",
+        False,
+    ),
     "a variable that overrides a key": (
         {"communication.without": ("p2p",), "trainer.environment": {"NCCL_P2P_DISABLE": "0"}} | TORCHRUN,
         TWO,
@@ -1478,6 +1486,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "epochs that are not whole",
     "a variable that overrides a key",
     "an accelerate config that shards", "an accelerate config that would not be read",
     "a time above the limit of the partition",

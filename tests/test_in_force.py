@@ -12,7 +12,7 @@ from tui_train.base.errors import BadInput
 from tui_train.checks import check
 from tui_train.cli import plans
 from tui_train.facts.documents import document
-from tui_train.presets import presets, takes
+from tui_train.presets import PLACEHOLDERS, presets, takes
 from tui_train.profile import store
 from tui_train.profile.changes import apply
 from tui_train.profile.types import Profile, Recipe
@@ -227,7 +227,8 @@ def test_your_own_arguments_hold(tmp_path):
 @pytest.mark.parametrize("name", presets())
 def test_a_preset_knows_defaults_of_what_it_passes_only(name):
     found = presets()[name]
-    assert found.defaults.keys() <= takes(found) | {"accumulation", "global_batch"}
+    passed = {PLACEHOLDERS[placeholder].removeprefix("recipe.") for placeholder in takes(found)}
+    assert found.defaults.keys() <= passed | {"accumulation", "global_batch"}
     assert all(name in Recipe.__struct_fields__ for name in found.defaults.keys() - {"accumulation"})
 
 
@@ -427,7 +428,9 @@ def test_an_output_folder_that_is_not_passed_is_said():
         ("nanogpt", {"trainer.arguments": ("--batch_size=4", "--gradient_accumulation_steps=40")}, 2, "", None),
     ],
 )  # fmt: skip
-def test_a_total_that_the_processes_do_not_divide_is_a_finding(tmp_path, preset, values, processes, words, edits):
+def test_a_total_that_the_processes_do_not_divide_is_a_finding(  # noqa: PLR0913, PLR0917 - a table
+    tmp_path, preset, values, processes, words, edits
+):
     more = {"hardware.device": "cpu", "hardware.processes": processes, **values}
     if preset == "total-batch-yaml":
         chosen, where = filed(tmp_path, preset, **more)

@@ -76,8 +76,8 @@ def test_the_default_is_one_process_on_the_cpu():
     [
         (None, "--warmup_steps=0.1", "--warmup_ratio=0.1"),
         (0.25, "--warmup_steps=0.25", "--warmup_ratio=0.25"),
-        (50.0, "--warmup_steps=50.0", "--warmup_steps=50"),
-        (0.0, "--warmup_steps=0.0", "--warmup_steps=0"),
+        (50.0, "--warmup_steps=50", "--warmup_steps=50"),
+        (0.0, "--warmup_steps=0", "--warmup_steps=0"),
     ],
 )
 def test_the_warmup_has_the_name_that_this_transformers_knows(warmup, newer, older):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from argparse import ArgumentParser
 from importlib import resources
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from test_in_force import FACTORY, filed
 from tui_train.base import places
 from tui_train.base.command import ConfigFile, argv
 from tui_train.base.errors import BadInput, NotFound
+from tui_train.checks import check
 from tui_train.cli import presets as printed_presets
 from tui_train.facts.documents import document, read
 from tui_train.facts.script_help import ask_script, offered, parse
@@ -42,6 +44,7 @@ from tui_train.presets import UserPreset, preset, presets, takes, texts
 from tui_train.presets import user as user_module
 from tui_train.presets.user import user_presets
 from tui_train.profile import store
+from tui_train.profile.changes import apply
 from tui_train.render.config_yaml import config_yaml
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -669,11 +672,13 @@ def parsers(test):
 
 # Each as a fallback would set it.
 FALLEN = {"recipe.eval_batch": 1, "recipe.lora": True}
+COURSE = {"recipe.epochs": 2.0, "recipe.warmup": 0.05, "recipe.schedule": "cosine", "recipe.weight_decay": 0.1}
 
 
 @pytest.mark.training
 def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
-    chosen, found = chosen_for("hf-trainer", tmp_path, **{"recipe.eval_batch": 1, "hardware.processes": 1})
+    more = {"recipe.eval_batch": 1, "hardware.processes": 1, **COURSE}
+    chosen, found = chosen_for("hf-trainer", tmp_path, **more)
     words = argv(plan(chosen, found).attempts[0].command, "/run")
     told = parsed("", """
         import json, sys
@@ -681,15 +686,77 @@ def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
         (read,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(sys.argv[1:])
         own = TrainingArguments()
         print(json.dumps([read.per_device_eval_batch_size, read.per_device_train_batch_size,
-              read.eval_accumulation_steps, own.per_device_eval_batch_size]))
+              read.eval_accumulation_steps, own.per_device_eval_batch_size,
+              [read.num_train_epochs, read.warmup_steps, read.get_warmup_steps(200), read.lr_scheduler_type,
+               read.weight_decay],
+              [own.num_train_epochs, own.warmup_steps, own.lr_scheduler_type, own.weight_decay]]))
     """, *words[words.index("/src/train.py") + 1 :])  # fmt: skip
-    assert told == [1, 4, 8, presets()["hf-trainer"].eval_batch]
+    own = presets()["hf-trainer"]
+    assert told == [1, 4, 8, own.eval_batch, [2.0, 0.05, 10, "cosine", 0.1],
+                    [own.defaults[name] for name in ("epochs", "warmup", "schedule", "weight_decay")]]  # fmt: skip
+
+
+@pytest.mark.parametrize("preset_name", ["hf-trainer", "trl", "builtin"])
+def test_the_course_is_passed_where_it_was_chosen(preset_name, tmp_path):
+    """In the words of the transformers that runs; only what is ours is passed what nobody chose."""
+    kind = {"trainer.kind": "builtin", "trainer.script": ""} if preset_name == "builtin" else {}
+    for version, course, expected in (
+        ("5.23.0", COURSE, "--warmup_steps=0.05"),
+        ("4.57.6", COURSE, "--warmup_ratio=0.05"),
+        ("4.57.6", {"recipe.warmup": 30.0}, "--warmup_steps=30"),
+        ("5.23.0", {"recipe.warmup": 0.0}, "--warmup_steps=0"),
+        ("5.23.0", {}, "--warmup_steps=0.1" if kind else ""),
+    ):
+        own = {key: value for key, value in course.items() if not kind or key != "recipe.epochs"}
+        chosen, found = chosen_for("hf-trainer" if kind else preset_name, tmp_path, **own, **kind)
+        found = msgspec.structs.replace(
+            found, toolchains=tuple(msgspec.structs.replace(tool, transformers=version) for tool in found.toolchains)
+        )
+        words = argv(plan(chosen, found).attempts[0].command, "/run")
+        assert [word for word in words if "warmup" in word] == ([expected] if expected else [])
+        if course == COURSE and not kind:
+            assert {"--num_train_epochs=2.0", "--lr_scheduler_type=cosine", "--weight_decay=0.1"} <= {*words}
+
+
+def no_trainer():
+    """The arguments of transformers' examples without the Trainer, as in their run_clm_no_trainer.py."""
+    parser = ArgumentParser()
+    for name in ("output_dir", "model_name_or_path", "checkpointing_steps", "resume_from_checkpoint"):
+        parser.add_argument(f"--{name}")
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps",
+                 "num_train_epochs", "max_train_steps", "num_warmup_steps", "block_size", "seed"):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int)
+    for name in ("learning_rate", "weight_decay"):
+        parser.add_argument(f"--{name}", type=float)
+    schedules = ["linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup"]
+    parser.add_argument("--lr_scheduler_type", choices=schedules)
+    return parser
+
+
+def test_the_accelerate_examples_understand_the_course(tmp_path):
+    """They take whole numbers; what is none is an error before the start."""
+    chosen, found = chosen_for("accelerate", tmp_path, **COURSE, **{"recipe.steps": 30})
+    words = argv(plan(chosen, found).attempts[0].command, "/run")
+    read_back = no_trainer().parse_args(words[words.index("/src/train.py") + 1 :])
+    assert (read_back.num_train_epochs, read_back.num_warmup_steps, read_back.max_train_steps) == (2, 2, 30)
+    assert (read_back.lr_scheduler_type, read_back.weight_decay) == ("cosine", 0.1)
+    for values, key, fixed in (
+        ({"recipe.warmup": 0.05, "recipe.steps": None}, "recipe.warmup", {"recipe.warmup": 5.0}),
+        ({"recipe.epochs": 1.5, "recipe.steps": None}, "recipe.epochs", None),
+    ):
+        chosen, found = chosen_for("accelerate", tmp_path, **values)
+        (finding,) = [item for item in check(chosen, found) if item.level == "error"]
+        assert finding.key == key
+        mended = profile(fixed, chosen) if fixed else apply(finding.change, chosen)
+        assert not [item for item in check(mended, found) if item.level == "error"]
+    unset = " ".join(argv(plan(*chosen_for("accelerate", tmp_path)).attempts[0].command, "/run"))
+    assert not re.search("warmup|epochs|scheduler|decay", unset)
 
 
 @parsers
 @pytest.mark.whole
 def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
-    chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN})
+    chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN, **COURSE})
     # A Python that has imported transformers without peft says that there is none.
     words = argv(plan(chosen, found).attempts[0].command, "/run")
     told = parsed(real, """
@@ -699,9 +766,11 @@ def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
             [*sys.argv[1:], "--dataset_name=x"])
         lora = get_peft_config(model)
         print(json.dumps([read.per_device_eval_batch_size, read.eval_accumulation_steps, model.use_peft,
-              model.lora_target_modules, lora.target_modules, lora.r, SFTConfig.per_device_eval_batch_size]))
+              model.lora_target_modules, lora.target_modules, lora.r, SFTConfig.per_device_eval_batch_size,
+              [read.num_train_epochs, read.warmup_steps, read.lr_scheduler_type, read.weight_decay]]))
     """, *words[words.index("trl.scripts.sft") + 1 :], python=sys.executable)  # fmt: skip
-    assert told == [1, 8, True, "all-linear", "all-linear", 16, presets()["trl"].eval_batch]
+    course = [2.0, 0.05, "cosine", 0.1]
+    assert told == [1, 8, True, "all-linear", "all-linear", 16, presets()["trl"].eval_batch, course]
 
 
 def parsed(real, code, *words, python=None):

@@ -87,6 +87,7 @@ CHECKS: tuple[Check, ...] = (
     cluster.nodes,
     unused.unused,
     recipe.batches,
+    recipe.whole_numbers,
     recipe.scaling,
     recipe.model,
     recipe.evaluations,

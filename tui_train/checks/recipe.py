@@ -1,5 +1,6 @@
 """Checks of batch, model and ladder."""
 
+import math
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
@@ -84,6 +85,27 @@ def _undivided(resolved: Resolved) -> Iterator[Finding]:
             "which do not divide it",
             remedy=f"Nearest values: {_or(totals)}; here: {label} {value} (recipe.{name}).",
             change=Change(f"{label} {value}", why, ((f"recipe.{name}", value),)),
+        )
+
+
+def whole_numbers(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A warm-up or epochs for a script that takes whole numbers only."""
+    takes, recipe = resolved.context.takes, profile.recipe
+    if "num_warmup_steps" in takes and recipe.warmup and recipe.warmup < 1 and not resolved.settled.recipe.steps:
+        yield Finding(
+            level="error",
+            key="recipe.warmup",
+            message=f"“{visible(resolved.preset.label)}” takes the warmup in steps, and {recipe.warmup:g} is a share",
+            remedy="Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
+        )
+    if "whole_epochs" in takes and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
+        whole = math.ceil(recipe.epochs)
+        yield Finding(
+            level="error",
+            key="recipe.epochs",
+            message=f"“{visible(resolved.preset.label)}” takes whole epochs, and {recipe.epochs:g} are set",
+            remedy="Set a whole number, or recipe.steps.",
+            change=Change(counted(whole, "epoch"), "the next whole number", (("recipe.epochs", float(whole)),)),
         )
 
 

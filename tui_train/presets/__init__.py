@@ -29,6 +29,12 @@ PLACEHOLDERS = {
     "revision": "trainer.revision",
     "config": "trainer.config",
     **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _NOT_PASSED},
+    # What TrainingArguments calls so: steps, or since transformers 5 a share; a share before that.
+    "warmup_steps": "recipe.warmup",
+    "warmup_ratio": "recipe.warmup",
+    # Whole numbers for scripts that take no others.
+    "num_warmup_steps": "recipe.warmup",
+    "whole_epochs": "recipe.epochs",
     "total_batch": "recipe.micro_batch",
     "accumulation": "recipe.global_batch",
     "total_accumulation": "recipe.global_batch",

@@ -23,7 +23,10 @@ from tui_train.trainers.script import has_preset_defaults
 _EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
 # Placeholders that stand for a value of all processes.
 _IN_ALL = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
+# Placeholders that stand for the same value in another form.
+_FORMS = {"warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"), "epochs": ("whole_epochs",)}
 _OFF = {"false", "no", "off", "0"}
+_ZERO = {"0", "0.0"}
 _ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 
 
@@ -191,9 +194,10 @@ def _sources(profile: Profile, preset: Preset, document: Document | None) -> lis
 def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
     """Return a value of the recipe as one source says it, None where it does not."""
     matches = [(rule, value) for rule in preset_rules if rule.whole and (value := look_up(rule.option)) is not None]
-    direct = [value for rule, value in matches if rule.name == name and rule.sets is None]
+    direct = [value for rule, value in matches if rule.name in {name, *_FORMS.get(name, ())} and rule.sets is None]
     if direct:
-        return _read(name, direct[0], source)
+        # Of two forms the one that is not 0 counts.
+        return _read(name, next((value for value in direct if str(value) not in _ZERO), direct[0]), source)
     total = [(rule.option, value) for rule, value in matches if rule.name == _IN_ALL.get(name)]
     if total:
         return _shared_out(name, *total[0], source, copies)

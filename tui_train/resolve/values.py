@@ -1,11 +1,14 @@
 """What each placeholder stands for: values with their types, and as words of a command."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 from tui_train.base.command import Joined, Word, in_run_dir
+from tui_train.base.versions import at_least
+from tui_train.facts.types import Toolchain
 from tui_train.presets import PLACEHOLDERS
 from tui_train.profile import batch, fields
-from tui_train.profile.types import Profile, Tracking
+from tui_train.profile.types import Profile, Recipe, Tracking
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 from tui_train.trainers.builtin import SAMPLE
@@ -61,6 +64,8 @@ def values(  # noqa: PLR0913 - each is a thing of its own
         "accumulation": steps,
         "total_accumulation": steps and steps * world,
         "total_batch": recipe.micro_batch and recipe.micro_batch * world,
+        "whole_epochs": int(recipe.epochs) if recipe.epochs and recipe.epochs.is_integer() else None,
+        **_warmup(recipe, resolved.toolchain),
         **{name: getattr(recipe, name) for name in _PLAIN},
     }
     for name, value in from_recipe.items():
@@ -81,6 +86,20 @@ def values(  # noqa: PLR0913 - each is a thing of its own
         "backend": resolved.backend if resolved.device == "cuda" else "",
         **_reports(profile.tracking),
         **{name: value for name, value in from_recipe.items() if value is not None},
+    }
+
+
+def _warmup(recipe: Recipe, toolchain: Toolchain | None) -> dict[str, Value | None]:
+    """Return the warmup as steps or a share, in the words of this transformers, and as steps alone."""
+    warmup = recipe.warmup
+    share = warmup is not None and 0 < warmup < 1
+    older = share and toolchain is not None and not at_least(toolchain.transformers, "5.0")
+    whole = None if warmup is None or share else int(warmup)
+    counted = math.ceil(warmup * recipe.steps) if warmup is not None and share and recipe.steps else whole
+    return {
+        "warmup_steps": None if older else warmup if share else whole,
+        "warmup_ratio": warmup if older else None,
+        "num_warmup_steps": counted,
     }
 
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
-from tui_train.base.versions import at_least
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.presets import Argument, Preset, presets
 from tui_train.profile.types import Profile
@@ -44,14 +43,10 @@ class Builtin(Trainer):
         return super().method(profile) or ("finetune" if profile.trainer.model else "pretrain")
 
     def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
-        """Return the built-in trainer's preset, with the warmup in this transformers' words, and evaluations."""
-        del facts
+        """Return the built-in trainer's preset, with evaluations."""
+        del toolchain, facts
         own = presets()["builtin"]
-        arguments = own.arguments
-        if toolchain is not None and not at_least(toolchain.transformers, "5.0"):
-            older = _older_warmup(profile, own)
-            arguments = tuple(older if "{warmup}" in "".join(passed.words) else passed for passed in arguments)
-        return replace(own, arguments=(*arguments, *_evaluation(profile)))
+        return replace(own, arguments=(*own.arguments, *_evaluation(profile)))
 
     def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
         """Return the placeholders of the preset, and how often it evaluates, which needs data."""
@@ -79,12 +74,6 @@ class Builtin(Trainer):
         """Return the script, and the sample text if no data is set."""
         names = (_SCRIPT,) if profile.trainer.data else (_SCRIPT, SAMPLE)
         return (*(ProgramFile(name, f"target/{name}") for name in names), *super().files(profile))
-
-
-def _older_warmup(profile: Profile, preset: Preset) -> Argument:
-    """Return the warmup: before 5.0 transformers has one name for a share of the steps, and another for steps."""
-    value = profile.recipe.warmup if profile.recipe.warmup is not None else float(preset.defaults["warmup"])
-    return Argument(("--warmup_ratio={warmup}",) if 0 < value < 1 else (f"--warmup_steps={int(value)}",), "warmup!=")
 
 
 def _evaluation(profile: Profile) -> tuple[Argument, ...]:

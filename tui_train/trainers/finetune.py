@@ -54,11 +54,13 @@ _WEIGHTS = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
 )  # fmt: skip
 # Taken by the preparation, or by what the profile adds to the file.
-_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every", "warmup"})
+_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every"})
 _VALUES = (
     FileValue("model_name_or_path", "{model}"),
     FileValue("model_revision", "{revision}", when="revision!="),
     FileValue("learning_rate", "{learning_rate}"),
+    FileValue("warmup_steps", "{warmup_steps}"),
+    FileValue("warmup_ratio", "{warmup_ratio}", when="warmup_ratio!="),
     FileValue("lr_scheduler_type", "{schedule}"),
     FileValue("weight_decay", "{weight_decay}"),
     FileValue("num_train_epochs", "{epochs}"),
@@ -132,12 +134,13 @@ class Finetune(Trainer):
 
     def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
         """Return how TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
+        del toolchain
         chosen = profile.finetune
         kind = format_of(profile.trainer.data, facts.data) if facts else ""
         # A full fine-tune may fall back to an adapter.
         falls = chosen.tuning == "full"
         arguments = (*_ARGUMENTS, Argument(_adapter_words(chosen), when="lora=yes")) if falls else _ARGUMENTS
-        values = (*_VALUES, _warmup(profile, toolchain), *_evaluation(profile), *options(chosen, kind))
+        values = (*_VALUES, *_evaluation(profile), *options(chosen, kind))
         if falls and profile.recipe.learning_rate is None:
             values = (*values, FileValue("learning_rate", RATES[chosen.method] * OF_ADAPTERS, when="lora=yes"))
         return Preset(
@@ -231,16 +234,6 @@ def _adapter_words(chosen: Chosen) -> tuple[str, ...]:
     for key, value in adapter(chosen).items():
         words += [f"--{key}", *value] if isinstance(value, list) else [f"--{key}={value}"]
     return tuple(words)
-
-
-def _warmup(profile: Profile, toolchain: Toolchain | None) -> FileValue:
-    """Return the warmup: before 5.0 transformers has one name for a share of the steps, and another for steps."""
-    default = DEFAULTS["warmup"]
-    value = profile.recipe.warmup if profile.recipe.warmup is not None else default
-    if not isinstance(value, float) or value >= 1 or value == 0:
-        return FileValue("warmup_steps", int(value))
-    older = toolchain is not None and not at_least(toolchain.transformers, "5.0")
-    return FileValue("warmup_ratio" if older else "warmup_steps", value)
 
 
 def _evaluation(profile: Profile) -> tuple[FileValue, ...]:
