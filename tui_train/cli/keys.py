@@ -43,7 +43,7 @@ def keys(word: str, *, as_json: bool) -> None:
     click.echo("The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.listed(rows))
     if any(row.kind in lists.KINDS for row in found):
         rule = f"Lists: {lists.RULE}. {lists.COMMAS} A list that is set again in the same command is added to."
-        click.echo("\n" + textwrap.fill(rule, columns.width() or len(rule)))
+        click.echo("\n" + textwrap.fill(rule, min(columns.width() or 80, 80)))
 
 
 def _values(row: Field) -> str:
