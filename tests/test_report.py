@@ -6,9 +6,11 @@ import platform
 import re
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import msgspec
+import planted
 import pytest
 import warm
 from hypothesis import given
@@ -193,6 +195,35 @@ def test_no_text_takes_long(text):
     secrets.mask(text)
 
 
+@pytest.mark.parametrize("kind", planted.TEMPLATES)
+def test_a_planted_secret_is_gone(kind):
+    for seed in range(3):
+        text, values = planted.planted(seed)[kind]
+        masked, found = secrets.mask(f"before\n{text}\nafter")
+        assert values
+        # Not even most of one.
+        assert not [value for value in values if value in masked or value[4:-4] in masked], masked
+        assert found
+        assert masked.startswith("before\n")
+        assert masked.endswith("\nafter")
+
+
+def test_healthy_logs_stay_as_they_are():
+    logs = [path.read_text(errors="replace") for path in (Path(__file__).parent / "logs").glob("*.log")]
+    for text in (*logs, *(line for seed in range(5) for line in planted.healthy(seed))):
+        assert secrets.mask(text) == (text, {})
+
+
+@pytest.mark.parametrize("colour", ["", "\x1b[32m"])
+def test_the_end_of_a_long_log_is_masked_within_a_second(colour):
+    lines = [line for seed in range(50) for text in planted.healthy(seed) for line in text.splitlines()]
+    text = "\n".join(f"{colour}{line}" for line in lines)
+    text = (text * (1 + archive.TAIL // len(text)))[: archive.TAIL]
+    begin = time.process_time()
+    secrets.mask(text)
+    assert time.process_time() - begin < 2, "a second on an idle machine"
+
+
 # ---- the command
 
 
@@ -222,6 +253,7 @@ def run(tmp_path, monkeypatch):
     )
     run.events_file.write_text(json.dumps({"time": 1.0, "event": "run_started", "signal": HF}) + "\n")
     every = [
+        *(text for text, _ in planted.planted().values()),
         *PLANTED["tokens"],
         *LINES,
         *PLANTED["values"],
@@ -272,7 +304,8 @@ def test_the_archive_has_what_tells_and_no_secret(run, tmp_path):
         "attempt-1.log", "node-1/events.jsonl",
     }  # fmt: skip
     together = "\n".join(files.values())
-    for value in (*PLANTED["tokens"], *PLANTED["values"], "b3BlbnNz", *LINES.values()):
+    of_every_kind = [value for _, values in planted.planted().values() for value in values]
+    for value in (*of_every_kind, *PLANTED["tokens"], *PLANTED["values"], "b3BlbnNz", *LINES.values()):
         for form in (value, json.dumps(value)[1:-1], repr(value)[1:-1]):
             assert form not in together, form
     assert str(Path.home()) + "/" not in files["attempt-1.log"]

@@ -5,6 +5,9 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
+
+from tui_train.base.secret_forms import FORMS, GUESSES, Form
 
 MASK = "<masked>"
 _SHORTEST = 6
@@ -18,7 +21,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 # Parts of a signed URL.
-_SIGNED = re.compile(r"(^|[_-])(sig|signature|credential)$", re.IGNORECASE)
+_SIGNED = re.compile(r"(^|[_-])(sig|signature|credential|policy)$", re.IGNORECASE)
 # Harmless names: --pad_token=<pad>, --num_token=512, --sort_key=length.
 _HARMLESS = re.compile(
     r"(^|[_-])(pad|eos|bos|unk|sep|cls|mask|stop|start|end|image|video|audio|special|new|num|max|min|per|by|sort|cache|text"
@@ -30,40 +33,8 @@ _HARMLESS = re.compile(
 # Harmless values: numbers, booleans, special tokens, and names of variables.
 _PLAIN = re.compile(r"-?\d{1,7}(\.\d*)?|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+", re.IGNORECASE)
 
-_FORMS = {
-    "private keys": re.compile(
-        r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----|[\s\S]*)"
-        # One with a truncated beginning.
-        r"|(?m:^)(?:[A-Za-z0-9+/=]{1,80}\r?\n){0,80}-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----"
-    ),
-    "tokens": re.compile(
-        # Long ones anywhere, others at the start of a word or after a colour code.
-        r"hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|"
-        r"(?:(?<![A-Za-z0-9])|(?<=[\d\[]m))(?:hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,})|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
-        r"|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}|A[KS]IA[A-Z0-9]{12,}"
-        r"|AIza[A-Za-z0-9_-]{30,}|npm_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}|pypi-Ag[A-Za-z0-9_-]{14,}|lin_api_[A-Za-z0-9]{16,}"
-        r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|r8_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{16,}|wandb_v1_[A-Za-z0-9_]{16,}"
-        r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"
-    ),
-}
-# The first group, before the secret, is kept.
-_AFTER = {
-    "authorizations": re.compile(
-        r"((?:authorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+))[^\s'\",;<]{4,}",
-        re.IGNORECASE,
-    ),
-    "cookies": re.compile(r"(\b(?:set-)?cookie['\"]?\s*:\s*['\"]?)[^\r\n'\"<]{4,}", re.IGNORECASE),
-    "passwords in URLs": re.compile(
-        r"((?<![a-z0-9])[a-z][a-z0-9+.-]{0,15}://[^\s/:@'\"]{0,200}:)[^\s/'\"<]{1,500}(?=@)", re.IGNORECASE
-    ),
-    # A token as the user name of a URL: longer than any name. The digest of an image has the same form.
-    "tokens in URLs": re.compile(
-        r"((?<![a-z0-9])[a-z][a-z0-9+.-]{0,15}://)[A-Za-z0-9_.~%-]{20,500}(?=@(?!sha256:))", re.IGNORECASE
-    ),
-    "keys of wandb": re.compile(
-        r"((?:wandb|api[ _-]?key|login)[^\r\n]{0,60}?(?<![0-9a-z]))[0-9a-f]{40}(?![0-9a-z])", re.IGNORECASE
-    ),
-}
+# Letters and digits without a word between separators, or with signs that names do not have.
+_PASSWORDS = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{8,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
 _OPTION = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
 _VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
 _IN_QUERY = re.compile(r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})""")
@@ -75,9 +46,11 @@ _COLOUR = re.compile(
 )
 # An argument and the next word, in a command or a list; a name and its value, in a shell, TOML or JSON.
 _NAMED = (
-    re.compile(rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+)){_VALUE}"""),
     re.compile(
-        rf"""(?P<before>(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z][\w.-]{{0,60}})['"]?\s{{0,3}}[:=]\s{{0,3}}){_VALUE}"""
+        rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+(?!-))){_VALUE}"""
+    ),
+    re.compile(
+        rf"""(?P<before>(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z][\w.-]{{0,60}})['"]?[ \t]{{0,3}}[:=][ \t]{{0,3}}){_VALUE}"""
     ),
 )
 
@@ -90,6 +63,11 @@ def named(name: str) -> bool:
     return bool(_NAME.search(last)) and not _HARMLESS.search(last)
 
 
+def is_plain(value: str) -> bool:
+    """Return whether a value of a secret's name is none: a number, a special token, the name of a variable."""
+    return bool(_PLAIN.fullmatch(value))
+
+
 def in_words(words: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
     """Yield name and value of each argument that looks like a secret, and whether its format proves it."""
     before = ""
@@ -100,17 +78,39 @@ def in_words(words: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
         bare = name.lstrip("-+~")
         if formed(value):
             yield name, value, True
-        elif value and not value.startswith("-") and named(bare) and not _PLAIN.fullmatch(value):
+        elif value and not value.startswith("-") and named(bare) and not is_plain(value):
             yield name, value, bool(_PASSWORD.search(bare))
+        elif (name in {"-p", "-P"} and _like_password(value)) or any(_found(value, GUESSES)):
+            yield name, value, False
         before = word if word.startswith("-") and not equals else ""
+
+
+def _like_password(value: str) -> bool:
+    """Return whether the value of -p is rather a password than a port, a path, a precision or a name."""
+    return len(value) >= _SHORTEST and not is_plain(value) and bool(_PASSWORDS.fullmatch(value))
 
 
 def formed(value: str) -> bool:
     """Return whether a value contains a known format of secrets: a token, a key, a URL with a password."""
     plain = _COLOUR.sub("", value)
-    if any(form.search(plain) for form in (*_FORMS.values(), *_AFTER.values())):
+    if any(_found(plain, FORMS)):
         return True
     return any(_of_query(match) for match in _IN_QUERY.finditer(plain))
+
+
+def _found(text: str, forms: tuple[Form, ...]) -> Iterator[re.Match[str]]:
+    """Yield what has one of the formats."""
+    for form in _near(forms, text):
+        yield from (match for match in form.compiled.finditer(text) if _holds(form, match))
+
+
+def _holds(form: Form, match: re.Match[str]) -> bool:
+    secret = _secret_of(match)
+    return MASK not in secret and form.holds(secret)
+
+
+def _secret_of(match: re.Match[str]) -> str:
+    return match["secret"] if "secret" in match.re.groupindex else match[0]
 
 
 def _of_query(match: re.Match[str]) -> bool:
@@ -124,32 +124,47 @@ def mask(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
     """Return a text without secrets, and their number by kind; `known` are known secret values."""
     spelled = {form for value in known if len(value) >= _SHORTEST for form in _spellings(value)}
     longest_first = sorted(spelled, key=len, reverse=True)
+    forms = _near(FORMS, _COLOUR.sub("", text))
     if _COLOUR.search(text):
-        text = "".join(_uncoloured(line, longest_first) for line in text.splitlines(keepends=True))
-    return _masked(text, longest_first)
+        text = "".join(_uncoloured(line, longest_first, forms) for line in text.splitlines(keepends=True))
+    return _masked(text, longest_first, forms)
 
 
-def _uncoloured(line: str, known: list[str]) -> str:
+def _near(forms: tuple[Form, ...], text: str) -> tuple[Form, ...]:
+    """Return the formats that a text can hold."""
+    lower = text.lower()
+    return tuple(form for form in forms if any(word in lower for word in form.near))
+
+
+def _uncoloured(line: str, known: list[str], forms: tuple[Form, ...]) -> str:
     """Return a line without escape sequences if it contains a secret, which they could split."""
     plain = _COLOUR.sub("", line)
-    return plain if plain != line and _masked(plain, known)[1] else line
+    return plain if plain != line and _masked(plain, known, forms)[1] else line
 
 
-def _masked(text: str, known: list[str]) -> tuple[str, Counter[str]]:
+def _masked(text: str, known: list[str], forms: tuple[Form, ...]) -> tuple[str, Counter[str]]:
     counts: Counter[str] = Counter()
     for value in known:
         counts["known values"] += text.count(value)
         text = text.replace(value, MASK)
-    for kind, form in _FORMS.items():
-        text, count = form.subn(MASK, text)
-        counts[kind] += count
-    for kind, form in _AFTER.items():
-        text, count = form.subn(rf"\g<1>{MASK}", text)
-        counts[kind] += count
+    for form in forms:
+        text = form.compiled.sub(partial(_without_secret, form, counts), text)
     text = _IN_QUERY.sub(lambda match: _without_parameter(match, counts), text)
     for pattern in _NAMED:
         text = pattern.sub(lambda match: _without_value(match, counts), text)
+    for form in GUESSES:
+        text = form.compiled.sub(partial(_without_secret, form, counts), text)
     return text, +counts
+
+
+def _without_secret(form: Form, counts: Counter[str], match: re.Match[str]) -> str:
+    if not _holds(form, match):
+        return match[0]
+    counts[form.kind] += 1
+    secret = _secret_of(match)
+    quote = secret[0] if secret[0] in "\"'" else ""
+    begin = match.start("secret") - match.start() if secret != match[0] else 0
+    return f"{match[0][:begin]}{quote}{MASK}{quote}{match[0][begin + len(secret) :]}"
 
 
 def _without_parameter(match: re.Match[str], counts: Counter[str]) -> str:
