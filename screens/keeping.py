@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
 
 _UNDO = 100
+_WEBHOOK = "notify.webhook"
 _TYPED = 0.7  # seconds without a key
 
 
@@ -103,9 +104,21 @@ class Keeping(Looking):
         if not key or key != self._key:
             self._before = [*self._before[-_UNDO:], self.profile]
         self._key = key
+        if key != _WEBHOOK:
+            profile = self._with_webhook_kept(profile)
         if keep:
             self._kept = profile
         self._assign(profile)
+
+    def _with_webhook_kept(self, profile: Profile) -> Profile:
+        """Return the profile with the webhook's address in a file, once all of it was typed; said if that fails."""
+        from tui_train.profile.store import with_webhook_kept
+
+        try:
+            return with_webhook_kept(profile)
+        except TuiTrainError as error:
+            self.complain(error)
+            return profile
 
     @property
     def edited(self) -> bool:
@@ -174,6 +187,7 @@ class Keeping(Looking):
 
     def _keep(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
+        self.become(self._with_webhook_kept(self.profile), _WEBHOOK)
         if self._kept != self._remembered:
             self._keep_now()
 

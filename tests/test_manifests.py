@@ -494,13 +494,15 @@ def test_a_pod_waits_until_the_first_one_has_its_name(tmp_path, kind):
 
 
 def test_what_comes_from_this_machine_is_said():
-    values = {**IMAGE, "notify.webhook": "https://example.org/hook"}
-    assert any("notify.webhook" in line for line in made("jobset", values)[1].said)
+    values = {**IMAGE, "notify.webhook": "$HOOK"}
     assert any("OMP_NUM_THREADS=2" in line for line in made("skypilot", values)[1].said)
-    values["notify.webhook"] = "$HOOK"
-    cluster, manifest, _ = made("jobset", values)
-    assert cluster.secrets == ("HOOK",)
-    assert not any("notify.webhook" in line for line in manifest.said)
+    assert made("jobset", values)[0].secrets == ("HOOK",)
+
+
+@pytest.mark.parametrize("webhook", ["https://example.org/hook", "/home/me/hook"])
+def test_a_webhook_in_a_file_here_is_refused_for_a_cluster(webhook):
+    with pytest.raises(BadInput, match="a file of this machine"):
+        made("jobset", {**IMAGE, "notify.webhook": webhook})
 
 
 # ---- the command

@@ -1,6 +1,5 @@
 """Profiles: what is written is read back, what is typed is meant, and nothing unknown or out of range gets in."""
 
-import re
 import string
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tui_train.base.errors import BadInput, CannotWrite, NotFound
 from tui_train.base.places import last_profile, profiles_folder
 from tui_train.cli import plans
 from tui_train.cli.app import cli
-from tui_train.profile import fields, lists, store
+from tui_train.profile import fields, lists, secret_values, store
 from tui_train.profile.changes import Change, apply, diff
 from tui_train.profile.types import Profile
 from tui_train.workflow.session import last, remember
@@ -50,6 +49,7 @@ def values(row):
         "names": st.lists(NAME, max_size=3).map(tuple),
         "dotted": st.dictionaries(NAME.map(lambda name: f"model.a{name.lower()}x"), TEXT, max_size=3),
         "table": st.dictionaries(NAME, TEXT, max_size=3),
+        "webhook": st.one_of(path, NAME.map(lambda name: f"${name}")),
     }[row.kind]
 
 
@@ -304,6 +304,11 @@ def test_a_secret_is_not_saved(name):
     assert store.names() == ()
 
 
+def token(begin, word):
+    """A token that holds a word."""
+    return begin + "a1B2" * 8 + word + "c3D4" * 4
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -311,6 +316,15 @@ def test_a_secret_is_not_saved(name):
         {"trainer.environment": {"DB_PASS": "hunter22"}},
         {"trainer.arguments": ("--url=https://h/x?access_token=pass1234",)},
         {"trainer.arguments": ("--password", "pass1234")},
+        {"trainer.arguments": ("--groq", token("gsk_", "pass1234"))},
+        {"trainer.secrets": (token("gsk_", "pass1234"),)},
+        {"trainer.data": ("https://me:pass1234@files.example.org/x.jsonl",)},
+        {"notify.command": ("curl", "-u", "me:pass1234", "https://files.example.org/x")},
+        {"notify.command": ("curl", "-d", "done", "https://hooks.slack.com/services/pass1234")},
+        {"notify.command": ("sh", "-c", "sshpass -p pass1234 ssh me@box touch done")},
+        {"nemo.set": {"trainer.logger.url": "https://me:pass1234@wandb.example.org"}},
+        {"tracking.project": token("gsk_", "pass1234")},
+        {"slurm.options": ("--export=HF_TOKEN=" + token("hf_", "pass1234"),)},
     ],
 )
 def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
@@ -318,7 +332,20 @@ def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
     with pytest.raises(BadInput, match="looks like a secret"):
         store.save(chosen)
     remember(chosen)
-    assert not {"pass1234", "hunter22"} & set(re.findall(r"\w+", last_profile().read_text()))
+    assert not any(word in last_profile().read_text() for word in ("pass1234", "hunter22"))
+    written = "".join(f"{item.before}{item.after}" for item in diff(Profile(), chosen))
+    assert not any(word in written for word in ("pass1234", "hunter22"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-p", "2222"), ("-p", "/data/x"), ("-p", "bf16-mixed"), ("-p", "gpu.large"), ("-p", "train"), ("-p", "$PASS"),
+        ("--groq", "$GROQ"), ("--max_tokens=512",), ("--repo", "https://me@example.org/x"), ("-P", "16"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_no_secrets_raise_nothing(words):
+    assert [*secret_values.secret_values(profile({"trainer.arguments": words, "notify.command": words}))] == []
 
 
 def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():

@@ -158,8 +158,8 @@ def test_places(monkeypatch):
     told = [Path(cells[0].strip("`")).expanduser() for cells in table("| Where | What |")]
     folders = [places.profiles_folder(), places.presets_folder()]
     cache = places.images_folder()
-    known = [*(folder / "NAME.toml" for folder in folders), places.runs_folder(), places.last_profile()]
-    known.append(places.faults_log())
+    known = [*(folder / "NAME.toml" for folder in folders), places.webhooks_folder(), places.runs_folder()]
+    known += [places.last_profile(), places.faults_log()]
     assert told == [*known, places.environments_folder(), cache, places.data_looks_folder(), cache.parent / "container"]
 
 

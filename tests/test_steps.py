@@ -5,6 +5,7 @@ import os
 import select
 import time
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.ink import fit
 from tui_train.screens.widgets.keys import Keys
 
+from tui_train.base.places import last_profile
 from tui_train.wizard import wizard
 
 __all__ = ["machine", "terminals"]  # fixtures
@@ -131,6 +133,33 @@ async def test_a_part_that_is_opened_scrolls_into_view(machine: Any) -> None:
         assert "Webhook at the end" not in shows(pilot)
         await to(pilot, ADVANCED)
         assert "Webhook at the end" in shows(pilot)
+
+
+def read(path: str | Path) -> tuple[str, int]:
+    return Path(path).read_text(), Path(path).stat().st_mode & 0o777
+
+
+async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine: Any) -> None:
+    address = "https://h.example/planted0"
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter")(pilot)
+        await to(pilot, ADVANCED)
+        form = app.screen.query_one(Form)
+        while form.cursor != "notify.webhook":
+            await keys("down")(pilot)
+        await keys(*address)(pilot)
+        assert app.profile.notify.webhook == address
+        await keys("up")(pilot)
+        assert "h.example/…" in shows(pilot)
+        assert "planted" not in shows(pilot)
+        await keys("down")(pilot)
+        assert form.entry.value == "h.example/…"
+        # Another step, and the profile names a file.
+        await keys("enter")(pilot)
+        assert "planted" not in shows(pilot)
+    assert read(app.profile.notify.webhook) == (f"{address}\n", 0o600)
+    assert "planted" not in read(last_profile())[0]
 
 
 async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:

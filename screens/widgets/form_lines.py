@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 from textual.content import Content
 
+from tui_train.base import webhook
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
@@ -67,9 +68,14 @@ class FormRow(Struct, frozen=True, kw_only=True):
         return self.field.kind in {"integer", "number"}
 
     @property
+    def plain(self) -> str:
+        """The value as it would be typed; of the address of a webhook its host alone."""
+        return webhook.shown(str(self.value)) if self.field.kind == "webhook" else fields.show(self.value)
+
+    @property
     def text(self) -> str:
         """The value as it would be typed, safe to show."""
-        return visible(fields.show(self.value))
+        return visible(self.plain)
 
 
 def typed(field: Field) -> bool:

@@ -83,7 +83,7 @@ class FormView(Widget):
 
     def _as_typed(self, row: FormRow) -> FormRow:
         if row.key not in self._unread:
-            untyped = row.typed and fields.show(row.value) != row.text
+            untyped = row.typed and row.plain != row.text
             return replace(row, reason=_UNTYPED) if untyped and not row.reason else row
         unread = self._unread[row.key]
         return replace(row, value=unread.text, wrong=unread.why, hint=unread.hint, fix=unread.fix_title)

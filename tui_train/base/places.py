@@ -24,6 +24,11 @@ def profiles_folder() -> Path:
     return platformdirs.user_config_path(_NAME) / "profiles"
 
 
+def webhooks_folder() -> Path:
+    """Return the folder of the addresses of webhooks, one a file of mode 0600, which may not exist yet."""
+    return platformdirs.user_config_path(_NAME) / "webhooks"
+
+
 def hosts_file() -> Path:
     """Return the file of the hosts that were saved by name, which may not exist yet."""
     return platformdirs.user_config_path(_NAME) / "hosts.toml"

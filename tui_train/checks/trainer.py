@@ -3,16 +3,18 @@
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
-from tui_train.base import secrets
+from tui_train.base import secrets, webhook
 from tui_train.base.errors import BadInput
+from tui_train.base.places import webhooks_folder
 from tui_train.base.text import home, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, PathState, Toolchain
 from tui_train.memory.settings import settings
 from tui_train.memory.trainers import on
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
-from tui_train.profile import batch, fields
+from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.in_force import InForce
@@ -33,6 +35,16 @@ _OURS = {
 
 
 _THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+_FROM_A_VARIABLE = "Have the training read it from a variable: name that under trainer.secrets, and export it."
+_REMEDIES = {
+    "trainer.arguments": (
+        "Have the script read it from a variable, such as HF_TOKEN: name that under secrets, and export it."
+    ),
+    "trainer.secrets": "Write the name of its variable here, such as HF_TOKEN, and export that.",
+    "notify.command": (
+        "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
+    ),
+}
 _KNOWN = InForce(0)
 # What an argument may name by a placeholder, and a profile may leave empty.
 _NAMED = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
@@ -144,8 +156,10 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
                 change=change,
             )
     for name in trainer.secrets:
-        if not (name.isidentifier() and name.isascii()):
-            message, remedy = f"{visible(name)!r} is not a variable name", "Write only the name, such as HF_TOKEN."
+        if not secrets.formed(name) and not (name.isidentifier() and name.isascii()):
+            # After an equals sign comes its value.
+            message = f"{visible(name.partition('=')[0])!r} is not a variable name"
+            remedy = "Write only the name, such as HF_TOKEN."
             yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
     for name, value in trainer.environment.items():
         if name in _THREADS and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
@@ -159,14 +173,28 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
 
 
-def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """Secrets among the arguments, which end up in launch.sh, the profile and the process list; never shown here."""
-    for name, _, sure in secrets.in_words(profile.trainer.arguments):
+def secrets_by_value(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
+    for secret in secret_values.secret_values(profile):
+        if secret.key != secret_values.ENVIRONMENT:
+            what = "arguments are" if secret.key == "trainer.arguments" else "it is"
+            yield Finding(
+                level="error" if secret.sure else "warning",
+                key=secret.key,
+                message=f"{visible(secret.words)} looks like a secret, and {what} written to files",
+                remedy=_REMEDIES.get(secret.key, _FROM_A_VARIABLE),
+            )
+
+
+def webhook_elsewhere(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """The address of a webhook in a file of this machine, for a run that another one supervises."""
+    host, path = profile.hardware.host, Path(webhook.named(profile.notify.webhook))
+    if host and path.parent == webhooks_folder():
         yield Finding(
-            level="error" if sure else "warning",
-            key="trainer.arguments",
-            message=f"{visible(name) or 'an argument'} looks like a secret, and arguments are written to files",
-            remedy="Have the script read it from a variable, such as HF_TOKEN: name that under secrets, and export it.",
+            level="error",
+            key="notify.webhook",
+            message=f"the webhook's address is kept on this machine, and {visible(host)} supervises the run",
+            remedy="Export it there as a variable and set notify.webhook to $NAME, or name a file there (mode 0600).",
         )
 
 

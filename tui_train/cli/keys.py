@@ -26,6 +26,7 @@ _KINDS = {
     "numbers": "a list of numbers",
     "table": "a list of NAME=VALUE",
     "dotted": "a list of NAME.NAME=VALUE",
+    "webhook": "an https:// address, $NAME, or a file",
 }
 
 

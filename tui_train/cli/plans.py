@@ -179,7 +179,10 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if key == "trainer.python":
             trust.choose(profile.trainer.python)
     store.check_preset(profile)
-    return profile
+    kept = store.with_webhook_kept(profile)
+    if kept != profile:
+        click.echo(f"the webhook's address is a secret: it is kept in {visible(kept.notify.webhook)}", err=True)
+    return kept
 
 
 def require(prepared: Prepared, *, starts: bool = False) -> Plan:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tui_train.base import webhook
 from tui_train.base.command import Command, ConfigFile, Part, in_run_dir
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
@@ -119,7 +120,7 @@ def _preparations(profile: Profile, facts: Facts, resolved: Resolved, job: Job) 
 
 def _notify(profile: Profile) -> Notify | None:
     chosen = profile.notify
-    return Notify(chosen.command, chosen.webhook) if chosen.command or chosen.webhook else None
+    return Notify(chosen.command, webhook.named(chosen.webhook)) if chosen.command or chosen.webhook else None
 
 
 def _jobs(

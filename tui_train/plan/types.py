@@ -72,7 +72,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
 
 class Notify(Struct, frozen=True):
-    """What tells the user that a run has ended: the words of a command, and an address, or `$NAME` of its variable."""
+    """What tells the user that a run has ended: a command's words, and the `$NAME` or the file of an address."""
 
     command: tuple[str, ...] = ()
     webhook: str = ""

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from tui_train.profile import fields
+from tui_train.profile.secret_values import displayed
 from tui_train.profile.types import Profile
 
 
@@ -15,7 +16,7 @@ class Change(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """One value that two profiles do not share, each side as it would be typed."""
+    """One value that two profiles do not share, each side as it would be typed, without secrets."""
 
     key: str
     label: str
@@ -33,7 +34,7 @@ def apply(change: Change, profile: Profile) -> Profile:
 def diff(before: Profile, after: Profile) -> tuple[Difference, ...]:
     """Return what differs, in the order of the fields."""
     return tuple(
-        Difference(row.key, row.label, fields.show(old), fields.show(new))
+        Difference(row.key, row.label, displayed(before, row.key), displayed(after, row.key))
         for row in fields.FIELDS.values()
-        if (old := fields.get(before, row.key)) != (new := fields.get(after, row.key))
+        if fields.get(before, row.key) != fields.get(after, row.key)
     )

@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 
-from tui_train.base import secrets
+from tui_train.base import secrets, webhook
 from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
@@ -217,6 +217,17 @@ def located_model(path: str, folder: Path) -> str:
         return text
 
 
+def located_webhook(row: Field, text: str, folder: Path) -> str:
+    """Return an address or $NAME as it is, a path as absolute; BadInput shows nothing of what may be a secret."""
+    text = text.strip()
+    if not text or webhook.is_address(text) or webhook.is_variable(text):
+        return text
+    if text.startswith(("/", "~", "./", "../")):
+        return absolute(text, folder)
+    remedy = "Give its https:// address, the variable that holds it as $NAME, or the path of a file with it."
+    raise BadInput(f"{row.label} is no address", remedy)
+
+
 def _integer(row: Field, text: str, _folder: Path) -> int:
     try:
         return int(text.replace("_", "").replace(" ", ""))
@@ -303,4 +314,5 @@ _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "names": _names,
     "table": _table,
     "dotted": _dotted,
+    "webhook": located_webhook,
 }

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from tui_train.base import secrets
+from tui_train.base import webhook
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE, write_beside, write_new, writing
 from tui_train.base.parse import Missing, Unparsable, built, contents, toml_table
@@ -16,6 +16,7 @@ from tui_train.base.text import visible
 from tui_train.presets import presets
 from tui_train.presets.user import plain, user_preset_names, user_presets
 from tui_train.profile import fields
+from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.profile.upgrade import upgraded
 
@@ -26,14 +27,16 @@ _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 _NAMED = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN = "builtin"
+_WEBHOOK = "notify.webhook"
 
 
 def dumps(profile: Profile) -> str:
-    """Return what was chosen as TOML; `loads` of it is equal."""
+    """Return what was chosen as TOML; `loads` of it is equal, but for the address of a webhook: it names its file."""
     data: dict[str, Any] = {"schema": SCHEMA, "name": profile.name}
     for key in fields.chosen(profile):
         section, _, name = key.partition(".")
-        data.setdefault(section, {})[name] = msgspec.to_builtins(fields.get(profile, key))
+        value = webhook.named(profile.notify.webhook) if key == _WEBHOOK else fields.get(profile, key)
+        data.setdefault(section, {})[name] = msgspec.to_builtins(value)
     return tomli_w.dumps(data)
 
 
@@ -99,10 +102,17 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
     """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
     check_name(profile.name)
     check_preset(profile)
-    for name in secret_entries(profile):
-        remedy = "Name it under trainer.secrets, and export it where you start the run."
-        raise BadInput(f"{visible(name)} looks like a secret, and profiles are files: it is not saved", remedy)
-    return _write(profile, dumps(profile), overwrite=overwrite)
+    for secret in secret_values(profile):
+        if secret.sure:
+            remedy = "Name it under trainer.secrets, and export it where you start the run."
+            message = f"{visible(secret.words)} looks like a secret, and profiles are files: it is not saved"
+            raise BadInput(message, remedy)
+    return _write(profile, dumps(with_webhook_kept(profile)), overwrite=overwrite)
+
+
+def with_webhook_kept(profile: Profile) -> Profile:
+    """Write the address of a webhook to its file, and return the profile that names that; CannotWrite if it fails."""
+    return fields.put(profile, _WEBHOOK, webhook.keep(profile.notify.webhook))
 
 
 def check_name(name: str) -> None:
@@ -165,16 +175,6 @@ def saved(name: str) -> Path:
     raise NotFound(f"there is no saved profile {visible(name)}", f"Saved profiles: {known}.")
 
 
-def secret_entries(profile: Profile) -> tuple[str, ...]:
-    """Return the names of what looks like a secret among the environment, and surely is one among the arguments."""
-    trainer = profile.trainer
-    entries = (
-        name for name, value in trainer.environment.items() if fields.looks_secret(name) or secrets.formed(value)
-    )
-    words = (name or "an argument" for name, _, sure in secrets.in_words(trainer.arguments) if sure)
-    return (*entries, *words)
-
-
 def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
@@ -208,6 +208,8 @@ def _checked(profile: Profile, source: str, folder: Path) -> Profile:
                 value = fields.located(row, str(value), folder)
             elif row.kind == "model":
                 value = fields.located_model(str(value), folder)
+            elif row.kind == "webhook":
+                value = fields.located_webhook(row, str(value), folder)
             elif row.kind == "paths" and isinstance(value, tuple):
                 value = tuple(fields.absolute(str(path), folder) for path in value)
             profile = fields.put(profile, row.key, value)

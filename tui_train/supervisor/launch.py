@@ -106,6 +106,12 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
     for name in plan.secrets:
         if not os.environ.get(name):
             raise Refused(MISSING, f"{visible(name)} is not set: export it, then start again")
+    if plan.notify_webhook and rank == 0:
+        from .notify import address
+
+        problem = address(plan.notify_webhook, os.environ)[1]
+        if problem:
+            raise Refused(MISSING, f"notify.webhook: {problem}")
     mark = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
     start = Start(
         planned=plan,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -9,16 +10,18 @@ from typing import Mapping
 
 from . import commands
 from .planned import Planned
+from .regular import open_regular
 from .run import Outcome
 from .start import say
 from .text import visible
 
 _PATIENCE = 30.0  # seconds
 _MOST_SAID = 200
+_MOST_ADDRESS = 4096
 
 
 def notify(planned: Planned, run_dir: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
-    """Run the command and post to the address of a plan; what fails is said and changes nothing."""
+    """Run the command and post to the webhook of a plan; what fails is said and changes nothing."""
     name = os.path.basename(run_dir)
     if planned.notify_command:
         told = {"TUI_TRAIN_RUN": run_dir, "TUI_TRAIN_STATE": outcome.state, "TUI_TRAIN_EXIT_CODE": str(outcome.code)}
@@ -36,13 +39,35 @@ def _run(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
         say(f"notify.command ended with exit code {answer.code}{f': {said}' if said else ''}")
 
 
-def _post(address: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
-    """Post in a thread of its own, which ends with this process: a name server may never answer."""
-    url = environment.get(address[1:], "") if address.startswith("$") else address
+def address(named: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the address in a variable ($NAME) or a file, and what is wrong with it, which never shows the address."""
+    shown = visible(named)
+    try:
+        url = environment.get(named[1:], "") if named.startswith("$") else _private(named)
+    except OSError as error:
+        return "", f"cannot read {shown}: {error.strerror or error}"
+    if not url:
+        what = "is not set: export it" if named.startswith("$") else "is empty: write the address there"
+        return "", f"{shown} {what}, then start again"
     if not url.startswith(("http://", "https://")):
-        why = "is not set" if address.startswith("$") and not url else "is no http:// or https:// address"
-        shown = visible(address) if address.startswith("$") else "the address"
-        say(f"notify.webhook: {shown} {why}")
+        return "", f"{shown} holds no http:// or https:// address"
+    return url, ""
+
+
+def _private(path: str) -> str:
+    """Return the text of a file that only its owner may read; OSError where others may too."""
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
+            raise OSError(errno.EACCES, "others may read it, and it holds a secret: chmod 600 it")
+        return file.read(_MOST_ADDRESS).decode("utf-8", "replace").strip()
+
+
+def _post(named: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+    """Post in a thread of its own, which ends with this process: a name server may never answer."""
+    url, problem = address(named, environment)
+    if problem:
+        say(f"notify.webhook: {problem}")
         return
     problems: list[str] = ["it did not answer in time"]
 

@@ -8,7 +8,8 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Document
-from tui_train.profile import fields, store
+from tui_train.profile import fields
+from tui_train.profile.secret_values import displayed
 from tui_train.profile.types import Profile
 from tui_train.resolve import launcher_config
 from tui_train.resolve.in_force import in_force, settle
@@ -80,12 +81,7 @@ def _setting(key: str, profile: Profile, settled: Profile, plan: Mapping[str, An
 
 
 def _shown(key: str, profile: Profile) -> str:
-    """Return a value as it would be typed; one that looks secret is left out."""
-    value = fields.get(profile, key)
-    if key == "trainer.environment":
-        hidden = store.secret_entries(profile)
-        value = {name: "…" if name in hidden else text for name, text in profile.trainer.environment.items()}
-    return visible(fields.show(value))
+    return visible(displayed(profile, key))
 
 
 def _planned(key: str, plan: Mapping[str, Any]) -> str:

@@ -192,8 +192,8 @@ NOTIFY = (
     Field(
         key="notify.webhook",
         label="Webhook at the end",
-        kind="text",
-        help="Address that gets a JSON POST when a run ends, or $NAME of the variable that holds it: it is a secret.",
+        kind="webhook",
+        help="Address that gets a JSON POST when a run ends, kept in a file only you can read; or $NAME, or a file.",
         empty="none",
     ),
 )

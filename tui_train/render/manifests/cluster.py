@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from tui_train.base import webhook
 from tui_train.base.command import PYTHONPATH, RUN_DIR, Command, ConfigFile, Joined, Part, Setting, joined
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
@@ -57,8 +58,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The variables whose values are secrets."""
-        webhook = self.plan.notify.webhook if self.plan.notify else ""
-        return tuple(dict.fromkeys((*self.plan.secrets, *([webhook[1:]] if webhook.startswith("$") else []))))
+        named = self.plan.notify.webhook if self.plan.notify else ""
+        return tuple(dict.fromkeys((*self.plan.secrets, *([named[1:]] if named.startswith("$") else []))))
 
     @property
     def of_the_plan(self) -> tuple[str, ...]:
@@ -76,10 +77,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         notify = self.plan.notify
         if notify is None:
             return ()
-        said = [f"notify.command runs there, which must have {notify.command[0]}."] if notify.command else []
-        if notify.webhook and not notify.webhook.startswith("$"):
-            said.append("The address of notify.webhook is written out in the files: name a variable instead ($NAME).")
-        return tuple(said)
+        return (f"notify.command runs there, which must have {notify.command[0]}.",) if notify.command else ()
 
     @property
     def run_name(self) -> str:
@@ -137,6 +135,10 @@ def _refuse(plan: Plan, profile: Profile) -> None:
     if any(uuid.startswith(_PART_OF_A_CARD) for uuid in plan.gpus):
         message = "this plan trains on a part of a GPU (MIG), and a cluster has its own names for those"
         raise BadInput(message, "Choose whole GPUs: --set hardware.gpus=UUID,UUID.")
+
+    if profile.notify.webhook and not webhook.is_variable(profile.notify.webhook):
+        message = "the address of notify.webhook is in a file of this machine, which a pod does not have"
+        raise BadInput(message, "Name a variable that holds it: --set 'notify.webhook=$NAME'.")
 
 
 def _within(path: str, folder: str) -> bool:

@@ -1,0 +1,55 @@
+"""The address of a webhook, which is a secret: a file that only the user may read has it, all else names that file."""
+
+import hashlib
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tui_train.base.files import PRIVATE, write_new
+from tui_train.base.places import webhooks_folder
+
+_ADDRESS = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_DIGEST = 12
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an address, and not the name of a variable or of a file."""
+    return bool(_ADDRESS.fullmatch(text))
+
+
+def is_variable(text: str) -> bool:
+    """Return whether a text names a variable: $NAME."""
+    return bool(_VARIABLE.fullmatch(text))
+
+
+def named(text: str) -> str:
+    """Return what a profile, a plan and a script may hold: of an address its file, which `keep` writes."""
+    return str(webhooks_folder() / f"{_host(text)}-{_digest(text)}") if is_address(text) else text
+
+
+def keep(text: str) -> str:
+    """Write an address to its file, mode 0600; return what names it."""
+    if is_address(text):
+        write_new(Path(named(text)), f"{text}\n", PRIVATE)
+    return named(text)
+
+
+def shown(text: str) -> str:
+    """Return what may be on a screen: the host of an address, or of one in a file of ours."""
+    if is_address(text):
+        return f"{_host(text)}/…"
+    path = Path(text)
+    return f"{path.name.rpartition('-')[0]}/…" if path.is_absolute() and path.parent == webhooks_folder() else text
+
+
+def _host(address: str) -> str:
+    try:
+        host = urlsplit(address).hostname
+    except ValueError:
+        host = None
+    return re.sub(r"[^A-Za-z0-9.-]", "_", host or "webhook")[:80]
+
+
+def _digest(address: str) -> str:
+    return hashlib.sha256(address.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST]
