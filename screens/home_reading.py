@@ -138,4 +138,5 @@ class HomeReading(HomeActions):
             if worker.is_cancelled:
                 return
             if place_of(run.path) and not in_queue(run.path):
-                Mirror(run, follow=False).once()
+                with suppress(TuiTrainError):
+                    Mirror(run, follow=False).once()

@@ -34,6 +34,7 @@ _MARKS = {
     "stopped": WARNING,
     "damaged": WARNING,
     "queued": OPEN,
+    "unconfirmed": OPEN,
     "new": OPEN,
 }
 
@@ -213,7 +214,7 @@ def _live(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Conte
 
 
 def _waiting(digest: Digest) -> str:
-    if digest.now and digest.now.host and not digest.step and digest.state != "queued":
+    if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "unconfirmed"}:
         return f"on {visible(digest.now.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 

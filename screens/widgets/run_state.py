@@ -21,7 +21,7 @@ _MOST_WRAPPED = 2
 
 def mark(now: Status) -> tuple[str, str]:
     """Return the mark of a state and its style."""
-    return LIVE if continues(now) and now.state != "queued" else _MARKS.get(now.state, OPEN)
+    return LIVE if continues(now) and now.state not in {"queued", "unconfirmed"} else _MARKS.get(now.state, OPEN)
 
 
 def run_state(name: str, told: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:

@@ -4,6 +4,7 @@
     ├── BadInput      65  a profile, value or file that cannot be used
     ├── NotFound      66  a run, profile or file that does not exist
     ├── Unavailable   69  the machine lacks something, or the plan cannot run here
+    │   └── NoAnswer       a host or Slurm has not said whether it did what it was asked
     ├── Interrupted       a signal came while a run started: 128 and its number
     └── CannotWrite   73  no permission, no space, not the user's own folder
         └── AlreadyExists  something is there, and nobody allowed to overwrite it
@@ -39,6 +40,10 @@ class Unavailable(TuiTrainError):
     """This machine cannot do what was asked."""
 
     exit_code = 69
+
+
+class NoAnswer(Unavailable):
+    """A host, or a command of Slurm, that may have done its work, but has not said so."""
 
 
 class Interrupted(TuiTrainError):

@@ -11,12 +11,10 @@ from typing import Any
 from tui_train.base.errors import BadInput
 from tui_train.base.places import connections_folder
 from tui_train.base.text import visible
+from tui_train.supervisor.ssh import PLAIN
 
 OF_SSH = 255  # its exit code where it did not come as far as the command
 _NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
-_CONNECT = 10
-# Without an answer for so long a connection is given up: three times these seconds.
-_ALIVE = 15
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
 _LONGEST = 45
 
@@ -31,8 +29,8 @@ def words(host: str) -> list[str]:
     if not is_host(host):
         message = f"{visible(host) or 'an empty text'} is not a host name"
         raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
-    options = ["BatchMode=yes", f"ConnectTimeout={_CONNECT}", f"ServerAliveInterval={_ALIVE}"]
-    return ["ssh", "-T", *(word for option in (*options, *_shared()) for word in ("-o", option)), "--", host]
+    options = (*PLAIN, "ServerAliveCountMax=3", *_shared())
+    return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
 
 
 def python(host: str, program: str, question: Mapping[str, Any]) -> list[str]:

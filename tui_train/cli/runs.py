@@ -66,7 +66,7 @@ def stop(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
     run = next((each.run for each in read_runs() if each.going), None) if reference == "last" else None
     run = run or rundir.find(reference)
-    before = target_of_run(run).state(run)
+    before = target_of_run(run).probe_state(run)
     # The job of a run that is lost may be queued again.
     if not (before.live or before.leftover or before.container or queue.in_queue(run.path)):
         click.echo(f"{visible(run.name)} is not running: {show.state(before)}")

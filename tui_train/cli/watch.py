@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError
 from tui_train.base.files import unreadable
 from tui_train.base.text import visible
 from tui_train.cli.diagnose import words
@@ -26,7 +26,7 @@ from tui_train.wizard import open_wizard, terminal
 def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, or with `follow` the lines until the run ends."""
     run = rundir.find(reference)
-    if not follow and (why := Mirror(run, follow=False).once()):
+    if not follow and (why := _not_brought(run)):
         click.echo(f"— the log may be older than the run: {why}", err=True)
     now = status(run)
     if not now.attempts and (damage := read_run(run).damage):
@@ -50,6 +50,14 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     if not now.live:
         _warn(run, numbers[-1])
     _require_readable(run, *numbers)
+
+
+def _not_brought(run: RunDir) -> str:
+    """Bring what a host has of a run up to date here; return why not, empty where it is."""
+    try:
+        return Mirror(run, follow=False).once()
+    except CannotWrite as error:
+        return error.message
 
 
 def attach(reference: str) -> None:

@@ -4,8 +4,10 @@ import os
 import selectors
 import shutil
 import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from tui_train.facts import bounded
 # Bytes; a child that writes more is considered out of control.
 _MOST = 2**20
 LATE = "no answer in time"
+NOT_STARTED = "cannot be started"
 # At exit Python waits for its threads, and they wait for their children.
 GIVEN_UP = threading.Event()
 
@@ -74,10 +77,12 @@ def ask(  # noqa: PLR0913 - each has a default but two
     *,
     cancelled: Callable[[], bool] = lambda: False,
     memory: int | None = None,
+    given: bytes = b"",
+    lasting: bool = False,
 ) -> Answer:
     """Run `command` with `changes` to the environment and return its output within `deadline` seconds.
 
-    It is given up as soon as `cancelled` tells so.
+    `given` is its input. It is given up as soon as `cancelled` tells so, and with the program unless it is `lasting`.
     It runs in `folder`, None for the current one, and in a process group of its own, which is killed at the end. It may
     take as much `memory` as reading does, or other bytes than that.
     """
@@ -85,12 +90,13 @@ def ask(  # noqa: PLR0913 - each has a default but two
     memory = bounded.reading() if memory is None else memory
     try:
         changes = {**without_current_folder(os.environ), **(changes or {})}
-        process = bounded.start(command, memory, changes, folder)
+        with _input(given) as stdin:
+            process = bounded.start(command, memory, changes, folder, stdin=stdin)
     except (OSError, ValueError) as error:
-        return Answer(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
+        return Answer(failure=f"{NOT_STARTED}: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
-        failure = _listen(process, texts, ends, lambda: GIVEN_UP.is_set() or cancelled())
+        failure = _listen(process, texts, ends, lambda: (GIVEN_UP.is_set() and not lasting) or cancelled())
     finally:
         bounded.end(process, 1.0)
     return Answer(
@@ -101,6 +107,18 @@ def ask(  # noqa: PLR0913 - each has a default but two
         failure=failure,
         memory=memory,
     )
+
+
+@contextmanager
+def _input(given: bytes) -> Iterator[int]:
+    """Yield what a child reads its input from, however slowly."""
+    if not given:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        yield file.fileno()
 
 
 def _listen(

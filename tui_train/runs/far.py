@@ -1,28 +1,27 @@
-"""What is asked of a host over ssh about the runs on it: take one, start it, stop it, give its files."""
+"""What is asked of a host over ssh about the runs on it: take one, start it, stop it, tell how it stands."""
 
 import io
-import shutil
-import subprocess
 import tarfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from pathlib import Path
-from typing import Any, cast
-
-import msgspec
+from typing import Any
 
 from tui_train.base import ssh
-from tui_train.base.errors import Unavailable
-from tui_train.base.files import writing
+from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
+from tui_train.facts.ask import NOT_STARTED, ask
 from tui_train.render import SCRIPT, File
+from tui_train.runs.heard import standing
+from tui_train.runs.host_lines import Line, parsed, refusal
 from tui_train.runs.leftovers import HALF_MADE
-from tui_train.runs.place import Place
+from tui_train.runs.place import Heard, Place
 from tui_train.supervisor.ssh import lost
 
-_MOST = 1 << 20
 _PATIENCE = 60.0
+# How a run stands is known at once; the connection may take its time.
+_STATUS = 30.0
 
 
 def put(host: str, name: str, files: Sequence[File]) -> Place:
@@ -34,14 +33,29 @@ def put(host: str, name: str, files: Sequence[File]) -> Place:
             info = tarfile.TarInfo(file.path)
             info.size, info.mode = len(data), 0o755 if file.path == SCRIPT else 0o644
             tar.addfile(info, io.BytesIO(data))
-    answer = _answer(host, {"do": "put", "name": name, "half_made": HALF_MADE}, packed.getvalue())
-    return Place(host, str(answer.get("folder", "")))
+    answer = _answer(host, {"do": "put", "name": name, "half_made": HALF_MADE}, given=packed.getvalue())
+    if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
+        raise Unavailable(f"{host} names no folder for the run", f"Look at it there: ssh {host}")
+    return Place(host, answer.folder)
 
 
-def start(place: Place, between: str, options: Sequence[str]) -> str:
-    """Start a run on its host; return why it did not start, empty where it did."""
-    answer = _answer(place.host, {"do": "start", "folder": place.folder, "between": between, "options": options})
-    return "" if answer.get("started") else visible(str(answer.get("said") or "launch.sh ended without a word"))
+def start(place: Place, between: str, options: Sequence[str], starts: int) -> str:
+    """Start a run on its host; return why it did not start, empty where it did. NoAnswer where that is not known.
+
+    `starts` is how often it was started so far: a start that is asked for twice is made once.
+    """
+    question = {"do": "start", "folder": place.folder, "between": between, "options": options, "starts": starts}
+    answer = _answer(place.host, question)
+    return "" if answer.started else visible(answer.said) or "launch.sh ended without a word"
+
+
+def status(place: Place) -> Heard:
+    """Return how a run stands on its host."""
+    answer = _answer(place.host, {"do": "status", "folder": place.folder}, deadline=_STATUS)
+    heard = standing(answer, time.time())
+    if heard is None:
+        raise NoAnswer(f"{place.host} sent no state of the run", f"Look at it there: ssh {place.host}")
+    return heard
 
 
 def drop(place: Place) -> None:
@@ -54,66 +68,6 @@ def stop(place: Place, *, at_once: bool, grace: float) -> None:
     _answer(place.host, {"do": "stop", "folder": place.folder, "now": at_once}, deadline=_PATIENCE + grace)
 
 
-def fetch(
-    place: Place, output: str, folder: Path, *, without: str = "", progress: Callable[[int], None] = lambda _taken: None
-) -> int:
-    """Copy the output folder of a run from its host into a folder here; return the bytes. `without` matches names.
-
-    `progress` is called with the bytes that were taken so far.
-    """
-    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
-    child = subprocess.Popen(
-        words(place.host, question), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    with child:
-        assert child.stderr is not None  # noqa: S101 - for the type
-        sent_bytes = cast("io.BufferedReader", child.stdout)
-        if sent_bytes.peek(1)[:1] in {b"{", b""}:
-            answer = _parsed(sent_bytes.readline(_MOST))
-            why = str(answer.get("error", "")) if isinstance(answer, dict) else lost(child.stderr.read(_MOST))
-            raise Unavailable(f"nothing was fetched from {place.host}: {visible(why)}", f"Look there: ssh {place.host}")
-        try:
-            with tarfile.open(fileobj=_Counted(sent_bytes, progress), mode="r|") as sent:
-                taken = _unpack(sent, folder)
-        except tarfile.TarError:
-            raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.") from None
-    if child.returncode:
-        raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.")
-    return taken
-
-
-class _Counted(io.RawIOBase):
-    """A stream that tells how much was read of it."""
-
-    def __init__(self, stream: io.BufferedReader, progress: Callable[[int], None]) -> None:
-        self._stream, self._progress, self._taken = stream, progress, 0
-
-    def read(self, size: int = -1) -> bytes:
-        piece = self._stream.read(size)
-        self._taken += len(piece)
-        self._progress(self._taken)
-        return piece
-
-
-def _unpack(sent: tarfile.TarFile, folder: Path) -> int:
-    """Write the regular files of a tar inside a folder, and return their bytes; what leads elsewhere is left out."""
-    taken = 0
-    for member in sent:
-        name = Path(member.name)
-        content = sent.extractfile(member) if member.isfile() and ".." not in name.parts else None
-        if content is None or name.is_absolute():
-            continue
-        with writing(folder / name):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            # A connection may be lost in the middle of a file.
-            part = (folder / name).with_name(f"{name.name}.part")
-            with part.open("wb") as file:
-                shutil.copyfileobj(content, file, _MOST)
-            part.replace(folder / name)
-        taken += member.size
-    return taken
-
-
 @cache
 def _program() -> str:
     return resources.files("tui_train.target").joinpath("far_run.py").read_text(encoding="utf-8")
@@ -124,27 +78,16 @@ def words(host: str, question: dict[str, Any]) -> list[str]:
     return ssh.python(host, _program(), question)
 
 
-def _answer(host: str, question: dict[str, Any], given: bytes = b"", deadline: float = _PATIENCE) -> dict[str, Any]:
-    """Return the line with which a host answers; Unavailable where it does not, or says what it cannot do."""
-    try:
-        done = subprocess.run(
-            words(host, question),
-            input=given, capture_output=True, timeout=deadline, check=False, start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"{host} gave no answer in {deadline:.0f} s", f"Check `ssh {host} true`.") from None
-    except OSError as error:
-        raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith(b"{") and isinstance(answer := _parsed(line), dict):
-            if "error" in answer:
-                raise Unavailable(f"{host}: {visible(str(answer['error']))}", f"Look at it there: ssh {host}")
-            return answer
-    raise Unavailable(f"{host} did not answer", lost(done.stderr))
-
-
-def _parsed(line: bytes) -> object:
-    try:
-        return msgspec.json.decode(line)
-    except msgspec.MsgspecError:
-        return None
+def _answer(host: str, question: dict[str, Any], *, given: bytes = b"", deadline: float = _PATIENCE) -> Line:
+    """Return the line with which a host answers; NoAnswer where it does not, Unavailable for what it cannot do."""
+    answer = ask(words(host, question), deadline, folder=None, given=given, lasting=True)
+    for line in reversed(answer.out.splitlines()):
+        if told := parsed(line):
+            if told.error:
+                raise refusal(host, told)
+            return told
+    if answer.late:
+        raise NoAnswer(f"{host} gave no answer in {deadline:.0f} s", f"Check `ssh {host} true`.")
+    if answer.failure.startswith(NOT_STARTED):
+        raise Unavailable(f"ssh {answer.failure}", "Install the client of OpenSSH.")
+    raise NoAnswer(f"{host} did not answer: {lost(answer.error)}", f"Check `ssh {host} true`.")

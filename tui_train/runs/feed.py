@@ -1,101 +1,122 @@
 """Takes what a host sends of a run on it: the new pieces of its logs and events, and how it stands."""
 
-import base64
-import contextlib
-import json
 import os
 import re
+import shutil
 import subprocess
 import time
 import zlib
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
-
-from tui_train.base.files import write_beside
+from tui_train.base.errors import CannotWrite, NoAnswer
+from tui_train.base.files import writing
+from tui_train.base.text import size, visible
 from tui_train.runs.far import words
-from tui_train.runs.place import HEARD, Heard, Place
+from tui_train.runs.heard import keep, standing
+from tui_train.runs.host_lines import HostStream, Line, listening, parsed, refusal
+from tui_train.runs.place import Place
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.ssh import lost
-from tui_train.supervisor.state import Status
 
 _SENT = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
-_MOST = 8 << 20  # bytes of one piece
+# Bytes of a piece once it is inflated; far_run.py sends a quarter of that.
+_MOST = 1 << 20
+# Seconds after which a look goes on without what has not come yet: the next one continues there.
+ONE_LOOK = 600.0
+# Bytes of the disk that logs of other machines leave free.
+_SPARED = 64 << 20
 
 
 def feed(
     run: RunDir,
     place: Place,
     *,
-    once: bool,
+    within: float | None = None,
     begun: Callable[[subprocess.Popen[bytes]], object] = lambda _child: None,
     answers: Callable[[], object] = lambda: None,
 ) -> tuple[bool, str, bool]:
     """Take what the host sends until it stops; return whether it answered, why it stopped, and whether it was done.
 
-    It is done when the run has ended; with `once` as soon as all is here. `begun` gets the process that listens, and
-    `answers` is called when the host does.
+    It is done when the run has ended, or as soon as all is here if that is to be `within` some seconds. `begun` gets
+    the process that listens, and `answers` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
     have = {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT.fullmatch(path.name)}
-    question = {"do": "feed", "folder": place.folder, "have": have, "once": once}
-    answered, wrong = False, ""
+    question = {"do": "feed", "folder": place.folder, "have": have, "once": within is not None}
     try:
-        child = subprocess.Popen(
-            words(place.host, question), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
+        child = listening(words(place.host, question))
     except OSError as error:
         return False, str(error.strerror), False
     begun(child)
-    assert child.stdout is not None  # noqa: S101 - for the type
-    assert child.stderr is not None  # noqa: S101
+    heard: list[object] = []
+
+    def hears() -> None:
+        if not heard:
+            answers()
+        heard[:] = [True]
+
     with child:
-        while line := child.stdout.readline(_MOST):
-            told = _parsed(line)
-            if told is None:
-                continue
-            if not answered:
-                answered = True
-                answers()
-            wrong = str(told["error"]) if "error" in told else wrong
-            if told.get("end"):
-                return True, "", True
-            _take(run, told)
-        said = child.stderr.read(1 << 16)
-    return answered, wrong or lost(said), False
+        try:
+            why = _take_all(run, HostStream(place.host, child), place.host, hears, within or float("inf"))
+        except NoAnswer as error:
+            why = error.message
+        except _BadPieceError as error:
+            why = f"{place.host} {error}"
+        finally:
+            child.kill()
+    return bool(heard), why, not why
 
 
-def _take(run: RunDir, told: dict[str, Any]) -> None:
+def _take_all(run: RunDir, stream: HostStream, host: str, hears: Callable[[], None], seconds: float) -> str:
+    """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
+    ends, wrong = time.monotonic() + seconds, ""
+    while line := stream.line():
+        told = parsed(line)
+        if told is None:
+            continue
+        hears()
+        if told.end:
+            return ""
+        wrong = refusal(host, told).message if told.error else wrong
+        _take(run, told)
+        if time.monotonic() > ends:
+            return f"not all has come in {seconds:.0f} s"
+    return wrong or stream.last_words()
+
+
+class _BadPieceError(Exception):
+    """A piece of a log that no far_run.py sends."""
+
+
+def _take(run: RunDir, told: Line) -> None:
     """Write a piece of a file, or how the run stands."""
-    with contextlib.suppress(KeyError, TypeError, ValueError, zlib.error, OSError, msgspec.MsgspecError):
-        if "file" in told and _SENT.fullmatch(told["file"]):
-            _write(run, told["file"], int(told["at"]), zlib.decompress(base64.b64decode(told["data"])))
-        elif "status" in told:
-            heard = Heard(
-                at=time.time(),
-                status=msgspec.convert(told["status"], Status),
-                checkpoint=str(told.get("checkpoint", "")),
-                starts=int(told.get("starts", 0)),
-                limit=bool(told.get("limit")),
-            )
-            write_beside(run.path / HEARD, msgspec.json.encode(heard))
+    if _SENT.fullmatch(told.file):
+        _write(run, told.file, told.at, _inflated(told.data))
+    elif heard := standing(told, time.time()):
+        keep(run, heard)
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _inflated(data: bytes) -> bytes:
+    """Return a piece as it was before it was compressed."""
     try:
-        told = json.loads(line)
-    except ValueError:
-        return None
-    return told if isinstance(told, dict) else None
+        piece = zlib.decompressobj().decompress(data, _MOST + 1)
+    except zlib.error:
+        raise _BadPieceError("sends a piece of a log that is damaged") from None
+    if len(piece) > _MOST:
+        raise _BadPieceError(f"sends a piece of a log of more than {size(_MOST)}")
+    return piece
 
 
 def _write(run: RunDir, name: str, at: int, data: bytes) -> None:
     """Write bytes at their place in a file that grows; what begins again begins from nothing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if at == 0 else 0)
-    opened = os.open(run.path / name, flags, 0o644)
-    try:
-        if os.fstat(opened).st_size >= at:
-            os.pwrite(opened, data, at)
-    finally:
-        os.close(opened)
+    path = run.path / name
+    if (free := shutil.disk_usage(run.path).free) < _SPARED:
+        raise CannotWrite(f"cannot write {visible(str(path))}: this disk has {size(free)} left", "Free some space.")
+    with writing(path):
+        opened = os.open(path, flags, 0o644)
+        try:
+            left = memoryview(data if 0 <= at <= os.fstat(opened).st_size else b"")
+            while left:
+                written = os.pwrite(opened, left, at)
+                left, at = left[written:], at + written
+        finally:
+            os.close(opened)

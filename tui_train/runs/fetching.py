@@ -1,20 +1,28 @@
 """The results of a run on a host: where they are on this machine, and their way there."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
 from tui_train.base.files import read_regular, write_beside, writing
 from tui_train.base.text import visible
+from tui_train.render import PLAN, PROFILE, SCRIPT
 from tui_train.runs import far
+from tui_train.runs.arriving import announced, beside, merge, receive, refusing
+from tui_train.runs.host_lines import HostStream, listening
 from tui_train.runs.mirror import Mirror
-from tui_train.runs.place import Place, place_of
+from tui_train.runs.place import HEARD, PLACE, Place, place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 
 _CHECKPOINTS = r"checkpoint-\d+"
-# Holds the number of attempts whose results were fetched whole.
+# Holds the number of attempts whose results were fetched whole; anything else where some were.
 _FETCHED = "fetched"
+# What a run folder has of its own, by names that an output folder of the user's may have as well.
+_OURS = frozenset({SCRIPT, PLAN, PROFILE, PLACE, HEARD, _FETCHED, "supervisor"})
 # The runs that this process fetches now.
 _UNDER_WAY: set[Path] = set()
 
@@ -48,15 +56,47 @@ def _fetch(run: RunDir, place: Place, *, checkpoints: bool, progress: Callable[[
     now = status(run)
     output = str(run.plan().get("output") or "output")
     try:
-        taken = far.fetch(place, output, run.path, without="" if checkpoints else _CHECKPOINTS, progress=progress)
+        taken = _take(run, place, output, without="" if checkpoints else _CHECKPOINTS, progress=progress)
     except Unavailable as error:
         if not now.live:
             raise
         raise Unavailable(error.message, "It still trains: fetch again when it has ended.") from None
-    if not now.live:
-        with writing(run.path / _FETCHED):
-            write_beside(run.path / _FETCHED, str(len(now.attempts)).encode())
+    _mark(run, "live" if now.live else str(len(now.attempts)))
     return taken
+
+
+def _take(run: RunDir, place: Place, output: str, *, without: str, progress: Callable[[int], None]) -> int:
+    """Copy the output folder from its host and return its bytes; what was fetched before stays until all is here."""
+    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
+    target, taken = output_here(run, output), 0
+    if target.name in _OURS or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCHED)):
+        message = f"{visible(str(target))} is there already, and was not fetched"
+        raise AlreadyExists(message, "Move it away, then fetch again.")
+    with beside(run.path) as folder, _asked(place, question) as stream:
+        expected = announced(stream, place.host, folder)
+        for taken in receive(stream, place.host, expected, folder, refusing(run.path, target)):
+            progress(taken)
+        _mark(run, "live")
+        merge(run.path, folder, target)
+    return taken
+
+
+@contextmanager
+def _asked(place: Place, question: dict[str, Any]) -> Iterator[HostStream]:
+    try:
+        child = listening(far.words(place.host, question))
+    except OSError as error:
+        raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
+    with child:
+        try:
+            yield HostStream(place.host, child)
+        finally:
+            child.kill()
+
+
+def _mark(run: RunDir, what: str) -> None:
+    with writing(run.path / _FETCHED):
+        write_beside(run.path / _FETCHED, what.encode())
 
 
 def fetched(run: RunDir) -> bool:

@@ -18,7 +18,8 @@ _HOUR = 3600
 _DAY = 24 * _HOUR
 _MADE_HERE = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
 _LAUNCHER_LOG = "launch.log"
-_STARTED = ("events.jsonl", ".lock", "attempt-1.log")
+# A start that was sent to a host, or to Slurm, has left one of the last two.
+_STARTED = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "slurm.json")
 # Seconds in which the creator of a folder writes its last files.
 _MOMENT = 5
 

@@ -4,9 +4,9 @@ import subprocess
 import threading
 from collections.abc import Callable
 
-from tui_train.base.errors import TuiTrainError
-from tui_train.runs.feed import feed
-from tui_train.runs.place import place_of
+from tui_train.base.errors import CannotWrite, TuiTrainError
+from tui_train.runs.feed import ONE_LOOK, feed
+from tui_train.runs.place import Place, place_of
 from tui_train.runs.queue import in_queue, job_of, refresh, status_in_queue
 from tui_train.runs.rundir import RunDir
 
@@ -50,16 +50,22 @@ class Mirror:
                 self._told(why)
                 ended, pause = True, _QUEUE
             else:
-                heard, why, ended = feed(
-                    self._run, self._place, once=False, begun=self._listens, answers=lambda: self._told("")
-                )
+                heard, why, ended = self._feed(self._place)
                 failures = 0 if heard else failures + 1
                 pause = _QUEUE if ended else _WAITS[min(failures, len(_WAITS) - 1)]
             if self._closed.is_set() or (ended and not in_queue(self._run.path)):
                 return
             if self._place and not ended:
-                self._told(f"{self._place.host} does not answer: {why}")
+                self._told(why)
             self._closed.wait(pause)
+
+    def _feed(self, place: Place) -> tuple[bool, str, bool]:
+        """Take what the host sends; return whether that went well at first, why it stopped, and whether all is here."""
+        try:
+            heard, why, ended = feed(self._run, place, begun=self._listens, answers=lambda: self._told(""))
+        except CannotWrite as error:
+            return False, error.message, False
+        return heard, _lost(place, why), ended
 
     def _listens(self, child: subprocess.Popen[bytes]) -> None:
         self._child = child
@@ -75,11 +81,19 @@ class Mirror:
         return ""
 
     def once(self) -> str:
-        """Bring the copy up to date now; return why that was not possible, empty where it was."""
+        """Bring the copy up to date now; return why that was not possible, empty where it was.
+
+        Raises CannotWrite where it cannot be kept here.
+        """
         asks = in_queue(self._run.path)
         why = self._ask_slurm()
         # Where Slurm has answered, what its job wrote is here.
         if self._place is None or (asks and not why):
             return why
-        _, lost, done = feed(self._run, self._place, once=True)
-        return why or ("" if done else lost)
+        _, lost, done = feed(self._run, self._place, within=ONE_LOOK)
+        return why or ("" if done else _lost(self._place, lost))
+
+
+def _lost(place: Place, why: str) -> str:
+    """Return why a host sends nothing more, by its name."""
+    return why if why.startswith(place.host) else f"{place.host} does not answer: {why}"

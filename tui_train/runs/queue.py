@@ -17,7 +17,7 @@ from tui_train.base.files import write_beside, writing
 from tui_train.base.parse import Unparsable, contents, json_as
 from tui_train.base.text import visible
 from tui_train.render.slurm import LIMIT
-from tui_train.runs.feed import feed
+from tui_train.runs.feed import ONE_LOOK, feed
 from tui_train.runs.place import heard_of, place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_commands import answer, at, last_line
@@ -87,8 +87,8 @@ def status_in_queue(folder: Path) -> Status | None:
 def _course(folder: Path) -> tuple[int, bool]:
     """Return how often a run was started, and whether its last start was ended near the time limit."""
     if place_of(folder):
-        heard = heard_of(folder)
-        return (heard.starts, heard.limit and heard.status.state == "stopped") if heard else (0, False)
+        last = heard_of(folder)
+        return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
     logged = [event for event in events.read(str(folder)) if event.event in {"run_started", "run_ended"}]
     limited = bool(logged) and logged[-1].state == "stopped" and (folder / LIMIT).exists()
     return sum(event.event == "run_started" for event in logged), limited
@@ -111,10 +111,11 @@ def starts(folder: Path) -> int:
     return _course(folder)[0]
 
 
-def refresh(runs: Iterable[RunDir]) -> None:
+def refresh(runs: Iterable[RunDir], *, logs: bool = True) -> None:
     """Ask squeue, once a cluster, for the jobs of runs that may be in the queue, and keep what it says.
 
-    What a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are kept then, too.
+    With `logs` what a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are kept
+    then, too.
     """
     asked: dict[tuple[str, str], list[tuple[RunDir, Job]]] = {}
     for run in runs:
@@ -130,24 +131,24 @@ def refresh(runs: Iterable[RunDir]) -> None:
             continue
         for run, job in jobs:
             try:
-                restarted += [run] if _take(run, job, _as_listed(run, job, rows)) else []
+                restarted += [run] if _take(run, job, _as_listed(run, job, rows), logs=logs) else []
             except Unavailable as error:
                 failed.append(error)
     if failed:
         raise failed[0]
     if restarted:
-        refresh(restarted)
+        refresh(restarted, logs=logs)
 
 
-def _take(run: RunDir, job: Job, now: Job) -> bool:
+def _take(run: RunDir, job: Job, now: Job, *, logs: bool) -> bool:
     """Keep a job as it is listed now; return whether it was queued again since its host was heard last.
 
-    Of one on a host that does not just wait, what it wrote is taken first: it has not left the queue before its end is
-    known here.
+    With `logs`, of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
+    before its end is known here.
     """
     begun, place = starts(run.path), place_of(run.path)
-    if place and {job.state, now.state} != {"PENDING"}:
-        answered, why, done = feed(run, place, once=True)
+    if place and logs and {job.state, now.state} != {"PENDING"}:
+        answered, why, done = feed(run, place, within=ONE_LOOK)
         # A host that answers but has no such folder any more will never say how it ended.
         if not done and (now.state or not answered):
             raise Unavailable(f"{visible(run.name)} on {place.host}: {why}", f"Check `ssh {place.host} true`.")
@@ -208,7 +209,7 @@ def _kept(run: RunDir) -> Job | None:
 
 def stop(run: RunDir, *, at_once: bool, grace: float, waiting: Callable[[], None]) -> None:
     """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
-    refresh([run])
+    refresh([run], logs=False)
     job = _kept(run)
     if job is None:
         return
@@ -221,7 +222,7 @@ def stop(run: RunDir, *, at_once: bool, grace: float, waiting: Callable[[], None
         while time.monotonic() < deadline:
             waiting()
             with suppress(Unavailable):
-                refresh([run])
+                refresh([run], logs=False)
             job = _kept(run)
             if job is None:
                 return

@@ -5,9 +5,9 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from tui_train.base.errors import Unavailable
+from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.ask import LATE, Answer
+from tui_train.facts.ask import ask
 from tui_train.facts.submit_host import CONNECTS, NOT_FOUND, PATIENCE, answers, command
 
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
@@ -16,10 +16,6 @@ _ASKS = r"(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
 _OVERRIDES = (
     "SBATCH_(ARRAY_INX|ERROR|GPUS|GPUS_PER_NODE|GPUS_PER_TASK|GRES|NO_REQUEUE|OPEN_MODE|OUTPUT|REQUEUE|SIGNAL|WAIT)"
 )
-
-
-class NoAnswer(Unavailable):
-    """A command of Slurm that may have done its work, but has not said so."""
 
 
 def at(cluster: str) -> tuple[str, ...]:
@@ -54,7 +50,8 @@ def _answer_of(
     host: str, words: Sequence[str], without: str, folder: str, given: str
 ) -> subprocess.CompletedProcess[str]:
     asked = command(host, (words,), without=without, folder=folder, given=given)
-    (said,) = answers(_sent(asked), 1)
+    # Not given up with the program, which may have it submit or cancel a job.
+    (said,) = answers(ask(asked, PATIENCE + CONNECTS, folder=None, lasting=True), 1)
     if said.failure or said.code is None:
         why = f"{words[0]} on {host} gave no answer: {said.failure}"
         raise NoAnswer(visible(why), f"Check `ssh {host} scontrol ping`.")
@@ -63,20 +60,6 @@ def _answer_of(
         remedy = f"Name a login node of the cluster, one on which `ssh {host} {words[0]} --version` works."
         raise Unavailable(f"{words[0]} cannot be started on {visible(host)}: {last_line(error)}", remedy)
     return subprocess.CompletedProcess(words, said.code, said.out.decode("utf-8", "replace"), error)
-
-
-def _sent(asked: Sequence[str]) -> Answer:
-    """Return what ssh answers; not given up with the program, which may have it submit or cancel a job."""
-    try:
-        done = subprocess.run(
-            asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE + CONNECTS, check=False,
-            start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return Answer(failure=LATE)
-    except OSError as error:
-        return Answer(failure=f"ssh cannot be started: {error.strerror}")
-    return Answer(done.stdout, done.stderr, done.returncode)
 
 
 def last_line(said: str) -> str:

@@ -6,13 +6,13 @@ from contextlib import suppress
 
 import msgspec
 
-from tui_train.base.errors import Unavailable
+from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.render.slurm import NAME as SCRIPT
 from tui_train.runs.place import place_of
 from tui_train.runs.queue import CLUSTER, Job, host_of, job_of, keep, refresh, scancel, starts
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_commands import NoAnswer, answer, last_line
+from tui_train.runs.slurm_commands import answer, last_line
 from tui_train.runs.slurm_end import JOB
 
 # Seconds in which the scheduler looks at a new job, and the reasons before it has.

@@ -9,15 +9,21 @@ from .text import visible
 
 # The exit code of ssh itself; no training on another machine ends with it (see node.py).
 LOST = 255
-# A link that is cut for less than two minutes changes nothing. A connection that others share could end with them.
-_OPTIONS = (
+# A command is no login: what the user's configuration adds to one has no place there, such as another command, a
+# terminal, and what the host could use: ports, the keys of an agent, the screen, a network device.
+PLAIN = (
     "BatchMode=yes",
     "ConnectTimeout=10",
     "ServerAliveInterval=15",
-    "ServerAliveCountMax=8",
     "ClearAllForwardings=yes",
-    "ControlPath=none",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "Tunnel=no",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
 )
+# A link that is cut for less than two minutes changes nothing. A connection that others share could end with them.
+_OPTIONS = (*PLAIN, "ServerAliveCountMax=8", "ControlPath=none")
 # What ssh and the shell there say, and what it means.
 _MEANINGS = (
     ("Host key verification failed", "Its key is unknown or has changed: log in by hand once, and read what ssh says."),

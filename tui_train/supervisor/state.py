@@ -11,8 +11,11 @@ from .lock_owner import Owner
 from .processes import Family, Process, carries
 
 # A job that waits in a queue is only known to viewers.
-LIVE = frozenset({"queued", "running", "stopping"})
+LIVE = frozenset({"queued", "running", "stopping", "unconfirmed"})
+# Its start was sent to another machine, which has not said whether it began: only viewers know that.
+UNCONFIRMED = "unconfirmed"
 _ENDS = frozenset({"finished", "failed", "stopped"})
+STATES = frozenset({"new", "lost", *LIVE, *_ENDS})
 
 
 class AttemptStatus(NamedTuple):
@@ -39,7 +42,7 @@ class AttemptStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """A run's state (new, queued, running, stopping, finished, failed, stopped, lost) and its attempts.
+    """A run's state (new, unconfirmed, queued, running, stopping, finished, failed, stopped, lost) and its attempts.
 
     `host` is another machine on which it runs, empty for this one. `leftover` are processes that train on though what
     started them is gone. `grace` is how many seconds its training gets to end by itself. `container` is the name, for

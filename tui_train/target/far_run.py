@@ -7,10 +7,13 @@ are passed on the command line. The training itself is kept by the supervisor th
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
@@ -32,7 +35,11 @@ LIMIT = ".limit"  # what slurm.sh leaves where it ends a start near the time lim
 
 
 class NotDoneError(Exception):
-    """What cannot be done, in words."""
+    """What cannot be done, in words; `gone` tells that the run folder is not there."""
+
+    def __init__(self, words: str, *, gone: bool = False) -> None:
+        super().__init__(words)
+        self.gone = gone
 
 
 def say(**what: Any) -> None:
@@ -80,8 +87,20 @@ def unpack(sent: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None
 
 
 def start(asked: dict[str, Any]) -> None:
-    """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended."""
+    """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended.
+
+    `starts` is the number of starts that whoever asks knows of: asked twice, by a lost answer, it is started once.
+    """
     run = existing(asked)
+    with one_start(run):
+        # Another ask may have had it removed while this one waited.
+        run = existing(asked)
+        said = "" if starts(run) > asked["starts"] else launched(run, asked)
+    say(started=not said, said=said)
+
+
+def launched(run: Path, asked: dict[str, Any]) -> str:
+    """Start launch.sh; return why it did not start, empty where it did."""
     log, before = run / "launch.log", starts(run)
     offset = size(log)
     if shutil.which("bash") is None:
@@ -96,15 +115,32 @@ def start(asked: dict[str, Any]) -> None:
         # In this order: it may report itself and end between the two.
         gone = not pid or not alive(pid)
         if starts(run) > before:
-            say(started=True)
-            return
+            return ""
         if gone:
             break
         time.sleep(0.05)
     said = part(log, offset, SAID).decode(errors="replace").strip()
     if before == 0:
         discard(run)
-    say(started=False, said=said)
+    return said or "launch.sh ended without a word"
+
+
+@contextlib.contextmanager
+def one_start(run: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the right to start a run; without `wait`, only look whether nobody holds it."""
+    folder = os.open(str(run), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        free = True
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free = False
+        except OSError:
+            # Some network disks have no locks; the run's own keeps a second start out.
+            pass
+        yield free
+    finally:
+        os.close(folder)
 
 
 def drop(asked: dict[str, Any]) -> None:
@@ -115,8 +151,14 @@ def drop(asked: dict[str, Any]) -> None:
 
 def discard(run: Path) -> None:
     """Remove a run folder, unless something was started in it."""
-    if not (run / "events.jsonl").exists():
+    if not any((run / name).exists() for name in ("events.jsonl", ".lock")):
         shutil.rmtree(str(run), ignore_errors=True)
+
+
+def status(asked: dict[str, Any]) -> None:
+    """Send how the run stands."""
+    standing, _ = reader(existing(asked))()
+    say(**standing)
 
 
 def feed(asked: dict[str, Any]) -> None:
@@ -153,7 +195,7 @@ def news(run: Path, have: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
 
 
 def reader(run: Path) -> Callable[[], Any]:
-    """Return what tells the state of a run by the supervisor in its folder, and whether it is live."""
+    """Return what tells the state of a run by the supervisor in its folder, and whether it is live or being started."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(run))
     try:
@@ -164,6 +206,8 @@ def reader(run: Path) -> Callable[[], Any]:
     def now() -> Any:
         # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
         begun, near_limit = starts(run), (run / LIMIT).exists()
+        with one_start(run, wait=False) as free:
+            starting = not free
         found = state.read(str(run))
         try:
             attempts = planned.read(str(run)).attempts
@@ -172,8 +216,10 @@ def reader(run: Path) -> Callable[[], Any]:
             newest = checkpoints.newest(rule, str(run)) if rule else ""
         except Exception:  # noqa: BLE001 - what is wrong with the plan is not asked here
             newest = ""
-        standing = {"status": found, "checkpoint": newest, "starts": begun, "limit": near_limit}
-        return standing, found.live or found.trains_on
+        standing = {
+            "status": found, "checkpoint": newest, "starts": begun, "limit": near_limit, "starting": starting,
+        }  # fmt: skip
+        return standing, found.live or found.trains_on or starting
 
     return now
 
@@ -181,6 +227,9 @@ def reader(run: Path) -> Callable[[], Any]:
 def stop(asked: dict[str, Any]) -> None:
     """End a run by its supervisor, and send how it stands then."""
     run = existing(asked)
+    with one_start(run):
+        # One that is under way is to be stopped as well.
+        pass
     words = [sys.executable, str(run / "supervisor"), "stop", "--json", *(["--now"] if asked["now"] else [])]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
@@ -189,24 +238,60 @@ def stop(asked: dict[str, Any]) -> None:
 
 
 def fetch(asked: dict[str, Any]) -> None:
-    """Send the output folder as a tar; `without`, where it says something, matches the names that are left out."""
+    """Send the regular files of the output folder: their number and bytes, then each after its name and size.
+
+    `without`, where it says something, matches the names that are left out.
+    """
     output = existing(asked) / asked["output"]
-    left_out = re.compile(asked["without"] or r"(?!)")
     if not output.is_dir():
         raise NotDoneError(f"{output} is not there")
+    files = list(listed(output, re.compile(asked["without"] or r"(?!)")))
+    say(files=len(files), total=sum(length for _, length in files))
+    for path, length in files:
+        send(output, path, length)
+    say(end=True)
 
-    def wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if left_out.fullmatch(os.path.basename(member.name)) else member  # noqa: PTH119
 
-    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", bufsize=PIECE) as sent:
-        sent.add(str(output), arcname=output.name, filter=wanted)
+def listed(output: Path, left_out: re.Pattern[str]) -> Iterator[tuple[str, int]]:
+    """Yield the regular files of a folder, and their sizes."""
+    for top, folders, names in os.walk(str(output)):
+        folders[:] = sorted(name for name in folders if not left_out.fullmatch(name))
+        for name in sorted(names):
+            path = os.path.join(top, name)  # noqa: PTH118
+            with contextlib.suppress(FileNotFoundError):
+                found = os.lstat(path)
+                if stat.S_ISREG(found.st_mode) and not left_out.fullmatch(name):
+                    yield path, found.st_size
+
+
+def send(output: Path, path: str, length: int) -> None:
+    """Send a file as it was listed, without what it has grown by; one that is gone meanwhile is left out."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NotDoneError(f"{path}: {error.strerror}") from None
+    try:
+        length = min(length, os.fstat(file).st_size)
+        say(name=base64.b64encode(os.fsencode(os.path.relpath(path, str(output)))).decode(), size=length)
+        while length:
+            piece = os.read(file, min(length, PIECE))
+            if not piece:
+                # In the middle of a file nothing can be said in a line.
+                sys.exit(f"{path} has become shorter")
+            sys.stdout.buffer.write(piece)
+            length -= len(piece)
+    finally:
+        os.close(file)
+    sys.stdout.buffer.flush()
 
 
 def existing(asked: dict[str, Any]) -> Path:
     """Return the run folder."""
     run = Path(asked["folder"])
     if not (run / "launch.sh").is_file():
-        raise NotDoneError(f"{run} is gone")
+        raise NotDoneError(f"{run} is gone", gone=True)
     return run
 
 
@@ -244,11 +329,11 @@ def alive(pid: int) -> bool:
 def main(question: str) -> int:
     """Do what is asked; what cannot be done is said in a line."""
     asked = json.loads(question)
-    doing = {"put": put, "start": start, "feed": feed, "drop": drop, "stop": stop, "fetch": fetch}
+    doing = {"put": put, "start": start, "feed": feed, "drop": drop, "stop": stop, "fetch": fetch, "status": status}
     try:
         doing[asked["do"]](asked)
     except NotDoneError as error:
-        say(error=str(error))
+        say(error=str(error), gone=error.gone)
         return 69
     except BrokenPipeError:
         return 0

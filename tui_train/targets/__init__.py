@@ -53,6 +53,10 @@ class Target(Protocol):
         """Return a run's state."""
         ...
 
+    def probe_state(self, run: RunDir) -> Status:
+        """Return a run's state, of one elsewhere without bringing what it wrote."""
+        ...
+
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it, and return its state."""
         ...

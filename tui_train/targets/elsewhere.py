@@ -65,6 +65,11 @@ class MachineFile(Struct, frozen=True):
         del run
         _nothing_runs()
 
+    def probe_state(self, run: RunDir) -> Status:
+        """Raise Unavailable: nothing is started there."""
+        del run
+        _nothing_runs()
+
     def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
         """Raise Unavailable: nothing is started there."""
         del run, interrupts

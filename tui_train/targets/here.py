@@ -218,6 +218,10 @@ class Here:
         """Return a run's state."""
         return status(run)
 
+    def probe_state(self, run: RunDir) -> Status:
+        """Return a run's state."""
+        return status(run)
+
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it, and return its state."""
         return stop(run, waiting=waiting, at_once=at_once)

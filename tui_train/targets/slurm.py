@@ -29,7 +29,7 @@ from tui_train.runs.status import status
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.targets.here import look, named
-from tui_train.targets.host import Host, put
+from tui_train.targets.host import Host, ended_there, put
 
 
 def planned_for(here: Machine, cluster: Cluster, profile: Profile) -> Machine:
@@ -117,13 +117,19 @@ class Slurm(Struct, frozen=True):
         queue.refresh([run])
         return self._now(run)
 
+    def probe_state(self, run: RunDir) -> Status:
+        """Ask Slurm for a run's state, or its host, without what it wrote."""
+        queue.refresh([run], logs=False)
+        waits = not self.host or queue.in_queue(run.path)
+        return status(run) if waits else Host(self.host).probe_state(run)._replace(host=self.name)
+
     def _now(self, run: RunDir) -> Status:
         return Host(self.host).state(run) if self.host and not queue.in_queue(run.path) else status(run)
 
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """Take a run out of the queue, or have it save and end, and return its state."""
         queue.stop(run, at_once=at_once, grace=status(run).grace, waiting=waiting)
-        return status(run)
+        return ended_there(run, self.probe_state(run)) if self.host else status(run)
 
     def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
         """Open the log of an attempt for reading."""

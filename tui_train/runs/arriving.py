@@ -1,0 +1,203 @@
+"""Files that a host sends: taken into a folder of their own, and once all are here moved over fetched ones only.
+
+The host names them, and is believed no more than that: nothing outside, no links, no name twice, no more than it said.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from stat import S_ISREG
+
+from msgspec import Struct
+
+from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
+from tui_train.base.files import folder_at, read_regular, write_beside, writing
+from tui_train.base.text import amount, visible
+from tui_train.runs.host_lines import HostStream, Line, parsed, refusal
+
+_BESIDE = ".fetching"
+# The files that were fetched, each by its size, its time and its name.
+_LIST = ".fetched-files"
+_MOST_LIST = 256 << 20
+_MOST_FILES = 1 << 18
+_DEEPEST, _LONGEST = 64, 4096
+_PIECE = 1 << 20
+# Bytes of the disk that stay free.
+_SPARED = 64 << 20
+
+
+class Announced(Struct, frozen=True):
+    """What a host is about to send: the number of files, and their bytes."""
+
+    files: int
+    total: int
+
+
+@contextmanager
+def beside(run: Path) -> Iterator[Path]:
+    """Yield an empty folder in a run folder, which is removed at the end; Unavailable while another fetch has it."""
+    folder = run / _BESIDE
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+        with folder_at(run, listed=True) as parent, folder_at(_BESIDE, parent, listed=True) as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Unavailable(f"{visible(run.name)} is being fetched", "Wait until that is done.") from None
+            except OSError:
+                # Some network disks have no locks.
+                pass
+            # One that was killed left its files.
+            _empty(folder)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def announced(stream: HostStream, host: str, folder: Path) -> Announced:
+    """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
+    while line := stream.line():
+        if told := parsed(line):
+            break
+    else:
+        raise Unavailable(f"nothing was fetched from {host}: {stream.last_words()}", f"Look there: ssh {host}")
+    if told.error:
+        raise refusal(host, told)
+    if told.files is None or not 0 <= told.files <= _MOST_FILES or told.total < 0:
+        raise _strange(host, f"it announces {told.files} files" if told.files else "it announces no files")
+    free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
+    if told.total + _SPARED > free:
+        message = f"the results on {host} take {amount(told.total)}, and this disk has {amount(free)} free"
+        raise CannotWrite(message, f"Free {amount(told.total + _SPARED - free)} in {visible(str(folder))}.")
+    if inodes.f_files and told.files > inodes.f_favail:
+        message = f"the results on {host} are {told.files} files, and this disk has room for {inodes.f_favail}"
+        raise CannotWrite(message, "Remove files that you do not need.")
+    return Announced(told.files, told.total)
+
+
+def receive(
+    stream: HostStream, host: str, expected: Announced, folder: Path, refuse: Callable[[str], None]
+) -> Iterator[int]:
+    """Take all files into an empty folder and yield the bytes so far; `refuse` raises for a name that is not wanted."""
+    taken, count = 0, 0
+    while line := stream.line():
+        told = parsed(line)
+        if told is None:
+            raise _strange(host, "it sends something else than files")
+        if told.error:
+            raise refusal(host, told)
+        if told.end:
+            return
+        name, count = _name(host, told), count + 1
+        if count > expected.files or not 0 <= told.size <= expected.total - taken:
+            raise _strange(host, f"it sends more than the {amount(expected.total)} that it announced")
+        refuse(name)
+        for size in _write(stream, host, folder, name, told.size):
+            taken += size
+            yield taken
+    raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
+
+
+def _name(host: str, told: Line) -> str:
+    """Return the name of a file below the output folder."""
+    parts = told.name.split(b"/")
+    usual = not {b"", b".", b".."}.intersection(parts) and b"\0" not in told.name
+    if not usual or len(parts) > _DEEPEST or len(told.name) > _LONGEST:
+        raise _strange(host, f"it names a file {visible(os.fsdecode(told.name)[:100])!r}")
+    return os.fsdecode(told.name)
+
+
+def _write(stream: HostStream, host: str, folder: Path, name: str, left: int) -> Iterator[int]:
+    """Write a new file of so many bytes, and yield those of each piece."""
+    path = folder / name
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            raise _strange(host, f"it sends {visible(name)} twice, or as another spelling of one name") from None
+        with os.fdopen(file, "wb", buffering=0) as written:
+            while left:
+                if not (piece := stream.piece(min(left, _PIECE))):
+                    raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
+                written.write(piece)
+                left -= len(piece)
+                yield len(piece)
+
+
+def _strange(host: str, what: str) -> Unavailable:
+    return Unavailable(f"nothing was fetched from {host}: {what}", f"Look there: ssh {host}")
+
+
+# Into place
+
+
+def merge(run: Path, folder: Path, target: Path) -> None:
+    """Move all files of a folder below `target`, where they take the place of fetched ones."""
+    names = [os.path.relpath(path, folder) for path in _files(folder)]
+    earlier = _read_list(run)
+    arrived = {name: _entry(folder / name, name) for name in names}
+    # What is moved is known as fetched before and after, wherever this is ended.
+    _write_list(run, {*earlier, *arrived.values()})
+    for name in names:
+        with writing(target / name):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).replace(target / name)
+    kept = {entry for entry in earlier if os.fsdecode(entry.split(b" ", 2)[2]) not in arrived}
+    _write_list(run, {*kept, *arrived.values()})
+
+
+def refusing(run: Path, target: Path) -> Callable[[str], None]:
+    """Return what raises AlreadyExists for a name below `target` where something is that no fetch has left there."""
+    known = _read_list(run)
+
+    def refuse(name: str) -> None:
+        path = target
+        for part in ("", *Path(name).parts[:-1]):
+            path /= part
+            if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+                raise _in_the_way(path)
+        path /= Path(name).name
+        if os.path.lexists(path) and _entry(path, name) not in known:
+            raise _in_the_way(path)
+
+    return refuse
+
+
+def _in_the_way(path: Path) -> AlreadyExists:
+    message = f"{visible(str(path))} was not fetched, or was changed since: it is not replaced"
+    return AlreadyExists(message, "Move it away, then fetch again.")
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for top, _, names in os.walk(folder):
+        yield from (f"{top}/{name}" for name in names)
+
+
+def _entry(path: Path, name: str) -> bytes:
+    """Return how a fetched file is listed, empty for what is no regular file."""
+    found = path.lstat()
+    return b"%d %d %s" % (found.st_size, found.st_mtime_ns, os.fsencode(name)) if S_ISREG(found.st_mode) else b""
+
+
+def _read_list(run: Path) -> set[bytes]:
+    with suppress(OSError):
+        return {entry for entry in read_regular(run / _LIST, _MOST_LIST).split(b"\0") if entry.count(b" ") >= 2}
+    return set()
+
+
+def _write_list(run: Path, entries: set[bytes]) -> None:
+    with writing(run / _LIST):
+        write_beside(run / _LIST, b"\0".join(sorted(entries)))

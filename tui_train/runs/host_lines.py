@@ -1,0 +1,128 @@
+"""What a host sends over ssh: lines of JSON of known types, and the bytes of files, bounded in size and in time."""
+
+import os
+import select
+import subprocess
+from typing import IO
+
+from msgspec import Struct
+
+from tui_train.base.errors import NoAnswer, Unavailable
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.text import visible
+from tui_train.supervisor.ssh import lost
+from tui_train.supervisor.state import Status
+
+SILENCE = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
+_LONGEST = 8 << 20  # bytes of a line
+_PIECE = 1 << 16
+_MOST_WORDS = 1000
+# What ssh said is there when it has ended; the other side may keep that open.
+_LAST_WORDS = 2.0
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One line of far_run.py: `error` is what it cannot do, and the others are what it answers."""
+
+    error: str = ""
+    gone: bool = False
+    folder: str = ""
+    started: bool = False
+    said: str = ""
+    # How a run stands.
+    status: Status | None = None
+    checkpoint: str = ""
+    starts: int = 0
+    limit: bool = False
+    starting: bool = False
+    # A piece of a log, in base64.
+    file: str = ""
+    at: int = 0
+    data: bytes = b""
+    # The files of an output folder, or one of them, whose name is in base64.
+    files: int | None = None
+    total: int = 0
+    name: bytes = b""
+    size: int = 0
+    end: bool = False
+
+
+class Gone(Unavailable):
+    """The run's folder is not on its host any more."""
+
+
+def parsed(line: bytes) -> Line | None:
+    """Return a line of the host's program, None for one of a login script."""
+    try:
+        return json_as(line, Line) if line.startswith(b"{") else None
+    except Unparsable:
+        return None
+
+
+def refusal(host: str, line: Line) -> Unavailable:
+    """Return what a host says that it cannot do, as an error."""
+    kind = Gone if line.gone else Unavailable
+    return kind(f"{visible(host)}: {visible(line.error[:_MOST_WORDS])}", f"Look at it there: ssh {visible(host)}")
+
+
+class HostStream:
+    """The output of an ssh, by lines or pieces; NoAnswer where the host is silent, or sends a line without end."""
+
+    def __init__(self, host: str, child: subprocess.Popen[bytes]) -> None:
+        self._host, self._child = host, child
+        self._kept = bytearray()
+
+    def line(self) -> bytes:
+        """Return the next line, empty at the end."""
+        searched = 0
+        while (end := self._kept.find(b"\n", searched)) < 0:
+            searched = len(self._kept)
+            if searched > _LONGEST:
+                raise NoAnswer(f"{visible(self._host)} sends a line without end", self._remedy)
+            if not (piece := self._next()):
+                break
+            self._kept += piece
+        line = bytes(self._kept[: end + 1] if end >= 0 else self._kept)
+        del self._kept[: len(line)]
+        return line
+
+    def piece(self, most: int) -> bytes:
+        """Return the next bytes, at most so many; empty at the end."""
+        if not self._kept:
+            self._kept += self._next()
+        piece = bytes(self._kept[:most])
+        del self._kept[:most]
+        return piece
+
+    def last_words(self) -> str:
+        """Return what ssh, or the shell at its other end, said last, and what to do about it."""
+        said = b""
+        while len(said) < _PIECE and (piece := _read(self._child.stderr, _LAST_WORDS)):
+            said += piece
+        return lost(said)
+
+    def _next(self) -> bytes:
+        piece = _read(self._child.stdout, SILENCE)
+        if piece is None:
+            raise NoAnswer(f"{visible(self._host)} gave no answer in {SILENCE:.0f} s", self._remedy)
+        return piece
+
+    @property
+    def _remedy(self) -> str:
+        return f"Check `ssh {visible(self._host)} true`."
+
+
+def _read(pipe: IO[bytes] | None, seconds: float) -> bytes | None:
+    """Return what a pipe has within some seconds, empty at its end; None for nothing yet."""
+    assert pipe is not None, "both are pipes"  # noqa: S101 - for the type
+    waits = select.poll()
+    waits.register(pipe, select.POLLIN)
+    return os.read(pipe.fileno(), _PIECE) if waits.poll(seconds * 1000) else None
+
+
+def listening(words: list[str]) -> subprocess.Popen[bytes]:
+    """Start an ssh whose output is read by a HostStream; OSError where there is none."""
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+        start_new_session=True,
+    )  # fmt: skip
