@@ -19,6 +19,7 @@ from tui_train.supervisor.memory_words import WHERE
 _STATES = {
     "new": "the run has not started",
     "queued": "the run waits in Slurm's queue",
+    "unconfirmed": "whether the run has started is not known",
     "running": "the run is training",
     "stopping": "the run is stopping",
     "finished": "the run finished",

@@ -95,8 +95,8 @@ class Host(Struct, frozen=True):
                 # Only a start that was refused removes the folder.
                 keep(run, Heard(at=time.time(), status=Status("new")))
             raise
-        except Unavailable as error:
-            raise type(error)(f"{_unclear(run)}: {error.message}", _by_hand(place)) from None
+        except NoAnswer as error:
+            raise NoAnswer(f"{_unclear(run)}: {error.message}", _by_hand(place)) from None
 
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it there, and return its state."""
