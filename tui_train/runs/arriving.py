@@ -14,9 +14,10 @@ from stat import S_ISREG
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
-from tui_train.base.files import folder_at, read_regular, write_beside, writing
+from tui_train.base.files import read_regular, write_beside, writing
 from tui_train.base.text import amount, visible
 from tui_train.runs.host_lines import HostStream, Line, parsed, refusal
+from tui_train.supervisor.regular import folder_at
 
 _BESIDE = ".fetching"
 # The files that were fetched, each by its size, its time and its name.
