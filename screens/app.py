@@ -21,11 +21,11 @@ from tui_train.workflow.theme import keep_theme, theme
 from . import STEPS, loaded
 from .ended import listening
 from .home import Home
+from .installing import Installing
 from .messages import (
     Complaint,
     LeaveWizard,
 )
-from .navigation import Navigation
 from .terminal import TerminalDriver
 from .textual_fixes import fix_textual
 from .themes import dress, wear
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 fix_textual()
 
 
-class Wizard(Navigation):
+class Wizard(Installing):
     """From Home through five steps to a running training."""
 
     TITLE = "tui-train"
@@ -101,11 +101,26 @@ class Wizard(Navigation):
         """Leave the wizard; a live run that is being watched asks first."""
         asks = getattr(self.screen, "ask_before_leaving", None)
         try:
-            if asks is not None and asks():
+            if (asks is not None and asks()) or self._asks_of_installation():
                 return
         except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
             self._handle_exception(error)
         self._leave()
+
+    def _asks_of_installation(self) -> bool:
+        """Ask whether an environment that is being made is given up; false when there is none."""
+        from .widgets.dialogs import Ask
+
+        if not self.installs or isinstance(self.screen, Ask):
+            return self.installs
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._leave()
+
+        answers = (("", "Stay here, let it go on"), ("leave", "Cancel it and leave"))
+        self.push_screen(Ask("An environment is being made.", answers), answered)
+        return True
 
     @on(LeaveWizard)
     def _leave(self) -> None:
@@ -121,6 +136,7 @@ class Wizard(Navigation):
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
         give_up()
+        self.cancel_installation()
         self.exit(code, message=lost)
 
     def action_help(self) -> None:

@@ -229,13 +229,13 @@ of the settings does. r reads the file again."""
         return True
 
     def _fixable(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self._findings if finding.change)
+        return tuple(finding for finding in self._findings if finding.fix)
 
     def action_fix(self, at: int) -> None:
         """Make the change that fixes one of the findings."""
         found = self._fixable()
-        if at < len(found) and (change := found[at].change):
-            self.post_message(ApplyFix(change))
+        if at < len(found) and (fix := found[at].fix):
+            self.post_message(ApplyFix(fix))
 
     def action_sample(self, by: int) -> None:
         """Show the next sample, or the one before."""

@@ -78,6 +78,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         super().__init__()
         self._sets: tuple[CardSet, ...] = ()
         self._verdicts: tuple[Verdict, ...] = ()
+        self._blocked = ""  # why none can be used, where that is one reason for all
 
     def content(self) -> Sequence[Widget]:
         """Host, cards, device and processes."""
@@ -106,6 +107,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = resolved.verdicts
+        self._blocked = all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain)
         self._draw_cards(machine)
         gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
         self._sets = sets(machine.gpus, resolved.verdicts) if self.profile.hardware.device != "cpu" else ()
@@ -119,8 +121,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.set_focus(None)
             self.focus_next()
         gaps = [line for gap in machine.gaps for line in _gap(gap.what, gap.why, gap.remedy)]
-        if blocked := all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain):
-            gaps.insert(0, ink(WARNING, (f" {visible(blocked)}", "b")))
+        if self._blocked:
+            gaps.insert(0, ink(WARNING, (f" {visible(self._blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
@@ -148,7 +150,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         now = {sample.uuid: sample for sample in self.live}
         cards = zip(machine.gpus, self._verdicts, strict=True)
         by_type = bool(self.facts and self.facts.cluster)
-        picks = tuple(_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type) for gpu, verdict in cards)
+        picks = tuple(
+            _pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, told=bool(self._blocked)) for gpu, verdict in cards
+        )
         if picks != self.query_one("#gpus", Picks).picks:
             self.query_one("#gpus", Picks).picks = picks
 
@@ -288,7 +292,8 @@ def _holder(process: GpuProcess) -> str:
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool) -> Pick:
+def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, told: bool) -> Pick:
+    """Return the row of a card; `told`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size(free)} free of {size(gpu.memory_total)}"
@@ -303,14 +308,15 @@ def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool) -
         (memory, 26),
         (ink(_VERDICTS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
-    details = [doing(sample) if sample else "", *verdict.reasons]
+    reasons = () if told and not gpu.problem else verdict.reasons
+    details = [doing(sample) if sample else "", *reasons]
     details += [verdict.busy] if verdict.busy else map(_holder, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
     details += ["drives a display" if gpu.display_active else ""]
     details += [f"cc {gpu.compute_capability}" if gpu.compute_capability else ""]
     details += [f"bus {bus(gpu)}" if gpu.pci_bus else ""]
     shown = ", ".join(visible(detail) for detail in details if detail)
-    below = (ink((shown, "" if verdict.kind == "blocked" else MUTED)),) if shown else ()
+    below = (ink((shown, "" if verdict.kind == "blocked" and reasons else MUTED)),) if shown else ()
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
     can = "It cannot be picked." if reason else "Space picks it or leaves it out."
     return Pick(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)

@@ -15,6 +15,7 @@ from .looking import Looking
 from .messages import ApplyFix, Become, Chosen, StartOver, Undo, Undone
 
 if TYPE_CHECKING:
+    from tui_train.checks.finding import Install
     from tui_train.workflow.machines import Source
 
 _UNDO = 100
@@ -37,6 +38,10 @@ class Keeping(Looking):
         self._typing: Timer | None = None
         self._naming: Timer | None = None
 
+    def install(self, wanted: "Install") -> None:
+        """Make an environment."""
+        raise NotImplementedError
+
     @on(Chosen)
     def _chosen(self, event: Chosen) -> None:
         from tui_train.profile import fields
@@ -51,9 +56,12 @@ class Keeping(Looking):
 
     @on(ApplyFix)
     def _apply_fix(self, event: ApplyFix) -> None:
-        from tui_train.profile.changes import apply
+        from tui_train.profile.changes import Change, apply
 
-        change = event.change
+        change = event.fix
+        if not isinstance(change, Change):
+            self.install(change)
+            return
         try:
             profile = apply(change, self.profile)
             if any(key == "trainer.python" for key, _ in change.edits):

@@ -6,6 +6,7 @@ from textual.message import Message
 
 if TYPE_CHECKING:
     from tui_train.base.errors import TuiTrainError
+    from tui_train.checks.finding import Install
     from tui_train.profile.changes import Change, Difference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
@@ -24,12 +25,12 @@ class Chosen(Message):
 
 
 class ApplyFix(Message):
-    """A change is to be made, and said."""
+    """A change is to be made, and said, or an environment."""
 
-    def __init__(self, change: "Change") -> None:
-        """Carry the change."""
+    def __init__(self, fix: "Change | Install") -> None:
+        """Carry what is to be made."""
         super().__init__()
-        self.change = change
+        self.fix = fix
 
 
 class Undo(Message):

@@ -111,7 +111,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         return {**super().key_words, **({"enter": ""} if stopped else {})}
 
     def _fixable(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings() if finding.change)
+        return tuple(finding for finding in self.findings() if finding.fix)
 
     def fixable(self) -> Finding | None:
         """Return the finding that F2 fixes: the first that has a change."""
@@ -120,8 +120,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def action_fix_finding(self, at: int) -> None:
         """Make the change that fixes one of the findings."""
         found = self._fixable()
-        if at < len(found) and (change := found[at].change):
-            self.post_message(ApplyFix(change))
+        if at < len(found) and (fix := found[at].fix):
+            self.post_message(ApplyFix(fix))
 
     # Copying
 

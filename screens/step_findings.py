@@ -14,11 +14,12 @@ from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 
 from .base import Base
+from .installation import Installation
 from .messages import ApplyFix, Undone
 from .step_rows import Section, undone_words
 from .widgets.form import Form
 from .widgets.hint import Hint
-from .widgets.ink import KEY, ink
+from .widgets.ink import KEY, LIVE, ink
 from .widgets.picks import Picks
 
 
@@ -27,11 +28,12 @@ class WithFindings(Base):
 
     SECTIONS: ClassVar[tuple[Section, ...]] = ()
     MORE_KEYS: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
-    SHARED = ("profile", "facts", "looking", "live")
+    SHARED = ("profile", "facts", "looking", "live", "installation")
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
     live: reactive[Samples] = reactive((), init=False, repaint=False)
+    installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
         """Begin with nothing found."""
@@ -92,10 +94,25 @@ class WithFindings(Base):
         mine = next((finding for finding in found if in_form and finding.key == here), None)
         if finding := mine or (found[0] if found and here == self._known_at else None):
             mark = ("✗", "$error") if finding.forbids else ("!", "$warning")
-            fix = ink("  ", ("F2", KEY), " fixes it.") if finding.change else Content()
-            self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.remedy)}", fix))
+            fix = ink("  ", ("F2", KEY), " fixes it.") if finding.fix and not finding.keys else Content()
+            if finding.install and self.installs:
+                words = self.installation.words if self.installation else ""
+                self.query_one(Hint).say(ink(LIVE, f" {words} ", ("F2", KEY), " shows it."))
+                return
+            self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.on_screen)}", fix))
             return
         self.query_one(Hint).say(Content(visible(words)))
+
+    @property
+    def installs(self) -> bool:
+        """Whether an environment is being made now."""
+        return bool(self.installation and self.installation.goes_on)
+
+    def watch_installation(self) -> None:
+        """Say what the installation has come to."""
+        if self._ready and self.is_current:
+            self.hint()
+            self.refresh_bindings()
 
     def _fixes_text(self) -> bool:
         """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
@@ -112,7 +129,7 @@ class WithFindings(Base):
         if mine and mine[0].level == "error":
             mine = mine[:1]
             found = ()
-        return next((finding for finding in (*mine, *found) if finding.change), None)
+        return next((finding for finding in (*mine, *found) if finding.fix), None)
 
     @property
     def key_words(self) -> Mapping[str, str]:
@@ -123,7 +140,9 @@ class WithFindings(Base):
             words = self.form.unread_fix
         else:
             finding = self.fixable()
-            words = finding.change.title if finding and finding.change else ""
+            words = finding.fix.title if finding and finding.fix else ""
+            if finding and finding.install and self.installs:
+                words = "show the installation"
         said = {"f2": visible(words[:1].upper() + words[1:])}
         form = next(iter(self.query(Form)), None)
         return {**said, "space": "Close"} if form and form.is_in and form.cursor in form.unfolded else said
@@ -139,8 +158,8 @@ class WithFindings(Base):
             self.form.fix_unread()
             return
         finding = self.fixable()
-        if finding and finding.change:
-            self.post_message(ApplyFix(finding.change))
+        if finding and finding.fix:
+            self.post_message(ApplyFix(finding.fix))
 
     @on(Undone)
     def _said_undone(self, event: Undone) -> None:

@@ -50,7 +50,7 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
     row_is_typed = typed(field)
     if options and not row_is_typed:
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
-    fix = finding.change.title if finding and finding.change else ""
+    fix = finding.fix.title if finding and finding.fix else ""
     return FormRow(
         field=field,
         value=fields.get(profile, key),
@@ -62,7 +62,11 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
         caution=visible(finding.message) if finding and finding.level == "warning" else "",
         fix=visible(fix),
         usual=_usual(key, resolved),
-        hint=visible(f"{finding.message}. {finding.remedy}{_FIX if fix else ''}" if finding else help_text),
+        hint=visible(
+            f"{finding.message}. {finding.on_screen}{_FIX if fix and not finding.keys else ''}"
+            if finding
+            else help_text
+        ),
     )
 
 

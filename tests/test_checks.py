@@ -613,7 +613,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), cuda=None),
         "error",
         "hardware.device",
-        "1 GPU would stay idle",
+        "1 RTX 3090 is idle: this Python's torch cannot use GPUs",
         True,
     ),
     "one GPU beside a better one": (
@@ -623,7 +623,7 @@ FAULTS = {
         ),
         "error",
         "hardware.gpus",
-        "more could with another PyTorch",
+        "would train; 1 RTX 3090 is idle: this Python's torch",
         True,
     ),
     "one of two GPUs by python": (
@@ -1773,7 +1773,9 @@ def test_why_there_is_no_card_is_told():
 
 def test_a_pytorch_too_new_for_the_driver_is_told():
     where = facts(gpus=(gpu(0),), cuda="13.0")
-    assert "needs a driver for CUDA 13" in found({"hardware.device": "cuda"}, where)[0].message
+    assert (
+        "torch needs CUDA 13, and the driver supports CUDA 12.8" in found({"hardware.device": "cuda"}, where)[0].message
+    )
 
 
 def test_hosts_with_the_same_fault_are_named_together():

@@ -118,7 +118,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 def test_the_cards_there_do_not_stay_idle_either(tmp_path):
     idle = {"machine": BOX.machine, "toolchains": [toolchain("/p", cuda=None, torch="2.13.0+cpu")]}
     (tmp_path / "idle.json").write_bytes(msgspec.json.encode(idle))
-    assert "2 GPUs would stay idle" in tui(
+    assert "2 RTX 3090 are idle" in tui(
         "plan", "quickstart", "--machine", tmp_path / "idle.json", code=69
     ).stderr  # fmt: skip
 
@@ -220,7 +220,7 @@ def test_a_plan_for_a_host_without_tui_train(host):
     assert where.paths[f"{host}/gone.txt"] == "missing"
     assert where.documents[f"{host}/c.yaml"].values == {"learning_rate": 1e-5}
     # The torch of these tests is for the CPU.
-    assert "2 GPUs would stay idle" in tui("plan", "quickstart", "--host", "box", code=69).stderr
+    assert "2 RTX 3090 are idle" in tui("plan", "quickstart", "--host", "box", code=69).stderr
     shown = tui("plan", "quickstart", "--host", "box", "--set=hardware.device=cpu").stdout
     assert "Made for another machine: box." in shown
     assert str(host) in shown

@@ -16,9 +16,10 @@ from tui_train.base import places
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli import environments as printed
 from tui_train.environments import create as making
-from tui_train.environments import pip_settings
+from tui_train.environments import pip_settings, unfinished
+from tui_train.environments.progress import Progress, Reader
 from tui_train.facts import probe
-from tui_train.facts.wheels import Wheel, wheel
+from tui_train.facts.wheels import TORCH, Wheel, wheel
 
 ROOT = Path(__file__).parents[1]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -53,9 +54,17 @@ def test_a_build_without_code_for_any_card_is_refused():
     with pytest.raises(Unavailable, match=r"supports compute capability 8\.7$") as raised:
         wheel(cards("8.7"), "13.0")
     assert "PyTorch for Jetson" in raised.value.remedy
-    with pytest.raises(Unavailable, match="no build of torch for this driver") as raised:
-        wheel(cards("12.0", "12.0"), "11.8")
-    assert "Update the NVIDIA driver" in raised.value.remedy
+    with pytest.raises(Unavailable, match="compute capability 3\\.7"):
+        wheel(cards("3.7"), "11.4")
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "needed"), [("12.0", "11.8", 570), ("8.6", "11.4", 525), ("6.1", "11.8", 525)]
+)
+def test_a_driver_that_is_too_old_is_named_with_the_one_that_is_needed(capability, driver, needed):
+    with pytest.raises(Unavailable, match="driver is too old") as raised:
+        wheel(cards(capability, capability), driver)
+    assert f"Update the NVIDIA driver to {needed} or newer" in raised.value.remedy
 
 
 @pytest.mark.parametrize("name", environments.SETS)
@@ -257,3 +266,111 @@ def test_the_list_says_what_nemo_a_python_has():
         assert printed._nemo(tool).startswith(said)
     old = facts(gpus=cards("6.1", "8.6"))
     assert printed._cards(old.toolchains[0], old.machine) == "1 of 2"
+
+
+# The work
+
+
+def test_what_uv_and_pip_print_is_progress():
+    uv = Reader()
+    assert uv.say("Installing torch …") == Progress("Installing torch …")
+    for line in (
+        "Using Python 3.11.7 environment at: /e",
+        "Downloading torch (500.0MiB)",
+        "Downloading sympy (6.0MiB)",
+    ):
+        now = uv.read(line)
+    assert (now.words, now.done, now.total) == ("Downloading torch (500 MiB)", 0, 506 << 20)
+    assert uv.read(" Downloaded torch").done == 500 << 20
+    assert uv.read("Installed 10 packages in 1s").words == "Installed 10 packages in 1s, compiling them …"
+    pip = Reader()
+    pip.read("  Downloading torch-2.13.0-cp311-none-linux.whl (500.0 MB)")
+    now = pip.read("  Downloading sympy-1.13-py3-none-any.whl.metadata (100 kB)")
+    assert pip.read("  Downloading nvidia_nccl-2-py3-none-any.whl (100 MB)").done == 500_000_000
+    assert pip.read("Installing collected packages: torch").done == 600_000_000
+
+
+@pytest.mark.parametrize(
+    ("line", "why", "remedy"),
+    [
+        (
+            "  cause: Failed to fetch: https://u:p@whl.example/cu129/torch/",
+            "whl.example cannot be reached",
+            "TUI_TRAIN_IN",
+        ),
+        ("ERROR: Could not install: [Errno 28] No space left on device", "the disk is full", "Free some space"),
+        ("ERROR: No matching distribution found for torch==2.13.0", "No matching distribution found", "last lines"),
+    ],
+)
+def test_a_failed_installation_is_a_sentence_and_leaves_nothing(tmp_path, line, why, remedy):
+    path = tmp_path / "envs" / "new"
+    program = f"import sys; print({line!r}); sys.exit(1)"
+    plan = failing(path, (sys.executable, "-m", "venv", "--without-pip", str(path)), (sys.executable, "-c", program))
+    told = []
+    with pytest.raises(Unavailable, match="could not be installed") as raised:
+        making.create(plan, machine(), told.append, told.append)
+    assert why in raised.value.message
+    assert "u:p" not in raised.value.message
+    assert remedy in raised.value.remedy
+    assert told == ["Making the environment …", "Installing torch …", line]
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_cancelled_installation_ends_with_all_it_started_and_leaves_nothing(tmp_path):
+    path, mark = tmp_path / "envs" / "new", f"3.{os.getpid()}"
+    told = []
+    plan = failing(path, ("sh", "-c", f"echo begun; sh -c 'trap : TERM HUP; sleep 100.{mark[2:]}' & sleep 100"))
+    with pytest.raises(making.Cancelled):
+        making.create(plan, machine(), print, told.append, lambda: bool(told))
+    assert not path.exists()
+    assert subprocess.run(["pgrep", "-f", f"sleep 100.{mark[2:]}$"], check=False, stdout=subprocess.DEVNULL).returncode
+
+
+def test_less_room_than_it_takes_is_said_before(tmp_path):
+    huge = msgspec.structs.replace(environments.SETS["hf"], gigabytes=10**9)
+    plan = msgspec.structs.replace(failing(tmp_path / "envs" / "new", ("false",)), wanted=huge)
+    with pytest.raises(CannotWrite, match="GiB free, and the environment takes about"):
+        making.create(plan, machine(), print)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
+    folder = places.environments_folder() / "new"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    lock = unfinished.begin(folder)
+    assert "env new" not in [tool.label for tool in probe.toolchains(deadline=20)]
+    with pytest.raises(CannotWrite, match="already exists"):
+        making.refuse_to_overwrite(folder)
+    assert making.free(folder).name == "new-2"
+    os.close(lock)
+    assert making.free(folder) == folder
+    making.refuse_to_overwrite(folder)
+    assert not folder.exists()
+
+
+def test_an_index_with_torch_for_the_cpu_only_is_no_success(tmp_path):
+    path = tmp_path / "envs" / "new"
+    code = "import pathlib, sys; site = next(pathlib.Path(sys.argv[1]).glob('lib/python*/site-packages')) / 'torch'"
+    code += "; site.mkdir(); (site / '__init__.py').write_text('__version__ = 1'); (site / 'version.py').touch()"
+    venv = (sys.executable, "-m", "venv", "--without-pip", str(path))
+    plan = msgspec.structs.replace(failing(path, venv, (sys.executable, "-c", code, str(path))), cuda="12.9")
+    with pytest.raises(Unavailable, match="which cannot use GPUs"):
+        making.create(plan, machine(), print)
+    assert not path.exists()
+
+
+def test_nothing_of_the_current_folder_is_part_of_what_is_installed(tmp_path, monkeypatch):
+    clone, path = tmp_path / "clone", tmp_path / "envs" / "new"
+    clone.mkdir()
+    (clone / "venv.py").write_text("open('was-run', 'w')")
+    monkeypatch.chdir(clone)
+    plan = failing(path, (sys.executable, "-m", "venv", "--without-pip", str(path)), ("pwd",), ("false",))
+    told = []
+    with pytest.raises(Unavailable):
+        making.create(plan, machine(), print, told.append)
+    assert [path.name for path in clone.iterdir()] == ["venv.py"]
+    assert told == ["/"], "uv reads settings and pip relative paths there"
+
+
+def test_the_version_of_torch_in_words_is_that_of_the_sets():
+    assert {environments.torch(one).startswith(f"torch=={TORCH}.") for one in environments.SETS.values()} == {True}

@@ -116,8 +116,8 @@ def test_a_build_without_cuda(tmp_path):
     found = told("--toolchain", "cpu.json", on=SEED)
     assert {card["verdict"] for card in found["gpus"]} == {"blocked"}
     assert found["sets"] == []
-    assert "was built without CUDA" in found["all_blocked"]
-    assert "! This PyTorch (2.13.0+cpu) was built without CUDA" in tui("--toolchain", "cpu.json", on=SEED)
+    assert "has no CUDA, so none of the 3 GPUs can be used" in found["all_blocked"]
+    assert "! This Python's PyTorch (2.13.0+cpu) has no CUDA" in tui("--toolchain", "cpu.json", on=SEED)
 
 
 # Machine files

@@ -112,7 +112,7 @@ def test_reasons_say_what_to_do():
     assert "cu128) or later" in reasons([RTX5090], "cu126")[0]
     assert "Jetson" in reasons([card(capability="8.7")], "cu130")[0]
     assert "no official wheel" in reasons([card(capability="3.5")])[0]
-    assert reasons([card()], "cpu") == ["this PyTorch was built without CUDA: install a wheel for CUDA 12.6 or later"]
+    assert reasons([card()], "cpu") == ["this PyTorch has no CUDA"]
     assert reasons([card()], "cu130", "12.4") == [
         (
             "this PyTorch (2.13.0+cu130) needs a driver for CUDA 13, but the driver supports CUDA 12: "
@@ -349,9 +349,13 @@ def test_who_keeps_a_card_busy():
 @pytest.mark.parametrize(
     ("cards", "wheel", "words"),
     [
-        ("p40 v100", "cu130", "6.1 and 7.0: wheels for CUDA 12.6 (cu126) support it, up to torch 2.14"),
-        ("5090", "cu126", "12.0: install torch 2.7 or later for CUDA 12.8 (cu128) or later"),
-        ("3090", "cpu", "This PyTorch (2.13.0+cpu) was built without CUDA: for compute capability 8.6: install"),
+        (
+            "p40 v100",
+            "cu130",
+            "none of the 2 GPUs can be used: wheels for CUDA 12.6 (cu126) support it, up to torch 2.14",
+        ),
+        ("5090", "cu126", "so the GPU cannot be used: install torch 2.7 or later for CUDA 12.8 (cu128) or later"),
+        ("3090", "cpu", "This Python's PyTorch (2.13.0+cpu) has no CUDA, so the GPU cannot be used."),
         ("p40 3090", "cu130", ""),
         ("3090", "none", ""),
         ("", "cu130", ""),

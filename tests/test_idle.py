@@ -1,5 +1,6 @@
 """No card stays idle without a word: what is refused, what is consent, and what the quickstart and make say and do."""
 
+import asyncio
 import json
 import os
 import shlex
@@ -15,9 +16,11 @@ import warm
 from fake_driver import driver_environment
 from support import GIB, UUIDS, boxed, facts, gpu, inside, machine, plan, profile, sample, toolchain
 from test_packaging import copied
-from test_wizard import keys, shows
+from test_wizard import keys, shows, to
 
+from tui_train.base import places
 from tui_train.checks import check
+from tui_train.checks.finding import Install
 from tui_train.environments import of_make
 from tui_train.facts import live, pci, probe
 from tui_train.facts.types import Facts, Gap
@@ -59,17 +62,20 @@ def tui(*words, on="two-3090", code=0):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (CPU, "was built without CUDA"),
+        (CPU, "torch cannot use GPUs"),
         ({"arch_list": ("sm_75",)}, "does not support compute capability 7.0"),
-        ({"cuda": "13.0", "arch_list": ("sm_70",)}, "needs a driver for CUDA 13"),
+        ({"cuda": "13.0", "arch_list": ("sm_70",)}, "torch needs CUDA 13, and the driver supports CUDA 12.8"),
     ],
 )
 def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more, said):
     where = facts(gpus=(gpu(0, **V100), gpu(1, **V100)), **more)
     (error,) = errors({}, where)
     assert said in error.message
-    assert "2 GPUs would stay idle" in error.message
-    assert "(torch for CUDA 12.6)" in error.remedy
+    assert error.message.startswith("2 Tesla V100-SXM2-32GB are idle: this Python's torch")
+    assert "tui-train env create hf (torch 2.13 for CUDA 12.6)" in error.remedy
+    assert "--set hardware.device=cpu" in error.remedy
+    assert error.keys.startswith("F2 installs torch 2.13 for CUDA 12.6")
+    assert error.fix == error.install == Install("hf", "install torch 2.13 for CUDA 12.6"), "before the CPU"
     assert error.machine
     chosen = apply(error.change, profile())
     assert (chosen.hardware.device, check(chosen, where)) == ("cpu", ())
@@ -82,6 +88,8 @@ def test_another_python_that_can_use_the_cards_is_offered():
     where = Facts(machine=machine(gpus=cards), toolchains=tools)
     assert plan(profile(), where).python == "/gpu", "nothing is refused where the right one is taken anyway"
     (error,) = errors({"trainer.python": "/cpu"}, where)
+    assert error.fix == error.change
+    assert error.keys.startswith("F2 uses /gpu, which can.")
     assert dict(error.change.edits) == {"trainer.python": "/gpu"}
     assert "hardware.device=cpu" in error.remedy
 
@@ -147,8 +155,9 @@ def test_cards_that_another_build_has_code_for_are_not_left_out_silently():
     where = facts(gpus=(gpu(0, **CLOCK), gpu(1, **V100, **CLOCK)), cuda="12.8", arch_list=("sm_75", "sm_86"))
     (error,) = errors({}, where)
     assert error.key == "hardware.gpus"
-    assert f"GPU 1 {V100['name']}: " in error.message
-    assert "(torch for CUDA 12.6)" in error.remedy
+    assert "would train; 1 Tesla V100-SXM2-32GB is idle" in error.message
+    assert "(torch 2.13 for CUDA 12.6)" in error.remedy
+    assert error.fix == error.install
     named = apply(error.change, profile())
     assert named.hardware.gpus == UUIDS[:1]
     assert plan(named, where).gpus == UUIDS[:1]
@@ -159,7 +168,7 @@ def test_the_worse_card_does_not_train_in_the_place_of_the_better():
     old = {"name": "NVIDIA GeForce GTX 1080 Ti", "compute_capability": "6.1", "memory_total": 11 * GIB, "sm_count": 28}
     cards = (gpu(0, **new, **CLOCK), gpu(1, **old, **CLOCK))
     (error,) = errors({}, facts(gpus=cards, cuda="12.6", arch_list=CU126))
-    assert f"GPU 0 {new['name']}" in error.message
+    assert "1 RTX 5090 is idle" in error.message
     made = plan(profile(), facts(gpus=cards))
     assert made.gpus == UUIDS[:1]
     assert f"GPU 1 {old['name']}" in made.notes[0]
@@ -198,8 +207,8 @@ def test_plain_python_takes_the_first_of_several_cards_only_by_name():
 def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
     for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
         said = tui(*words, code=69).stderr
-        assert "2 GPUs would stay idle" in said
-        assert "(torch for CUDA 12.9)" in said
+        assert "2 RTX 3090 are idle" in said
+        assert "(torch 2.13 for CUDA 12.9)" in said
         assert "hardware.device=cpu" in said
     assert not (tmp_path / "out").exists()
     consent = "--set=hardware.device=cpu"
@@ -397,11 +406,121 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
     async with wizard().run_test(size=size) as pilot:
         await keys("enter")(pilot)
         text = " ".join(shows(pilot).split())
-        assert "2 GPUs would stay idle" in text
-        assert "F2 fixes it" in text
+        assert "2 RTX 3090 are idle: this Python's torch cannot use GPUs. F2 installs torch 2.13 for CUDA" in text
+        assert text.count("PyTorch") == 1, "the cause is told once, not for each card"
         await keys("enter")(pilot)
         assert "● 1 Hardware" in shows(pilot), "it does not go on"
-        await keys("f2")(pilot)
+        await to(pilot, "hardware.device")
+        await keys("right")(pilot)
         assert pilot.app.profile.hardware.device == "cpu"
         await keys("enter")(pilot)
         assert "● 2 Backend" in shows(pilot)
+
+
+STUB_UV = """\
+#!/bin/sh
+# As the real one, for an index that cannot be reached here: it is slow, and has a torch for CUDA.
+for last; do :; done
+case "$*" in
+  venv*) exec {python} -m venv --without-pip "$last" ;;
+  *torch==*)
+    site=$(echo {envs}/*/lib/python3*/site-packages)
+    echo "Downloading torch (500.0MiB)"
+    while [ ! -e {folder}/go ]; do sleep 0.05; done
+    [ ! -e {folder}/fails ] || {{ echo "error: https://whl.example/: dns error"; exit 1; }}
+    mkdir "$site/torch"
+    echo "__version__ = '2.13.0+cu129'" > "$site/torch/__init__.py"
+    printf "__version__ = '2.13.0+cu129'\\ncuda = '12.9'\\n" > "$site/torch/version.py"
+    echo " Downloaded torch"
+    ;;
+  *)
+    site=$(echo {envs}/*/lib/python3*/site-packages)
+    for name in accelerate transformers; do
+      mkdir "$site/$name" "$site/$name-9.9.dist-info"
+      touch "$site/$name/__init__.py"
+      printf "Metadata-Version: 2.1\\nName: $name\\nVersion: 9.9\\n" > "$site/$name-9.9.dist-info/METADATA"
+    done
+    ;;
+esac
+"""
+
+
+@pytest.fixture
+def slow_uv(tmp_path, monkeypatch):
+    """Two idle cards, and a uv that waits for the file `go` and fails with the file `fails`."""
+    for name, value in driver_environment("two-3090").items():
+        monkeypatch.setenv(name, value)
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    names = {"python": shlex.quote(sys.executable), "envs": places.environments_folder(), "folder": tmp_path}
+    uv.write_text(STUB_UV.format(**names))
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
+    return tmp_path
+
+
+async def shown(pilot, words):
+    for _ in range(300):
+        if words in " ".join(shows(pilot).split()):
+            return
+        await pilot.pause(0.1)
+    raise AssertionError(f"{words} is not shown:\n{shows(pilot)}")
+
+
+async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter")(pilot)
+        await shown(pilot, "2 RTX 3090 are idle")
+        await pilot.press("f2")
+        await shown(pilot, "Downloading torch (500 MiB)")
+        assert "0 %" in shows(pilot)
+        assert "0 MiB of 500 MiB downloaded" in shows(pilot)
+        await pilot.press("escape")
+        await shown(pilot, "F2 shows it.")
+        assert "● 1 Hardware" in shows(pilot)
+        await pilot.press("q")
+        await shown(pilot, "An environment is being made.")
+        await pilot.press("escape", "f2")
+        (slow_uv / "go").touch()
+        await shown(pilot, "is ready, in")
+        await pilot.press("escape")
+        await shown(pilot, "✓ use")
+        await keys()(pilot)
+        python = places.environments_folder() / "hf" / "bin" / "python"
+        assert app.profile.trainer.python == str(python)
+        assert "idle" not in shows(pilot)
+        await pilot.press("enter")
+        await shown(pilot, "torch 2.13.0+cu129")
+        assert [path.name for path in python.parents[2].iterdir()] == ["hf"]
+        assert not (python.parents[1] / places.UNFINISHED).exists()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("how", ["x", "fails", "leave"])
+async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter")(pilot)
+        await shown(pilot, "2 RTX 3090 are idle")
+        await pilot.press("f2")
+        await shown(pilot, "Downloading torch")
+        if how == "leave":
+            await pilot.press("q", "down", "enter")
+        elif how == "x":
+            await pilot.press("x")
+            await shown(pilot, "✗ The installation was cancelled")
+        else:
+            (slow_uv / "fails").touch()
+            (slow_uv / "go").touch()
+            await shown(pilot, "could not be installed: whl.example cannot be reached")
+        if how != "leave":
+            assert app.profile.trainer.python == ""
+            assert "Nothing of it is left" in shows(pilot)
+    for _ in range(100):
+        if not list(places.environments_folder().iterdir()):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("something is left")

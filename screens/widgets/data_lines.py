@@ -140,7 +140,7 @@ def found_lines(findings: Sequence[Finding], width: int, *, tall: bool) -> list[
     keys = iter(FIX_KEYS)
     lines = [heading("Findings", f"{len(findings)}", width)]
     lines += [
-        finding_line(finding, width, next(keys, "").upper() if finding.change else "")
+        finding_line(finding, width, next(keys, "").upper() if finding.fix else "")
         for finding in findings[:_MOST_FOUND]
     ]
     more = len(findings) - _MOST_FOUND

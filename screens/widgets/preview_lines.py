@@ -70,7 +70,7 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     lines = [heading("Findings", note, width)]
     keys = iter(FIX_KEYS)
     for finding in findings:
-        change = finding.change
+        change = finding.fix
         key = next(keys, "") if change else ""
         lines += _finding(finding, key.upper(), typeset(change.title) if change and key else "", width)
     return lines
@@ -88,8 +88,8 @@ def _finding(finding: Finding, key: str, title: str, width: int) -> list[Content
         )
     ]
     lines += [ink("  ", line) for line in rest]
-    if finding.remedy and not (key and finding.level != "error"):
-        lines += [ink("  ", (line.plain, MUTED)) for line in Content(visible(finding.remedy)).wrap(width - 2)]
+    if finding.on_screen and not (key and finding.level != "error"):
+        lines += [ink("  ", (line.plain, MUTED)) for line in Content(visible(finding.on_screen)).wrap(width - 2)]
     return lines
 
 

@@ -60,7 +60,7 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     """Return a finding in a line, with what its key would do at the right."""
     mark = FAILED if finding.forbids else WARNING
-    change = finding.change
+    change = finding.fix
     fix = ink((key, KEY), f" {typeset(change.title)}") if change and key else Content()
     fix = fit(fix, width // 2)
     words = fit(ink(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))

@@ -8,6 +8,8 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 
 _NAME = "tui-train"
+# In the folder of an environment that is being made.
+UNFINISHED = ".tui-train-unfinished"
 
 
 def expanded(path: str) -> Path:

@@ -168,5 +168,5 @@ def _safe(finding: Finding) -> Finding:
     change = finding.change
     if change:
         change = Change(visible(change.title), visible(change.why), change.edits)
-    message, remedy = visible(finding.message), visible(finding.remedy)
-    return msgspec.structs.replace(finding, message=message, remedy=remedy, change=change)
+    words = {name: visible(getattr(finding, name)) for name in ("message", "remedy", "keys")}
+    return msgspec.structs.replace(finding, change=change, **words)

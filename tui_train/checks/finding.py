@@ -11,10 +11,18 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
 
 
+class Install(Struct, frozen=True):
+    """An environment to make: its package set, and what is installed, as the title of a fix."""
+
+    set_name: str
+    title: str
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps.
 
-    `start`: an error that only keeps this machine from starting it now; it can be planned and exported.
+    `install` is a fix that comes before the change; `keys` is the remedy in the keys of the screens, empty if it is the
+    same there. `start`: an error that only keeps this machine from starting it now; it can be planned and exported.
     """
 
     level: Literal["error", "warning", "note"]
@@ -22,8 +30,20 @@ class Finding(Struct, frozen=True, kw_only=True):
     message: str
     remedy: str
     change: Change | None = None
+    install: Install | None = None
+    keys: str = ""
     machine: bool = False
     start: bool = False
+
+    @property
+    def fix(self) -> Install | Change | None:
+        """What one key does about it."""
+        return self.install or self.change
+
+    @property
+    def on_screen(self) -> str:
+        """The remedy as a screen gives it."""
+        return self.keys or self.remedy
 
     @property
     def forbids(self) -> bool:

@@ -1,19 +1,23 @@
 """Checks that the CPU, or fewer or lesser cards than there are, train only where the user chose that."""
 
+import shlex
 from collections.abc import Iterator
 
-from tui_train.base.text import counted
-from tui_train.checks.finding import Finding
+from tui_train.base.text import home
+from tui_train.checks.finding import Finding, Install
 from tui_train.facts.gpus import recommended
 from tui_train.facts.types import Facts
+from tui_train.facts.wheels import TORCH, Wheel
 from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve.idle import Idle, all_idle, named, some_idle
+from tui_train.resolve.idle import Idle, all_idle, counted_cards, named, some_idle
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 
-_CPU = "train on the CPU: hardware.device=cpu"
+_CPU = "train on the CPU: --set hardware.device=cpu"
+# What its wheel and the libraries of CUDA take to download.
+_DOWNLOAD = "about 2.4 GB"
 
 
 def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -34,18 +38,22 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
             level="error", key="hardware.host", message=f"{gap.what}: {gap.why}", remedy=gap.remedy, machine=True
         )
         return
+    install = keys = None
     if idle is None:
         why = "; ".join(reason for verdict in resolved.verdicts for reason in verdict.reasons)
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
-        idles = f"{counted(len(idle.cards), 'GPU')} would stay idle" if idle.cards else "what GPUs there are stay idle"
-        message = (
-            f"no GPU here can train ({idle.why})" if cuda_chosen else f"the CPU would train, and {idles}: {idle.why}"
-        )
+        why = f"{_whose(profile)} {idle.lack}" if idle.lack else idle.why
+        idles = _are_idle(idle) if idle.cards else "what GPUs there are stay idle"
+        message = f"no GPU here can train: {why}" if cuda_chosen else f"{idles}: {why}"
         remedy = f"{_ways(profile, idle)} Or {_CPU}."
-        change = _other_python(idle) or change
-    yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True)
+        change, install = _other_python(idle) or change, _install(profile, facts, idle)
+        keys = f"{_in_keys(profile, idle, install)} Or choose the device CPU."
+    yield Finding(
+        level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True,
+        install=install, keys=keys or "",
+    )  # fmt: skip
 
 
 def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -58,10 +66,15 @@ def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
         only = Change(
             f"train on {named(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
         )
-        message = f"{named(cards)} would train alone, and more could with another PyTorch: {idle.why}"
-        remedy = f"{_ways(profile, idle)} Or name the GPUs: hardware.gpus={','.join(usable)}."
-        change = _other_python(idle) or only
-        yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True)
+        why = f"{_whose(profile)} {idle.lack}" if idle.lack else idle.why
+        message = f"only {named(cards)} would train; {_are_idle(idle)}: {why}"
+        remedy = f"{_ways(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
+        change, install = _other_python(idle) or only, _install(profile, facts, idle)
+        keys = f"{_in_keys(profile, idle, install)} Or choose the GPUs above."
+        yield Finding(
+            level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True,
+            install=install, keys=keys,
+        )  # fmt: skip
 
 
 def all_but_one(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -86,16 +99,42 @@ def _ways(profile: Profile, idle: Idle) -> str:
         return "Choose an image whose PyTorch has code for them."
     ways = []
     if idle.python:
-        ways.append(f"Train with {idle.python} (trainer.python), which can use them.")
+        ways.append(f"Use a Python that can: --set trainer.python={shlex.quote(idle.python)}.")
     elif idle.wheel:
         name = trainer_of(profile).libraries
-        ways.append(
-            f"Make an environment that can use them: tui-train env create {name} (torch for CUDA {idle.wheel.cuda})."
-        )
+        ways.append(f"Make an environment that can: tui-train env create {name} ({_torch(idle.wheel)}).")
     return " ".join([*ways, idle.remedy]).strip() or "Fix what is reported for them."
+
+
+def _whose(profile: Profile) -> str:
+    return "this Python's" if profile.container.engine == "none" else "this image's"
+
+
+def _are_idle(idle: Idle) -> str:
+    return f"{counted_cards(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
+
+
+def _torch(wheel: Wheel) -> str:
+    return f"torch {TORCH} for CUDA {wheel.cuda}"
+
+
+def _install(profile: Profile, facts: Facts, idle: Idle) -> Install | None:
+    """Return the environment that lets idle cards train, where one can be made here and none is there."""
+    if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.elsewhere:
+        return None
+    return Install(trainer_of(profile).libraries, f"install {_torch(idle.wheel)}")
+
+
+def _in_keys(profile: Profile, idle: Idle, install: Install | None) -> str:
+    """Return the remedy for idle cards in the keys of the screens."""
+    if idle.python:
+        return f"F2 uses {home(idle.python)}, which can."
+    if install and idle.wheel:
+        return f"F2 installs {_torch(idle.wheel)} ({_DOWNLOAD}) into an environment of its own."
+    return _ways(profile, idle)
 
 
 def _other_python(idle: Idle) -> Change | None:
     if not idle.python:
         return None
-    return Change(f"train with {idle.python}", "its PyTorch can use the GPUs", (("trainer.python", idle.python),))
+    return Change(f"use {home(idle.python)}", "its PyTorch can use the GPUs", (("trainer.python", idle.python),))

@@ -17,8 +17,18 @@ class Set(Struct, frozen=True, kw_only=True):
     about: str
     oldest: int
     newest: int
-    size: str
+    gigabytes: int
+    gigabytes_with_cuda: int
     recipe: str = ""
+
+    @property
+    def size(self) -> str:
+        """Its size on disk, in words."""
+        return f"about {self.gigabytes} GB, with CUDA about {self.gigabytes_with_cuda} GB"
+
+    def bytes_on_disk(self, *, cuda: bool) -> int:
+        """Return about how many bytes it takes."""
+        return (self.gigabytes_with_cuda if cuda else self.gigabytes) * 10**9
 
     @property
     def lock(self) -> Path:
@@ -32,14 +42,16 @@ SETS = {
         about="fine-tuning by TRL, the built-in trainer, and scripts with accelerate and transformers",
         oldest=10,
         newest=13,
-        size="about 3 GB, with CUDA about 8 GB",
+        gigabytes=3,
+        gigabytes_with_cuda=8,
     ),
     "nemo": Set(
         name="nemo",
         about="NeMo 2.7, the last with recipes for language models",
         oldest=11,
         newest=12,
-        size="about 3 GB, with CUDA about 8 GB",
+        gigabytes=3,
+        gigabytes_with_cuda=8,
         recipe="qwen25_500m",
     ),
 }

@@ -1,23 +1,30 @@
 """Creates an environment for training and verifies it; a failed one is removed."""
 
+import contextlib
 import os
 import re
+import selectors
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from tui_train import environments
-from tui_train.base.errors import CannotWrite, Unavailable
+from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import writing
-from tui_train.base.text import counted, visible
-from tui_train.environments import Set, pip_settings
-from tui_train.facts import probe
-from tui_train.facts.ask import ask, on_path
+from tui_train.base.text import counted, size, visible
+from tui_train.environments import Set, pip_settings, unfinished
+from tui_train.environments.progress import why_failed
+from tui_train.facts import probe, trust
+from tui_train.facts.ask import ask, on_path, without_current_folder
 from tui_train.facts.gpus import judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
@@ -25,19 +32,28 @@ from tui_train.facts.wheels import Wheel, of_machine
 
 # Seconds; the first import of torch reads a gigabyte.
 _PATIENCE = 180.0
+_STEPS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
+_OFTEN = 0.2
+_LAST_LINES = 40
+_LONGEST = 1 << 14
 
 # Credentials in a URL: everything before the last @.
 _SECRET = re.compile(r"://[^/\s]*@")
 _INDEX = "TUI_TRAIN_INDEX"
 
 
+class Cancelled(TuiTrainError):
+    """The user cancelled an installation."""
+
+
 class Making(Struct, frozen=True, kw_only=True):
-    """The commands that create an environment, in order, and their variables."""
+    """The commands that create an environment, in order, and their variables; `cuda` is that of torch, if known."""
 
     wanted: Set
     path: Path
     commands: tuple[tuple[str, ...], ...]
     variables: dict[str, str]
+    cuda: str = ""
 
     @property
     def python(self) -> Path:
@@ -58,7 +74,7 @@ def making(package_set: Set, path: Path, python: str, wheel: Wheel, uv: str) -> 
         install = (inside, "-m", "pip", "install", "--progress-bar", "off")
     commands = (create_venv, (*install, *index, torch), (*install, "-r", str(package_set.lock)))
     variables = pip_settings.for_uv(pip_settings.read(python)) if uv else {}
-    return Making(wanted=package_set, path=path, commands=commands, variables=variables)
+    return Making(wanted=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
 
 
 def find_uv() -> str:
@@ -85,27 +101,64 @@ def fits(package_set: Set, python: str) -> bool:
     return version[:1] == [b"3"] and package_set.oldest <= int(version[1]) <= package_set.newest
 
 
-def create(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolchain:
-    """Create the environment and return its contents; it is removed if any step fails."""
+def create(
+    plan: Making,
+    machine: Machine,
+    say: Callable[[str], None],
+    follow: Callable[[str], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Toolchain:
+    """Create the environment and return its contents; it is removed if any step fails, and if it is `cancelled`.
+
+    What the steps print goes to the terminal, or line by line to `follow`.
+    """
     refuse_to_overwrite(plan.path)
+    _refuse_full_disk(plan)
     with writing(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
+    lock = unfinished.begin(plan.path)
     try:
-        for command in plan.commands:
-            _run(command, plan)
+        for step, command in zip(_STEPS, plan.commands, strict=False):
+            if follow:
+                say(step)
+            _run(command, plan, lock, follow, cancelled)
         say("Checking it …")
-        return prove(plan, machine, say)
+        contents = prove(plan, machine, say)
+        unfinished.end(plan.path)
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
+    trust.choose(str(plan.python))
+    return contents
 
 
 def refuse_to_overwrite(path: Path) -> None:
-    """Raise CannotWrite if `path` exists."""
+    """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
+    if unfinished.abandoned(path):
+        shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
-        remedy = "Choose another path with --path, or remove it first."
-        raise CannotWrite(f"{visible(str(path))} already exists", remedy)
+        remedy = f"Choose another path, such as --path {shlex.quote(str(free(path)))}, or remove it first."
+        raise CannotWrite(f"{visible(str(path))} already exists", visible(remedy))
+
+
+def free(path: Path) -> Path:
+    """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(
+        other for other in chain((path,), numbered) if unfinished.abandoned(other) or not os.path.lexists(other)
+    )
+
+
+def _refuse_full_disk(plan: Making) -> None:
+    """Raise CannotWrite where there is less room than the environment takes."""
+    existing = next(folder for folder in plan.path.parents if folder.is_dir())
+    room, needed = shutil.disk_usage(existing).free, plan.wanted.bytes_on_disk(cuda=bool(plan.cuda))
+    if room < needed:
+        message = f"{visible(str(existing))} has {size(room)} free, and the environment takes about {size(needed)}"
+        raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
 
 
 def shown(command: Sequence[str]) -> str:
@@ -113,22 +166,77 @@ def shown(command: Sequence[str]) -> str:
     return visible(_SECRET.sub("://***@", shlex.join(command)))
 
 
-def _run(command: Sequence[str], plan: Making) -> None:
-    environment = {**os.environ, **plan.variables, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+def _run(
+    command: Sequence[str],
+    plan: Making,
+    lock: int,
+    follow: Callable[[str], None] | None,
+    cancelled: Callable[[], bool],
+) -> None:
+    environment = {**os.environ, **without_current_folder(os.environ), **plan.variables}
+    environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     environment.pop("PIP_USER", None)
     environment.pop("PIP_TARGET", None)
+    # In the current folder uv would read its settings, and Python import its `venv.py`.
+    how: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "cwd": os.sep, "pass_fds": (lock,)}
+    lines: list[str] = []
     try:
-        code = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+        if follow is None:
+            code = subprocess.run(command, check=False, **how).returncode
+        else:
+            code, lines = _followed(command, how, follow, cancelled)
     except OSError as error:
         raise Unavailable(
             f"{visible(command[0])} cannot be started: {error.strerror}", "Choose another Python (--python)."
         ) from None
+    if code and lines:
+        why, remedy = why_failed(lines)
+        raise Unavailable(f"torch and its libraries could not be installed: {why}", remedy)
     if code:
         remedy = (
             "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"
             " index. If Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
         raise Unavailable(f"exit code {code}: {shown(command)}", remedy)
+
+
+def _followed(
+    command: Sequence[str], how: dict[str, Any], follow: Callable[[str], None], cancelled: Callable[[], bool]
+) -> tuple[int, list[str]]:
+    """Run a command, hand on its lines, and return its exit code and the last lines; Cancelled if told so."""
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **how
+    )  # fmt: skip
+    try:
+        for line in _lines(process, cancelled):
+            last.append(line)
+            follow(line)
+        return process.wait(), list(last)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # Its group may outlive it.
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _lines(process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> Iterator[str]:
+    """Yield what a process prints, line by line, until it has closed its output; Cancelled if told so."""
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    rest = b""
+    with selectors.DefaultSelector() as selector, process.stdout as pipe:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if cancelled():
+                raise Cancelled("the installation was cancelled", "Nothing of it is left.")
+            if not selector.select(_OFTEN):
+                continue
+            piece = os.read(pipe.fileno(), 65536)
+            *lines, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in lines if line.strip())
+            if not piece:
+                return
+            rest = rest[-_LONGEST:]
 
 
 def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolchain:
@@ -138,6 +246,9 @@ def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolcha
     if answer.code != 0:
         raise Unavailable(f"torch cannot be imported: {visible(answer.ending())}", "Please report this set.")
     contents = probe.toolchain(python, 20)
+    if plan.cuda and not contents.cuda:
+        message = f"the index has torch {contents.torch} only, which cannot use GPUs"
+        raise Unavailable(visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_INDEX}=URL.")
     say(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
     verdicts = judge(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)

@@ -85,7 +85,7 @@ def _split(address: str) -> tuple[str, str, str]:
 
 
 def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None) -> str:
-    """Return which PyTorch supports the cards if this one supports none of them, empty if that is not the cause."""
+    """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
     opened = [gpu for gpu in gpus if not gpu.problem]
     if (
         toolchain is None
@@ -99,12 +99,12 @@ def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Too
         capabilities = [name for name in capabilities if toolchain.arch_list and not runs(toolchain.arch_list, name)]
         if len(capabilities) < len(opened):
             return ""
-    wheels: dict[str, list[str]] = {}
-    for capability in sorted(set(capabilities), key=lambda name: number(name) or 0):
-        wheels.setdefault(_wheel_for(capability), []).append(capability)
-    remedies = [f"for compute capability {' and '.join(names)}: {wheel}" for wheel, names in wheels.items()]
-    lack = "was built without CUDA" if toolchain.cuda is None else "supports none of these GPUs"
-    return ": ".join([f"This PyTorch ({toolchain.torch}) {lack}", *filter(None, ["; ".join(remedies)])])
+    none = "the GPU cannot be used" if len(opened) == 1 else f"none of the {len(opened)} GPUs can be used"
+    if toolchain.cuda is None:
+        return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {none}."
+    wheels = {_wheel_for(capability) for capability in capabilities}
+    ways = f": {wheels.pop()}" if len(wheels) == 1 else ""
+    return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {none}{ways}."
 
 
 def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None) -> str:
@@ -124,7 +124,7 @@ def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tupl
     """Return why a PyTorch cannot use a card, and which one can; both empty if it can or that is unknown."""
     capability = gpu.compute_capability
     if toolchain.cuda is None:
-        return "this PyTorch was built without CUDA", _wheel_for(capability) if capability else ""
+        return "this PyTorch has no CUDA", ""
     if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
         lack = f"does not support compute capability {capability}"
         return f"this PyTorch ({toolchain.torch}) {lack}", _wheel_for(capability)
@@ -135,6 +135,19 @@ def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tupl
             f"update the driver, or install a PyTorch for CUDA {has}",
         )
     return "", ""
+
+
+def lack_of_torch(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: str | None) -> str:
+    """Return why a PyTorch cannot use any of these cards, in a few words, empty if that is not what blocks them."""
+    reasons = {why_no_code(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
+    if not all(reasons) or any(gpu.problem for gpu in gpus):
+        return ""
+    if toolchain.cuda is None:
+        return "torch cannot use GPUs"
+    if any("driver" in reason for reason in reasons):
+        return f"torch needs CUDA {major(toolchain.cuda)}, and the driver supports CUDA {driver_cuda}"
+    capabilities = " and ".join(sorted({gpu.compute_capability or "?" for gpu in gpus}))
+    return f"torch {toolchain.torch} does not support compute capability {capabilities}"
 
 
 def ever_had_code(gpu: Gpu) -> bool:

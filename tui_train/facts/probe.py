@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.base.places import environments_folder
+from tui_train.base.places import UNFINISHED, environments_folder
 from tui_train.facts import host, trust
 from tui_train.facts.ask import ask, on_path
 from tui_train.facts.child import silent
@@ -141,7 +141,8 @@ def _candidates() -> Iterator[tuple[str, str]]:
 
 def _own_environments() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
-        yield f"env {python.parent.parent.name}", str(python)
+        if not (python.parent.parent / UNFINISHED).exists():
+            yield f"env {python.parent.parent.name}", str(python)
 
 
 def _conda_environments() -> list[str]:

@@ -7,11 +7,12 @@ from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.versions import major
-from tui_train.facts.capability import runs
+from tui_train.facts.capability import TEGRA, number, runs
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Gpu, Machine, Toolchain
 
 _INDEX = "https://download.pytorch.org/whl/"
+TORCH = "2.13"
 CPU_INDEX = f"{_INDEX}cpu"
 # The CUDA builds of torch 2.13 with their architectures (`torch.cuda.PYTORCH_RELEASES_CODE_CC`); CUDA 13.0 is on PyPI.
 _BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
@@ -19,6 +20,10 @@ _BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("cu129", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
     ("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
 )
+# The oldest driver for each CUDA, and the first for new generations of cards (release notes of CUDA and the drivers).
+_DRIVERS = {12: 525, 13: 580}
+_FIRST_DRIVERS = {"10": 570, "12": 570}
+_THOR = 110
 
 
 class Wheel(Struct, frozen=True):
@@ -55,15 +60,16 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None, beside: Sequence[Gpu] = 
     if not cards:
         return Wheel(CPU_INDEX, "no GPU was found: the CPU build, which is small")
     newest = major(driver_cuda) or 13
-    fitting = [build for build in _BUILDS if build[1] <= newest] or [_BUILDS[-1]]
+    fitting = [build for build in _BUILDS if build[1] <= newest]
 
     def covered(build: tuple[str, int, tuple[str, ...]]) -> tuple[int, int]:
         return sum(runs(build[2], card) for card in cards), sum(runs(build[2], card) for card in others)
 
-    tag, cuda, code = best = max(fitting, key=covered)
+    best = max(fitting, key=covered, default=None)
+    if best is None or not covered(best)[0]:
+        _refuse(cards, driver_cuda, [build[1] for build in _BUILDS if covered(build)[0]])
+    tag, cuda, code = best
     version = f"{tag[2:4]}.{tag[4:]}" if tag else str(cuda)
-    if not covered(best)[0]:
-        _refuse(cards, able=any(covered(build)[0] for build in _BUILDS))
     able, count = sum(covered(best)), len(cards) + len(others)
     supported = f"{able} of {count} GPUs"
     if able == count:
@@ -73,13 +79,18 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None, beside: Sequence[Gpu] = 
     return Wheel(f"{_INDEX}{tag}" if tag else "", why, version, code)
 
 
-def _refuse(cards: Sequence[str], *, able: bool) -> NoReturn:
+def _refuse(cards: Sequence[str], driver_cuda: str | None, versions: Sequence[int]) -> NoReturn:
+    """Raise Unavailable for cards that no build supports with this driver; `versions` of CUDA are those that could."""
     capabilities = " and ".join(dict.fromkeys(cards))
-    if able:
-        message = f"no build of torch for this driver supports compute capability {capabilities}"
-        raise Unavailable(message, "Update the NVIDIA driver, or give an index with a suitable build: --index-url URL")
-    remedy = (
-        "A Jetson (8.7 is Orin, 7.2 Xavier) needs NVIDIA's PyTorch for Jetson: give its index, --index-url URL."
-        f" To train on the CPU: --index-url {CPU_INDEX}"
-    )
-    raise Unavailable(f"no build of torch supports compute capability {capabilities}", remedy)
+    if versions:
+        needed = max(_DRIVERS[min(versions)], *(_FIRST_DRIVERS.get(name.partition(".")[0], 0) for name in cards))
+        message = (
+            f"the NVIDIA driver is too old (CUDA {driver_cuda}): torch for these GPUs needs driver {needed} or newer"
+        )
+        raise Unavailable(message, f"Update the NVIDIA driver to {needed} or newer.")
+    message = f"no build of torch supports compute capability {capabilities}"
+    if all(number(name) in TEGRA or number(name) == _THOR for name in cards):
+        remedy = "Use NVIDIA's PyTorch for Jetson: tui-train env create hf --index-url URL."
+        raise Unavailable(message, f"{remedy} For the CPU: --index-url {CPU_INDEX}")
+    remedy = "They are too old for today's torch (3.7: torch 2.5 for CUDA 11.8 was the last)."
+    raise Unavailable(message, f"{remedy} For the CPU: --index-url {CPU_INDEX}")

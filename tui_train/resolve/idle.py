@@ -6,22 +6,25 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts.gpus import ever_had_code, judge, recommended, sets, why_no_code
+from tui_train.facts.gpus import ever_had_code, judge, lack_of_torch, recommended, sets, why_no_code
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.facts.wheels import Wheel, of_machine
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved, lacks
 
+_MOST_NAMES = 3
+
 
 class Idle(Struct, frozen=True, kw_only=True):
     """What keeps cards from training though they could: `why` in words, and what would let them.
 
-    `python` is another one of this machine that can use them, `wheel` the build of torch that has code for them, and
-    `remedy` what helps where neither does.
+    `lack` is that it is torch, in a few words, empty if it is something else. `python` is another one of this machine
+    that can use them, `wheel` the build of torch that has code for them, and `remedy` what helps where neither does.
     """
 
     cards: tuple[Gpu, ...]
     why: str
+    lack: str = ""
     python: str = ""
     wheel: Wheel | None = None
     remedy: str = ""
@@ -43,11 +46,13 @@ def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
     remedy = " ".join(gap.remedy for gap in hidden)
     if not free:
         return Idle(cards=idle, why=why, remedy=remedy)
+    lack = "" if hidden else _lack(idle, facts, resolved)
     python = next((tool.python for tool in _others(profile, facts, resolved) if _first(facts, tool)), "")
     try:
-        return Idle(cards=idle, why=why, python=python, wheel=of_machine(machine), remedy=remedy)
+        return Idle(cards=idle, why=why, lack=lack, python=python, wheel=of_machine(machine), remedy=remedy)
     except Unavailable as error:
-        return Idle(cards=idle, why=why, python=python, remedy=f"{error.message}. {error.remedy}")
+        reason = f"{error.message[:1].upper()}{error.message[1:]}. " if error.message not in why else ""
+        return Idle(cards=idle, why=why, lack=lack, python=python, remedy=f"{reason}{error.remedy}")
 
 
 def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
@@ -67,7 +72,8 @@ def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None
             idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(candidate.uuids) - set(current.uuids))
             if idle:
                 why = "; ".join(_grouped(idle, facts, resolved, brief=True))
-                return Idle(cards=idle, why=why, python=python, wheel=wheel)
+                lack = _lack(idle, facts, resolved)
+                return Idle(cards=idle, why=why, lack=lack, python=python, wheel=wheel)
     return None
 
 
@@ -88,6 +94,22 @@ def named(gpus: Sequence[Gpu]) -> str:
     for gpu in gpus:
         numbers.setdefault(gpu.name, []).append(str(gpu.index))
     return ", ".join(f"GPU {' and '.join(indexes)} {name}".rstrip() for name, indexes in numbers.items())
+
+
+def counted_cards(gpus: Sequence[Gpu]) -> str:
+    """Return cards in words: how many of each name."""
+    count: dict[str, int] = {}
+    for gpu in gpus:
+        name = gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce ") or "GPU"
+        count[name] = count.get(name, 0) + 1
+    if len(count) > _MOST_NAMES:
+        return f"{len(gpus)} GPUs"
+    return " and ".join(f"{number} {name}" for name, number in count.items())
+
+
+def _lack(cards: Sequence[Gpu], facts: Facts, resolved: Resolved) -> str:
+    tool = resolved.toolchain
+    return lack_of_torch(cards, tool, facts.machine.driver_cuda) if tool and tool.torch else ""
 
 
 def _others(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Toolchain]:

@@ -5,11 +5,13 @@ import textwrap
 import time
 from collections.abc import Sequence
 
+from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, duration, ranges, size, table, typeset, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus import all_blocked, judge, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
+from tui_train.facts.wheels import of_machine
 from tui_train.plan.types import Plan
 from tui_train.runs import queue
 from tui_train.runs.listing import Listed
@@ -84,7 +86,17 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
         ]
         lines += ["", table(rows, room)]
     sentence = all_blocked(machine.gpus, verdicts, judged_for)
-    return [*lines, f"! {visible(sentence)}"] if sentence else lines
+    if not sentence:
+        return lines
+    return [*lines, f"! {visible(sentence)}", f"  {_torch_for(machine)}"]
+
+
+def _torch_for(machine: Machine) -> str:
+    """Return how to get a torch for the cards of a machine, or why there is none."""
+    try:
+        return f"Make an environment that can: tui-train env create hf (torch for CUDA {of_machine(machine).cuda})."
+    except Unavailable as error:
+        return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
 
 
 def _short(rows: Sequence[tuple[str, ...]], machine: Machine, room: int | None) -> list[str]:

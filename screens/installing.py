@@ -1,0 +1,175 @@
+"""The part of the wizard that makes an environment: the work goes on whatever screen is shown, and ends with it."""
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+from textual import on, work
+from textual.message import Message
+from textual.reactive import reactive
+from textual.worker import get_current_worker
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import home, visible
+
+from .installation import Installation
+from .messages import Chosen
+from .navigation import Navigation
+
+if TYPE_CHECKING:
+    from tui_train.checks.finding import Install
+    from tui_train.environments.progress import Progress
+    from tui_train.facts.types import Machine
+    from tui_train.workflow.machines import Source
+
+_MOST_LINES = 200
+_SELDOM = 0.3  # seconds between two pictures of what is done
+
+
+class Moved(Message):
+    """An installation goes on, or has ended."""
+
+    def __init__(self, now: Installation) -> None:
+        """Carry what it has come to."""
+        super().__init__()
+        self.now = now
+
+
+class Installing(Navigation):
+    """An app that makes one environment at a time; `installation` is what it has come to, None before the first."""
+
+    installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
+
+    def __init__(self, source: "Source | None" = None) -> None:
+        """Begin without an installation."""
+        super().__init__(source)
+        self._cancel = threading.Event()
+
+    def watch_installation(self) -> None:
+        """Assign it to the screens."""
+        self._assign_to_screens("installation")
+
+    @property
+    def installs(self) -> bool:
+        """Whether an environment is being made now."""
+        return bool(self.installation and self.installation.goes_on)
+
+    def install(self, wanted: "Install") -> None:
+        """Make an environment, unless one is being made, and show what is done."""
+        if not self.installs and self.facts is not None:
+            self._cancel.clear()
+            self.installation = Installation(title=wanted.title, began=time.monotonic())
+            self._make(wanted, self.facts.machine, self.installation)
+        self.show_installation()
+
+    def show_installation(self) -> None:
+        """Show the present installation."""
+        from .install import InstallScreen
+
+        if not self._shows_installation():
+            self._push(InstallScreen())
+
+    def _shows_installation(self) -> bool:
+        from .install import InstallScreen
+
+        return isinstance(self.screen, InstallScreen)
+
+    def cancel_installation(self) -> None:
+        """End the present installation; what it has made is removed."""
+        self._cancel.set()
+
+    @work(thread=True, group="install", exit_on_error=False)
+    def _make(self, wanted: "Install", machine: "Machine", now: Installation) -> None:
+        told, worker = _Teller(self, now), get_current_worker()
+
+        def cancelled() -> bool:
+            told.catch_up()
+            # The worker is cancelled with the app, however that ends.
+            return self._cancel.is_set() or worker.is_cancelled
+
+        try:
+            told.finish(_made(wanted, machine, told, cancelled))
+        except TuiTrainError as error:
+            told.fail(error)
+        except BaseException:
+            told.fail(TuiTrainError("the installation failed", "See its last lines."))
+            raise
+
+    @on(Moved)
+    def _moved_on(self, event: Moved) -> None:
+        before, self.installation = self.installation, event.now
+        if event.now.python and before and before.goes_on:
+            self.post_message(Chosen("trainer.python", event.now.python))
+            words = f"{visible(home(event.now.python))} trains from now on. Ctrl+Z takes it back."
+            self.notify(words, markup=False)
+        elif event.now.failure and before and before.goes_on and not self._shows_installation():
+            self.notify(visible(event.now.failure), severity="error", timeout=10, markup=False)
+
+
+class _Teller:
+    """Tells the app what an installation has come to, not more often than can be seen."""
+
+    def __init__(self, app: Installing, now: Installation) -> None:
+        from tui_train.environments.progress import Reader
+
+        self._app = app
+        self._now = now
+        self._reader = Reader()
+        self._told = 0.0
+        self._known = now
+
+    def place(self, place: str) -> None:
+        """Name the folder."""
+        self._tell(replace(self._now, place=place), at_once=True)
+
+    def say(self, line: str) -> None:
+        """Add a line that says what is done from now on."""
+        self._add(line, self._reader.say(visible(line)))
+
+    def follow(self, line: str) -> None:
+        """Add a line of uv or pip."""
+        self._add(line, self._reader.read(line))
+
+    def _add(self, line: str, progress: "Progress") -> None:
+        lines = (*self._now.lines, visible(line))[-_MOST_LINES:]
+        self._tell(replace(self._now, lines=lines, progress=progress))
+
+    def catch_up(self) -> None:
+        """Tell what has come since it was last told."""
+        self._tell(self._now)
+
+    def finish(self, python: str) -> None:
+        """Say that it is there."""
+        self._end(python=python)
+
+    def fail(self, error: TuiTrainError) -> None:
+        """Say why there is none."""
+        self._end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
+
+    def _end(self, **how: Any) -> None:
+        self._tell(replace(self._now, took=time.monotonic() - self._now.began, **how), at_once=True)
+
+    def _tell(self, now: Installation, *, at_once: bool = False) -> None:
+        self._now = now
+        if now is not self._known and (at_once or time.monotonic() - self._told > _SELDOM):
+            self._told, self._known = time.monotonic(), now
+            self._app.post_message(Moved(now))
+
+
+def _made(wanted: "Install", machine: "Machine", told: _Teller, cancelled: Any) -> str:
+    """Make an environment in a folder that does not exist yet, and return its Python."""
+    from tui_train import environments
+    from tui_train.base.places import environments_folder
+    from tui_train.environments import create
+    from tui_train.facts.wheels import of_machine
+
+    package_set = environments.find(wanted.set_name)
+    place = create.free(environments_folder() / package_set.name)
+    told.place(home(str(place)))
+    wheel = create.build_for(machine, "")
+    plan = create.making(package_set, place, create.find_python(package_set), wheel, create.find_uv())
+    # Whatever index the user has set: it is made for the GPUs.
+    plan = replace(plan, cuda=plan.cuda or of_machine(machine).cuda)
+    create.create(plan, machine, told.say, told.follow, cancelled)
+    return str(plan.python)

@@ -1,0 +1,36 @@
+"""Marks an environment that is being made, so that one whose maker was killed is known from one that works."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from tui_train.base.files import PRIVATE, writing
+from tui_train.base.places import UNFINISHED
+
+
+def begin(path: Path) -> int:
+    """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
+    with writing(path):
+        lock = os.open(path / UNFINISHED, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def end(path: Path) -> None:
+    """Say that an environment is finished."""
+    (path / UNFINISHED).unlink()
+
+
+def abandoned(path: Path) -> bool:
+    """Return whether nobody makes an unfinished environment any more."""
+    try:
+        lock = os.open(path / UNFINISHED, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
