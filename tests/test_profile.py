@@ -405,6 +405,8 @@ def test_one_rule_holds_for_all_lists(row):
     assert fields.parse(row, fields.show(whole)) == whole
     with pytest.raises(BadInput, match="may end a value"):
         fields.parse(row, two.replace(" ", ", "))
+    # What the wizard offers is what was most likely meant.
+    assert fields.closest(row, unclear) == fields.closest(row, two.replace(" ", ", ")) == fields.parse(row, two)
 
 
 @pytest.mark.parametrize("text", ["A=1 A=2", "A=1 B=2 A=1"])

@@ -141,10 +141,10 @@ def closest(row: Field, text: str) -> Value:
     """Return the value that a text which cannot be read most likely means; None where it means none.
 
     A number is taken from the text's beginning, with k or M after it, and brought within the field's limits; a quote
-    is closed.
+    is closed, and a comma that may separate values does.
     """
     if row.kind not in {"integer", "number"}:
-        return _read(row, text + "'") or _read(row, text + '"')
+        return _read(row, lists.spaced(row, text)) or _read(row, text + "'") or _read(row, text + '"')
     found = _BEGINNING.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
     if found is None:
         return None

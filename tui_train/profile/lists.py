@@ -42,6 +42,16 @@ def split(row: Field, text: str) -> tuple[str, ...]:
     return tuple(word.replace(_QUOTED_COMMA, ",") for word in words)
 
 
+def spaced(row: Field, text: str) -> str:
+    """Return a text with spaces for the commas that may separate values."""
+    pattern = _SEPARATES.get(row.kind)
+    if pattern is None or _QUOTED_COMMA in text:
+        return text
+    # The end of a word is that of the text in the expressions.
+    words = (pattern.sub(" ", word) for word in re.split(r"(\s+)", _marked(text)))
+    return "".join(words).replace(_QUOTED_COMMA, ",")
+
+
 def join(words: Iterable[str]) -> str:
     """Return values as one text that `split` reads as the same ones."""
     return " ".join(map(_quoted, words))
