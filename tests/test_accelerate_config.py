@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from test_launchers import parsed
 
 from tui_train.base.command import argv
 from tui_train.checks import check
+from tui_train.facts import remote
 from tui_train.facts.documents import read
 from tui_train.facts.types import Source
 from tui_train.memory.predict import predict
@@ -254,3 +256,25 @@ def test_a_started_training_has_the_precision_of_the_users_config(tmp_path, monk
         env=dict(os.environ), capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert "rank 0/1 | backend none | precision bf16\n" in done.stdout, done.stdout + done.stderr
+
+
+def test_another_host_sends_its_own_with_the_facts(tmp_path):
+    """By the program that is sent to it, run here with that host's variables."""
+    config = tmp_path / "hf" / "accelerate" / "default_config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("distributed_type: 'NO'\nmixed_precision: bf16\n")
+    reader = resources.files("tui_train.target").joinpath("hub_cache.py").read_text(encoding="utf-8")
+    question = {"hub": reader, "probe": "", "pythons": [], "paths": [], "files": []}
+    for home, found in ((tmp_path / "hf", str(config)), (tmp_path / "none", "")):
+        done = subprocess.run(
+            [sys.executable, *remote.sent(question)[1:]],
+            env=plain_environment(HF_HOME=str(home)),
+            capture_output=True,
+            check=True,
+        )
+        answer = remote.answered(done.stdout)
+        assert answer is not None
+        assert answer.accelerate_config == found
+        assert {path: known.values["mixed_precision"] for path, known in answer.documents.items()} == (
+            {found: "bf16"} if found else {}
+        )

@@ -31,9 +31,7 @@ _FSDP = frozenset(
         "cpu_ram_efficient_loading", "activation_checkpointing", "reshard_after_forward", "ignored_modules",
     }
 )  # fmt: skip
-_DEEPSPEED = frozenset(
-    {"gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"}
-)
+_DEEPSPEED = frozenset({"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"})
 
 
 def problem(config: Mapping[str, Any]) -> str:
@@ -81,6 +79,12 @@ def accumulation(config: Mapping[str, Any]) -> int | None:
     """Return the gradient accumulation that it gives DeepSpeed, which alone reads it from there."""
     steps = (config.get("deepspeed_config") or {}).get("gradient_accumulation_steps")
     return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
+
+
+def clipping(config: Mapping[str, Any]) -> float | None:
+    """Return the gradient norm at which it has DeepSpeed clip."""
+    norm = (config.get("deepspeed_config") or {}).get("gradient_clipping")
+    return float(norm) if isinstance(norm, (int, float)) and not isinstance(norm, bool) and norm > 0 else None
 
 
 def checkpoints_activations(config: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.ladder.climb import AttemptPlan, climb
-from tui_train.launchers import LAUNCHERS
+from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.memory.predict import hopeless
 from tui_train.plan.attempts import attempt, output_of
@@ -160,7 +160,7 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
         strategy=trainer.strategy,
         offload=trainer.offload and sharded,
         accumulation=accumulation(profile, resolved.copies) or 1,
-        clipping=_clipping(trainer.arguments),
+        clipping=_clipping(trainer.arguments, resolved),
         scheduled=resolved.scheduled,
     )
 
@@ -171,10 +171,11 @@ def _other_precision(resolved: Resolved) -> str:
     return held.words if held.source == launcher_config.SOURCE else ""
 
 
-def _clipping(words: tuple[str, ...]) -> float:
-    """Return max_grad_norm of the arguments: the Hugging Face Trainer rejects a DeepSpeed config with another value."""
+def _clipping(words: tuple[str, ...], resolved: Resolved) -> float:
+    """Return max_grad_norm of the arguments, with which the Hugging Face Trainer compares it, else the config's."""
     norms = [option.value for option in arguments(words) if option.option == "max_grad_norm"]
+    usual = accelerate_config.clipping(resolved.launcher_config) or 1.0
     try:
-        return float(norms[-1]) if norms else 1.0
+        return float(norms[-1]) if norms else usual
     except ValueError:
-        return 1.0
+        return usual
