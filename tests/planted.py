@@ -189,6 +189,7 @@ HEALTHY = (
     "Key 'model.layers.0.self_attn.k_proj.weight' not found in state dict; unexpected key lm_head.weight",
     "docker run --rm -p 6006:6006 -u 1000:1000 -e NCCL_DEBUG=INFO nvcr.io/nvidia/pytorch@sha256:{hex:64}",
     "mkdir -p /data/runs && cp -pr a b && ssh -p 2222 me@gpu-box && python -u train.py",
+    "+ google-auth=2.40.3, pytest-auth: 1.2.3",
     "pip install torch --index-url https://download.pytorch.org/whl/cu126 --hash=sha256:{hex:64}",
     "safetensors hash {hex:64}; dataset fingerprint: {hex:16}; seed 1234567890",
     "model-{hex:32}.pt events.out.tfevents.1764000000.host.{dig:6}.0 train-{uuid}.parquet",

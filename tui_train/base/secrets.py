@@ -31,10 +31,10 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 # Harmless values: numbers, booleans, special tokens, and names of variables.
-_PLAIN = re.compile(r"-?\d{1,7}(\.\d*)?|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+", re.IGNORECASE)
+_PLAIN = re.compile(r"-?\d{1,7}(\.\d*){0,3}|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+", re.IGNORECASE)
 
 # Letters and digits without a word between separators, or with signs that names do not have.
-_PASSWORDS = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{8,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
+_PASSWORDS = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{6,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
 _OPTION = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
 _VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
 _IN_QUERY = re.compile(r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})""")

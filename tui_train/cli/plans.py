@@ -19,6 +19,7 @@ from tui_train.facts.types import Facts
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply
+from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import Profile
 from tui_train.render import listed
 from tui_train.render.prepare import Prepared, prepare
@@ -147,6 +148,8 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `like` with edits under a new name."""
     profile = edited(fields.put(load(like), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
+    for secret in secret_values(profile):
+        click.echo(f"warning: {secret.key}: {visible(secret.words)} looks like a secret, and was saved", err=True)
     script = profile.trainer.script
     if script and takes_field(profile, "trainer.script") and probe.paths([script])[script] != "file":
         click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
