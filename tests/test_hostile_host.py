@@ -28,6 +28,7 @@ from tui_train.runs.start import BETWEEN
 from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
 from tui_train.targets import target_of_run
+from tui_train.workflow import sending
 
 # The last word is what the shell of the host is given: python3 -c PROGRAM QUESTION.
 STUB = """\
@@ -463,6 +464,16 @@ def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
 
 
 # The connection
+
+
+def test_what_a_host_says_while_files_are_sent_does_not_reach_the_terminal_raw(box, tmp_path, capsys):
+    (tmp_path / "bin" / "rsync").write_text("#!/bin/sh\nprintf '\\033]0;owned\\007\\n' >&2\nexit 255\n")
+    (tmp_path / "bin" / "rsync").chmod(0o755)
+    with pytest.raises(Unavailable, match="not reached"):
+        sending.send(["rsync"])
+    said = capsys.readouterr().err
+    assert r"\x1b]0;owned\x07" in said
+    assert "\x1b" not in said
 
 
 def test_a_question_takes_nothing_of_a_login_from_the_users_configuration(tmp_path):

@@ -55,7 +55,11 @@ def _write_anything() -> None:
 
 
 def _end(error: TuiTrainError) -> NoReturn:
-    sys.stderr.write(f"tui-train: {error.message}\n  {error.remedy}\n")
+    from tui_train.base.text import visible
+
+    # Words of another machine or of a file may be among them.
+    lines = f"tui-train: {error.message}\n  {error.remedy}".split("\n")
+    sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
     sys.exit(error.exit_code)
 
 

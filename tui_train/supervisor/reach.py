@@ -19,6 +19,7 @@ from .processes import identity
 
 _SECONDS = 30.0
 _PIECE = 1 << 16
+_LONGEST = 1 << 20  # bytes of an answer
 
 
 def main(text: str, run_dir: str) -> int:
@@ -140,7 +141,7 @@ class _Link:
         """Return the next line that is an answer: a login shell there may print others."""
         lines = self.child.stdout
         assert lines is not None  # noqa: S101 - for the type
-        for line in lines:
+        while line := lines.readline(_LONGEST):
             with contextlib.suppress(outside.Unparsable):
                 answer: dict[str, Any] = outside.value(line)
                 return answer

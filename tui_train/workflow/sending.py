@@ -3,8 +3,12 @@
 import shlex
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from tui_train.base import ssh
 from tui_train.base.errors import BadInput, Unavailable
@@ -15,6 +19,7 @@ from tui_train.trainers import paths_of
 _INSTALL = "Install it on both machines (apt install rsync), or copy the files yourself."
 # The exit codes of rsync by which the other side has none, and by which ssh failed.
 _NO_RSYNC, _LOST = 127, 255
+_LONGEST, _LAST_WORDS = 4096, 2.0  # bytes of a line, seconds
 
 
 def to_send(profile: Profile) -> tuple[Path, ...]:
@@ -52,11 +57,23 @@ def commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
         yield ["rsync", *options, "--", f"{path}{end}", f"{host}:{path}{end}"]
 
 
+def _show(said: IO[bytes]) -> None:
+    """Print what rsync, ssh and the host say, without what would change the terminal."""
+    with suppress(ValueError, OSError):
+        while line := said.readline(_LONGEST):
+            sys.stderr.write(f"{visible(line.decode(errors='replace').rstrip())}\n")
+
+
 def send(words: list[str]) -> None:
     """Run one of these commands, its progress on the terminal; Unavailable where it fails: it can be repeated."""
     if not shutil.which("rsync"):
         raise Unavailable("rsync is not on this machine", _INSTALL)
-    code = subprocess.run(words, stdin=subprocess.DEVNULL, check=False).returncode
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        says = threading.Thread(target=_show, args=(child.stderr,), daemon=True)
+        says.start()
+        code = child.wait()
+        # A connection that stays for the next command may keep it open.
+        says.join(_LAST_WORDS)
     if code == _NO_RSYNC:
         raise Unavailable("rsync is not on that host", _INSTALL)
     if code:
