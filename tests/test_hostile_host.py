@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -135,8 +136,8 @@ REFUSED = [
     ("say(files=1, total=1); named(b'/'.join([b'd'] * 65), b'x')", "names a file"),
     ("say(files=1, total=1); named(b'd' * 300, b'x')", "cannot write"),
     (r"say(files=1, total=1); named(b'\x1b[31m\n/..', b'x')", r"names a file '\\\\x1b"),
-    ("say(files=2, total=2); named(b'a', b'x'); named(b'a', b'y')", "twice"),
     ("say(files=2, total=2); named(b'a', b'x'); named(b'a/b', b'y')", "cannot write"),
+    ("say(files=2, total=2); named(b'a', b'x'); named(b'a', b'y')", "twice"),
     ("say(files=1, total=2); named(b'a', b'x'); named(b'b', b'y')", "more than"),
     ("say(files=2, total=3); named(b'a', b'xx'); named(b'b', b'yy')", "more than"),
     ("say(files=1, total=1); named(b'a', b'', size=1 << 62)", "more than"),
@@ -418,9 +419,11 @@ def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch)
     run = rundir.create("far", [File("launch.sh", "#!/bin/bash\n")])
     other = rundir.create("other", [File("launch.sh", "#!/bin/bash\n")])
     (run.path / "slurm.json").write_text('{"number": "7", "starts": 0}')
+    sent = rundir.create("sent", [File("launch.sh", "#!/bin/bash\n")])
+    keep(sent, Heard(at=0.0, status=Status("unconfirmed")))
     monkeypatch.setattr(leftovers.time, "time", lambda: time.monotonic() + 10**10)
     leftovers.remove(run.path.parent)
-    assert (run.path.exists(), other.path.exists()) == (True, False)
+    assert [each.path.exists() for each in (run, sent, other)] == [True, True, False]
 
 
 # Stopping
@@ -435,7 +438,7 @@ def test_a_stop_does_not_wait_for_the_log(box, run):
     done = subprocess.run(warm.program("stop", "last"), capture_output=True, text=True, check=False)
     assert (done.returncode, time.monotonic() - begun < 10) == (69, True)
     assert "it is not known how" in done.stderr
-    assert "running 0 s ago" in done.stderr
+    assert re.search(r"running \d+ s ago", done.stderr)
 
 
 @pytest.mark.parametrize("now", [True, False])
