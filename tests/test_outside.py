@@ -16,6 +16,7 @@ from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.parse import Missing, Unparsable, contents, json_as, json_table, toml_table
 from tui_train.diagnose import of_run
 from tui_train.diagnose.evidence import of_log
+from tui_train.facts import documents
 from tui_train.facts.safetensors import tensors
 from tui_train.runs.search import find
 from tui_train.runs.start import start
@@ -414,3 +415,9 @@ for thread in threads: thread.join()
 def test_threads_that_read_one_type_for_the_first_time_do_not_end_the_process():
     children = [subprocess.Popen([sys.executable, "-c", THREADS]) for _ in range(10)]
     assert [child.wait(60) for child in children] == [0] * 10
+
+
+@pytest.mark.whole
+def test_yaml_of_many_values_is_not_read_to_its_end():
+    damaged_at_its_end = b"a: [" + b"0," * 110_000 + b"}"
+    assert documents.read(damaged_at_its_end).problem == "it has too many values or too many levels"

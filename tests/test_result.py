@@ -354,7 +354,8 @@ def test_a_chat_in_a_terminal(full_run):
 
 def test_a_child_that_says_nothing_ends_or_breaks(tmp_path, full_run):
     silent = tmp_path / "python"
-    for body, words in (("exec sleep 60", "no answer"), ("echo oops >&2; exit 3", "oops"), ("kill -9 $$", "memory")):
+    ends = (("exec sleep 60", "no answer"), ("echo oops >&2; exit 3", "oops"), ("kill -9 $$", "memory"))
+    for body, words in (*ends, ("yes oops | cat >&2", "64 MiB of errors")):
         silent.write_text(f"#!/bin/sh\n{body}\n")
         silent.chmod(0o755)
         child = Dialogue(Interpreter(str(silent)), "chat_child.py", {})

@@ -16,10 +16,24 @@ _MOST = 2**20
 # A few lines with references can expand to billions of values.
 _MOST_VALUES = 50_000
 _DEEPEST = 40
+# Names are nodes as well.
+_MOST_NODES = 2 * _MOST_VALUES
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-4 as a number, as YAML 1.2 and most trainers do; YAML 1.1 requires 1.0e-4."""
+    """Reads 1e-4 as a number, as YAML 1.2 and most trainers do; YAML 1.1 requires 1.0e-4.
+
+    Of too many values it reads no more: 1 MiB of them would take a minute.
+    """
+
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next value, and count it."""
+        self.nodes += 1
+        if self.nodes > _MOST_NODES:
+            raise Unparsable("it has too many values or too many levels")
+        return super().compose_node(parent, index)
 
 
 _Loader.add_implicit_resolver(

@@ -17,12 +17,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 # Bytes of text in a part: what an interruption costs at most.
 PART = 64 * 2**20
 # A document of plain text that has no blank line ends with the line that makes it longer than this.
 LONGEST = 2**20
+LONGEST_LINE = 256 * 2**20
 # Documents go to the tokenizer together, about so many bytes at a time.
 TOGETHER = 2**20
 EVERY = 1.0
@@ -55,11 +56,20 @@ def decoded(data: bytes, path: Path, line: int) -> str:
         raise Refused(f"{path}, line {line} is not UTF-8 text", remedy) from None
 
 
+def lines_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """Return the lines of a file; Refused where one is too long to be held."""
+    while data := file.readline(LONGEST_LINE):
+        if len(data) == LONGEST_LINE and not data.endswith(b"\n"):
+            remedy = "Write a document a line, or separate documents with blank lines."
+            raise Refused(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB", remedy)
+        yield data
+
+
 def of_jsonl(path: Path, begin: int, line: int) -> Iterator[Document]:
     """Return the documents of a JSONL file: the "text" of each line."""
     with path.open("rb") as file:
         file.seek(begin)
-        for data in file:
+        for data in lines_of(file, path):
             text = decoded(data, path, line).lstrip("\ufeff")
             if text.strip():
                 try:
@@ -81,7 +91,7 @@ def of_text(path: Path, begin: int, line: int) -> Iterator[Document]:
     size = 0
     with path.open("rb") as file:
         file.seek(begin)
-        for data in file:
+        for data in lines_of(file, path):
             text = decoded(data, path, line)
             lines.append(text.lstrip("\ufeff"))
             size += len(data)

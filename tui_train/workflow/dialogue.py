@@ -23,6 +23,7 @@ from tui_train.facts.ask import GIVEN_UP
 from tui_train.runs.rundir import RunDir
 
 _MOST_LINE = 1 << 20
+_MOST_ERRORS = 64 << 20
 _TAIL = 4096
 _POLL = 0.1
 
@@ -120,6 +121,9 @@ class Dialogue:
                 if monotonic() >= ends:
                     why = f"no answer for {counted(round(seconds), 'second')}"
                     raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
+                if os.fstat(self._errors.fileno()).st_size > _MOST_ERRORS:
+                    why = f"it wrote more than {_MOST_ERRORS >> 20} MiB of errors{self._last_error()}"
+                    raise Unavailable(why, "Fix that in the Python that trained.")
                 if selector.select(_POLL):
                     data = os.read(pipe.fileno(), 65536)
                     if not data:
@@ -147,12 +151,16 @@ class Dialogue:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = 0
-        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _TAIL))
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        last = f": {visible(lines[-1].strip()[:200])}" if lines else ""
+        last = self._last_error()
         if why := bounded.exceeded(code, last, self._memory):
             return failure("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
+
+    def _last_error(self) -> str:
+        """Return the last line of its stderr behind a colon, empty where there is none."""
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _TAIL))
+        lines = self._errors.read(_TAIL).decode(errors="replace").strip().splitlines()
+        return f": {visible(lines[-1].strip()[:200])}" if lines else ""
 
     def close(self) -> None:
         """End it and all that it started."""

@@ -143,10 +143,16 @@ def _dictionary(value: Any) -> tuple[dict[str, Any] | None, str]:
 
 
 def _json(path: str, file: BinaryIO) -> Iterator[Row]:
-    size = os.fstat(file.fileno()).st_size
-    first = next((line for _, line in _lines(file) if line is None or line.strip()), b"")
+    if file.read(_PIECE).removeprefix(_MARK).lstrip()[:1] == b"[":
+        file.seek(0)
+        yield from _listed(path, file)
+        return
     file.seek(0)
-    if first is not None and _object(first)[0] is not None:
+    size, first = os.fstat(file.fileno()).st_size, b"\n"
+    while first and not first.strip():
+        first = file.readline(LONGEST)
+    file.seek(0)
+    if len(first) < LONGEST and _object(first)[0] is not None:
         # One object a line, as many write it under this name; a single object is a row, or holds the rows.
         rows = _jsonl(path, file)
         one, more = next(rows), next(rows, None)
@@ -157,11 +163,6 @@ def _json(path: str, file: BinaryIO) -> Iterator[Row]:
             yield more
             yield from rows
         return
-    if (file.read(_PIECE).removeprefix(_MARK).lstrip()[:1]) == b"[":
-        file.seek(0)
-        yield from _listed(path, file)
-        return
-    file.seek(0)
     if size > 32 * LONGEST:
         raise UnreadableError("is too large for one JSON value: write an object a line, as JSONL")
     try:
