@@ -60,13 +60,15 @@ class NemoMaker(Step):
             self.app.call_from_thread(self.notify, f"{told.split}: {progress(told)}", timeout=2, markup=False)
 
         try:
-            nemo_files.prepare(data, nemo_files.python(python), say)
+            result = nemo_files.prepare(data, nemo_files.python(python), say)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
         keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
         for name, path in nemo_files.outputs(data).items():
             self.post_message(Chosen(keys[name], (str(path),)))
+        if result.tokenizer:
+            self.post_message(Chosen("nemo.tokenizer", result.tokenizer))
 
     def action_import(self) -> None:
         """Import the Hugging Face folder that is named as model, and name the checkpoint that comes of it."""

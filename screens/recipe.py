@@ -52,7 +52,7 @@ Those that change the training ask for your consent; the others keep it the same
     SECTIONS = (
         Section(
             title="Model",
-            keys=("recipe.layers", "recipe.hidden_size", "recipe.heads"),
+            keys=("recipe.layers", "recipe.hidden_size", "recipe.ffn_hidden_size", "recipe.heads"),
         ),
         Section(title="Batch", keys=("recipe.sequence_length", "recipe.micro_batch", "recipe.global_batch")),
         Section(title="Learning", keys=("recipe.epochs", "recipe.steps", "recipe.learning_rate", "recipe.precision")),

@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from support import HOSTILE, RECIPE, boxed, facts, gpu, inside, plan, profile, r
 from tui_train.base.command import argv
 from tui_train.checks import check
 from tui_train.facts import nemo_models, recipes
-from tui_train.facts.types import Facts, NemoCheckpoint
+from tui_train.facts.types import Facts, NemoCheckpoint, NemoTokenizer
+from tui_train.memory import settings
 from tui_train.profile.changes import apply
 from tui_train.render.nemo_recipe import nemo_recipe
 from tui_train.resolve import reach
@@ -25,7 +27,8 @@ from tui_train.trainers import nemo
 from tui_train.workflow import choices
 
 SIZES = {"recipe.layers": 4, "recipe.hidden_size": 128, "recipe.heads": 4}
-NUMBERS = {key: value for key, value in RECIPE.items() if key not in SIZES}
+# More steps than the recipes here warm up for.
+NUMBERS = {key: value for key, value in RECIPE.items() if key not in SIZES} | {"recipe.steps": 3000}
 LEFT = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
 NEMO = LEFT | NUMBERS
 MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
@@ -696,14 +699,143 @@ def split_of(values, **fields):
     return vars(strategy)
 
 
-def test_a_recipe_for_many_gpus_keeps_nothing_of_its_own_split():
+# Of llama31_70b: 4 x 4 x 2 GPUs. Of qwen3_30b_a3b: 4 x 2, and its experts on 4.
+MANY = {"nemo.recipe": "llama31_70b", "recipe.global_batch": 512, "recipe.micro_batch": 1}
+EXPERTS = MANY | {"nemo.recipe": "qwen3_30b_a3b"}
+
+
+def several(count):
+    return facts(gpus=[gpu(number, f"GPU-{number}") for number in range(count)], packages=RECIPES, python="/p")
+
+
+def test_a_recipes_own_split_stays_and_each_of_yours_replaces_that_one():
     stages = {"num_layers_in_first_pipeline_stage": 3, "num_layers_in_last_pipeline_stage": 2}
-    found = split_of(NEMO, expert_model_parallel_size=64, expert_tensor_parallel_size=4, **stages)
-    assert found["expert_model_parallel_size"] == 1
-    assert found["expert_tensor_parallel_size"] is None
+    own = {"tensor_model_parallel_size": 4, "expert_model_parallel_size": 64, "sequence_parallel": True, **stages}
+    for where in (several(32), BRIDGE):
+        text = written(NEMO | MANY, where)
+        assert "parallel_size" not in text
+        assert "sequence_parallel" not in text
+    assert split_of(NEMO | {"nemo.context_parallel": 2}, **own) == own | {"context_parallel_size": 2}
+    found = split_of(NEMO | {"nemo.tensor_parallel": 1}, **own)
+    assert found == own | {"tensor_model_parallel_size": 1, "sequence_parallel": False}
+    found = split_of(NEMO | {"nemo.pipeline_parallel": 1}, **own)
     assert [found[stage] for stage in stages] == [None, None]
-    assert split_of(NEMO, expert_tensor_parallel_size=1)["expert_tensor_parallel_size"] == 1
-    assert not stages.keys() & split_of(NEMO).keys()
+    assert not stages.keys() & split_of(NEMO | {"nemo.pipeline_parallel": 1}).keys()
+
+
+def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
+    chosen = profile(NEMO | MANY)
+    assert resolve(chosen, several(32)).copies == 1
+    assert check(chosen, several(32)) == ()
+    for cards in (1, 2, 24):
+        (finding,) = check(chosen, several(cards))
+        assert (finding.level, finding.key) == ("error", "nemo.tensor_parallel")
+        assert "the recipe llama31_70b is made for more GPUs" in finding.message
+        assert "4 × 4 × 2 = 32, which does not divide" in finding.message
+        fixed = apply(finding.change, chosen)
+        assert (fixed.nemo.tensor_parallel, fixed.nemo.pipeline_parallel, fixed.nemo.context_parallel) == (1, 1, 1)
+        assert [item.level for item in check(fixed, several(cards)) if item.key.startswith("nemo.")] == []
+    own = profile(NEMO | MANY | {"nemo.pipeline_parallel": 1, "nemo.context_parallel": 1})
+    assert resolve(own, several(8)).copies == 2
+
+
+def test_experts_of_a_recipe_for_more_cards_are_found():
+    whole = profile(NEMO | EXPERTS)
+    assert check(whole, several(8)) == ()
+    one = profile(NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1})
+    (finding,) = check(one, several(1))
+    assert "distributes its experts over 4 GPUs" in finding.message
+    fixed = apply(finding.change, one)
+    assert check(fixed, several(1)) == ()
+    assert "recipe.trainer.strategy.expert_model_parallel_size = 1\n" in written(
+        NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1, "nemo.set": fixed.nemo.set},
+        several(1),
+    )
+
+
+def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
+    short = NEMO | {"recipe.steps": 40}
+    assert "warmup" not in written(short)
+    (finding,) = check(profile(short), WITH_NEMO)
+    assert (finding.level, finding.key) == ("warning", "recipe.warmup")
+    assert "warms up for 500 steps, and 40 steps are trained: its learning rate reaches 8%" in finding.message
+    assert check(apply(finding.change, profile(short)), WITH_NEMO) == ()
+    share = "    recipe.optim.lr_scheduler.warmup_steps = int(0.1 * recipe.trainer.max_steps)\n"
+    assert share in written(short | {"recipe.warmup": 0.1})
+    assert "    recipe.optim.lr_scheduler.warmup_steps = 7\n" in written(short | {"recipe.warmup": 7.0})
+    assert "lr_warmup_iters = int(0.1 * config.train.train_iters)" in written(short | {"recipe.warmup": 0.1}, BRIDGE)
+    assert 'raise SystemExit("the recipe warms up for more steps' in written(short, BRIDGE)
+
+
+def test_the_own_values_are_those_of_every_recipe():
+    tasks = {"pretrain": ("pretrain",), "finetune": ("lora", "none")}
+    known = {(name, own) for name, does in recipes.known().items() for task in does for own in tasks[task]}
+    without = {name for name in recipes.known() if name.startswith(("mamba2_", "nemotronh_"))}
+    own = nemo_models.own().keys()
+    assert own <= known
+    # These raise where they are called: no LoRA, or all weights.
+    assert {name for name, _ in known - own} <= without | {"nemotron4_340b", "qwen25_72b", "qwen2_72b"}
+
+
+def test_the_ffn_is_a_size_like_the_others():
+    assert "ffn_hidden_size = 512\n" in written(NEMO | SIZES)
+    for where in (WITH_NEMO, BRIDGE):
+        assert "ffn_hidden_size = 700\n" in written(NEMO | SIZES | {"recipe.ffn_hidden_size": 700}, where)
+        alone = written(NEMO | {"recipe.ffn_hidden_size": 700}, where)
+        assert "ffn_hidden_size = 700\n" in alone
+        assert ".hidden_size = " not in alone
+    loads = profile(FINETUNE | {"recipe.ffn_hidden_size": 700})
+    assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {
+        "recipe.ffn_hidden_size"
+    }
+
+
+def test_the_estimate_counts_the_size_that_is_chosen():
+    where = facts(gpus=(gpu(0),), packages=RECIPES, python="/p")
+
+    def parameters(**sizes):
+        chosen = profile(NEMO | {f"recipe.{name}": size for name, size in sizes.items()})
+        return settings.asked(where, resolve(chosen, where)).model.parameters
+
+    whole = parameters()
+    assert parameters(layers=12) < whole
+    # Three matrices of 896 x 1 a layer.
+    assert parameters(ffn_hidden_size=4865) - parameters(ffn_hidden_size=4864) == 24 * 3 * 896
+    own = {"layers": 2, "hidden_size": 64, "heads": 4}
+    assert parameters(**own, ffn_hidden_size=256) == parameters(**own)
+
+
+def test_the_tokens_of_a_tokenizer_must_have_rows_in_the_model(tmp_path):
+    folder = tmp_path / "tok"
+    folder.mkdir()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": [{"id": 160000}]}))
+    found = nemo_models.tokenizer(str(folder))
+    assert (found.kind, found.vocabulary) == ("PreTrainedTokenizerFast", 160001)
+    where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": found})
+    (finding,) = check(profile(NEMO), where)
+    assert (finding.level, finding.key) == ("error", "nemo.tokenizer")
+    assert "the tokenizer has 160,001 tokens, and the model 151,936" in finding.message
+    fixed = apply(finding.change, profile(NEMO))
+    assert check(fixed, where) == ()
+    assert fixed.nemo.set == {"model.config.vocab_size": "160001"}
+    # A Llama recipe takes the tokenizer's own number.
+    assert check(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
+    assert nemo_models.tokenizer(str(tmp_path)).vocabulary == 0
+
+
+def test_a_tokenizer_of_transformers_5_is_refused_before_the_start():
+    where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": NemoTokenizer(kind="TokenizersBackend")})
+    (finding,) = check(profile(NEMO), where)
+    assert (finding.level, finding.key) == ("error", "nemo.tokenizer")
+    assert "was saved by transformers 5" in finding.message
+
+
+def test_mock_data_needs_nothing_from_the_network():
+    text = written(MOCK | {"nemo.tokenizer": ""})
+    assert "tokenizer=run.Config(NullTokenizer, vocab_size=(recipe.model.config.vocab_size or 50257) - 1)," in text
+    assert [item.key for item in check(profile(MOCK | {"nemo.tokenizer": ""}), WITH_NEMO)] == ["nemo.mock_data"]
 
 
 def test_a_finetune_takes_the_tokenizer_that_is_named():

@@ -14,7 +14,7 @@ from support import SCRIPTS, alone
 
 from tui_train import environments
 
-TARGET = Path(environments.__file__).parents[1] / "target"
+TARGET = Path(environments.__file__).parents[1] / "target" / "nemo"
 VERSION = "0.15.3"
 POEM = "春眠不觉晓，处处闻啼鸟。夜来风雨声，花落知多少。"  # noqa: RUF001
 

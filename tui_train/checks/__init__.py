@@ -136,6 +136,8 @@ CHECKS: tuple[Check, ...] = (
     _for("nemo", nemo.recipe),
     _for("nemo", nemo.data),
     _for("nemo", nemo.parallel),
+    _for("nemo", nemo.warmup),
+    _for("nemo", nemo.tokenizer),
     _for("nemo", nemo_options.lora),
     _for("nemo", nemo_options.weights),
     _for("nemo", nemo_options.splits),

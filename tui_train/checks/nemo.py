@@ -16,6 +16,9 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import nemo
 
 _FIRST = "qwen25_500m"
+_EXPERTS = "trainer.strategy.expert_model_parallel_size"
+_EXPERT_TENSOR = "trainer.strategy.expert_tensor_parallel_size"
+_VOCABULARY = "model.config.vocab_size"
 _NO_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
@@ -103,7 +106,7 @@ def data(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=mock)
     else:
         yield from _form(profile, facts)
-    if resolved.nemo == "recipes" and chosen.task == "pretrain" and not chosen.tokenizer:
+    if resolved.nemo == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
         message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
         yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
@@ -152,25 +155,25 @@ def _indexed(key: str, path: str, facts: Facts) -> Iterator[Finding]:
 
 
 def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A split of the model that the processes can hold, evenly."""
-    parts, world = nemo.split(profile.nemo), resolved.world_size
+    """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
+    sizes, world = nemo.parallel(profile.nemo, resolved.nemo), resolved.world_size
+    parts = nemo.split(profile.nemo, resolved.nemo)
     if world % parts:
-        edits = tuple((f"nemo.{name}_parallel", 1) for name in ("tensor", "pipeline", "context"))
-        change = Change("do not split the model", "each GPU holds all of it", edits)
-        chosen = profile.nemo
-        product = f"{chosen.tensor_parallel} × {chosen.pipeline_parallel} × {chosen.context_parallel} = {parts}"
+        edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
+        key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
+        whose = "" if key else f"the recipe {profile.nemo.recipe} is made for more GPUs: its "
         yield Finding(
             level="error",
-            key="nemo.tensor_parallel",
-            message=f"tensor × pipeline × context parallel is {product}, which does not divide"
-            f" {counted(world, 'process', 'processes')}",
+            key=key or edits[0][0],
+            message=f"{whose}tensor × pipeline × context parallel is {' × '.join(map(str, sizes.values()))} = {parts},"
+            f" which does not divide {counted(world, 'process', 'processes')}",
             remedy="Choose sizes whose product divides the number of GPUs.",
-            change=change,
+            change=Change("do not split the model", "each GPU holds all of it", edits),
         )
-
     elif resolved.nemo:
+        yield from _experts(profile, resolved)
         yield from _shares(profile, resolved.nemo)
-    if resolved.nemo == "automodel" and profile.nemo.pipeline_parallel > 1:
+    if resolved.nemo == "automodel" and sizes["pipeline_parallel"] > 1:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
         )
@@ -181,10 +184,71 @@ def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
 
 
+def _experts(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
+    """Experts of an MoE that the recipe distributes over more GPUs than there are."""
+    own, chosen = nemo.own(profile.nemo, resolved.nemo), profile.nemo.set
+    stages = nemo.parallel(profile.nemo, resolved.nemo)["pipeline_parallel"]
+    if own is None or _EXPERTS in chosen or (resolved.world_size // stages) % own.expert_parallel == 0:
+        return
+    change = Change(
+        "all experts on each GPU",
+        "the recipe's GPUs are not here",
+        (("nemo.set", {**chosen, _EXPERTS: "1", _EXPERT_TENSOR: "none"}),),
+    )
+    yield Finding(
+        level="error",
+        key="nemo.set",
+        message=f"the recipe {visible(profile.nemo.recipe)} distributes its experts over {own.expert_parallel} GPUs,"
+        f" which does not divide {counted(resolved.world_size, 'process', 'processes')}",
+        remedy=f"Set {_EXPERTS} to a number of GPUs (nemo.set).",
+        change=change,
+    )
+
+
+def warmup(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A warm-up of the recipe that is longer than the training."""
+    own, recipe = nemo.own(profile.nemo, resolved.nemo), profile.recipe
+    if own is None or recipe.warmup is not None or not recipe.steps or own.warmup < recipe.steps:
+        return
+    reached = (recipe.steps + 1) / (own.warmup + 1)
+    yield Finding(
+        level="warning",
+        key="recipe.warmup",
+        message=f"the recipe warms up for {own.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
+        f" learning rate reaches {min(reached, 1):.0%}",
+        remedy="Set a warm-up (recipe.warmup), such as 0.1: a tenth of the steps.",
+        change=Change("warm up for a tenth of the steps", "to reach the learning rate", (("recipe.warmup", 0.1),)),
+    )
+
+
+def tokenizer(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A tokenizer that this NeMo can load, and whose tokens the model has."""
+    chosen = profile.nemo
+    found = facts.tokenizers.get(chosen.tokenizer)
+    if found is None or resolved.nemo != "recipes":
+        return
+    if found.kind == "TokenizersBackend":
+        message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
+        remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
+        yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy)
+    own = nemo.own(chosen, resolved.nemo)
+    rows = chosen.set.get(_VOCABULARY, str(own.vocabulary) if own else "")
+    if not rows.isdecimal() or not int(rows) or found.vocabulary <= int(rows):
+        return
+    message = f"the tokenizer has {found.vocabulary:,} tokens, and the model {int(rows):,}: the others would end it"
+    change = None
+    if not profile.trainer.model:
+        why = "every token gets a row"
+        edits = (("nemo.set", {**chosen.set, _VOCABULARY: str(found.vocabulary)}),)
+        change = Change(f"{found.vocabulary:,} tokens in the model", why, edits)
+    remedy = f"Name the recipe's own tokenizer, or set {_VOCABULARY} (nemo.set); weights need their own tokenizer."
+    yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy, change=change)
+
+
 def _shares(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
     """Heads, layers and tokens that can be split evenly."""
-    chosen, recipe = profile.nemo, profile.recipe
-    tensor, pipeline, context = chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel
+    recipe = profile.recipe
+    tensor, pipeline, context = nemo.parallel(profile.nemo, flavour).values()
     if nemo.takes_size(profile, flavour):
         yield from _together(recipe)
         yield from _even("heads", recipe.heads, tensor, f"tensor parallel {tensor}")

@@ -119,7 +119,7 @@ def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
 
 def _has_own_size(recipe: Recipe) -> bool:
     """Return whether the user chose a model size other than the recipe's."""
-    return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.heads))
+    return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.ffn_hidden_size, recipe.heads))
 
 
 def settings(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

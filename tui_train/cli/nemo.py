@@ -38,7 +38,10 @@ def prepare(data: Data, python: str, *, force: bool) -> None:
         click.echo(f"{visible(str(path))}: {counted(has.get('documents', 0), 'document')}, {tokens}")
     keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
     words = [f"--set {keys[name]}={visible(_typed(path))}" for name, path in outputs.items()]
-    click.echo(f"\nTrain on it: {' '.join(words)} --set nemo.tokenizer={visible(shlex.quote(str(data.tokenizer)))}")
+    tokenizer = result.tokenizer or str(data.tokenizer)
+    if result.tokenizer:
+        click.echo(f"{visible(tokenizer)}: the tokenizer as NeMo's transformers 4 reads it")
+    click.echo(f"\nTrain on it: {' '.join(words)} --set nemo.tokenizer={visible(shlex.quote(tokenizer))}")
     few = counts.get("train", {}).get("documents", 0) < _FEW
     if few and "validation" not in outputs:
         click.echo(
@@ -64,8 +67,12 @@ def convert(what: str, source: Path, target: Path, python: str) -> None:
     trust.choose(python)
     interpreter = nemo_files.python(python)
     click.echo(f"Converting with the NeMo of {home(interpreter)}: about a minute, more for a large model …", err=True)
-    nemo_files.convert(what, source, target, interpreter)
+    result = nemo_files.convert(what, source, target, interpreter)
     click.echo(f"Written to {visible(str(target))}")
+    if result.difference is None:
+        click.echo("The logits were not compared: Transformer Engine's layers compute on GPUs only.")
+    else:
+        click.echo(f"✓ Same logits as the model that it was made of (difference {result.difference:.1e})")
     if what == "import":
         click.echo(f"Finetune it: --set nemo.task=finetune --set trainer.model={visible(shlex.quote(str(target)))}")
 

@@ -1,11 +1,15 @@
-"""Sizes of NeMo's models: of the known recipes, and of a checkpoint, read from its saved configuration."""
+"""Sizes of NeMo's models: of the known recipes, of a checkpoint and of a tokenizer, read from their own files."""
 
 import functools
 from importlib import resources
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.files import read_regular
 from tui_train.facts.documents import document
-from tui_train.facts.types import NemoCheckpoint
+from tui_train.facts.types import NemoCheckpoint, NemoTokenizer
 
 SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups")
 
@@ -21,6 +25,64 @@ def sizes() -> dict[str, NemoCheckpoint]:
             known_sizes = {key: int(number) for key, number in zip(SIZES, numbers, strict=True) if number != "-"}
             recipes[name] = NemoCheckpoint(model=model, numbers=known_sizes)
     return recipes
+
+
+class OwnValues(Struct, frozen=True):
+    """What a recipe sets by itself: over how many GPUs it splits what, steps of warm-up, rows of the vocabulary.
+
+    A `vocabulary` of 0 is that of the tokenizer.
+    """
+
+    tensor_parallel: int
+    pipeline_parallel: int
+    context_parallel: int
+    expert_parallel: int
+    warmup: int
+    vocabulary: int
+
+
+@functools.cache
+def own() -> dict[tuple[str, str], OwnValues]:
+    """Return the own values of the recipes of NeMo 2.7, by name and by pretrain, lora or none (all weights)."""
+    text = resources.files("tui_train").joinpath("target/nemo-own.txt").read_text("utf-8")
+    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {(name, task): OwnValues(*map(int, numbers)) for name, task, *numbers in rows}
+
+
+class _Tokens(Struct):
+    vocab: dict[str, int] | list[msgspec.Raw] = {}
+
+
+class _Added(Struct):
+    id: int
+
+
+class _TokenizerFile(Struct):
+    model: _Tokens
+    added_tokens: tuple[_Added, ...] = ()
+
+
+class _TokenizerConfig(Struct):
+    tokenizer_class: str | None = None
+
+
+# The largest known tokenizer.json has 33 MB.
+_MOST = 128 << 20
+
+
+def tokenizer(folder: str) -> NemoTokenizer:
+    """Return the class of a Hugging Face tokenizer and how many rows its tokens need, as far as they can be read."""
+    path = Path(folder)
+    try:
+        config = msgspec.json.decode(read_regular(str(path / "tokenizer_config.json"), _MOST), type=_TokenizerConfig)
+        file = msgspec.json.decode(read_regular(str(path / "tokenizer.json"), _MOST), type=_TokenizerFile)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return NemoTokenizer()
+    vocab = file.model.vocab
+    ids = [max(vocab.values(), default=-1) if isinstance(vocab, dict) else len(vocab) - 1]
+    return NemoTokenizer(
+        kind=config.tokenizer_class or "", vocabulary=1 + max(ids + [added.id for added in file.added_tokens])
+    )
 
 
 def checkpoint(folder: str) -> NemoCheckpoint:

@@ -230,6 +230,13 @@ class NemoCheckpoint(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class NemoTokenizer(Struct, frozen=True, kw_only=True):
+    """The class of a tokenizer and the rows that its tokens need in a model; empty and 0 if unknown."""
+
+    kind: str = ""
+    vocabulary: int = 0
+
+
 class Peer(Struct, frozen=True, kw_only=True):
     """A host of a training: the Python that trains, if it is there; `machine` has its GPUs (None: not known).
 
@@ -253,9 +260,9 @@ class Peer(Struct, frozen=True, kw_only=True):
 class Facts(Struct, frozen=True, kw_only=True):
     """All facts that plan and checks may use.
 
-    `paths` are the states of the paths in the profile, `documents` the contents of its YAML files, `models` and
-    `checkpoints` the shapes of models in its folders, `presets` the user's presets, `sources` facts of scripts by path,
-    `data` what was read in training data, by the question (data_use.key).
+    `paths` are the states of the paths in the profile, `documents` the contents of its YAML files, `models`,
+    `checkpoints` and `tokenizers` the shapes of what is in its folders, `presets` the user's presets, `sources` facts
+    of scripts by path, `data` what was read in training data, by the question (data_use.key).
     `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
     environment variables that configure communication or allocation. `taken` are the resources of live runs.
     `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
@@ -283,6 +290,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     wandb_key: bool = True
     accelerate_config: str = ""
     checkpoints: dict[str, NemoCheckpoint] = {}
+    tokenizers: dict[str, NemoTokenizer] = {}
     data: dict[str, DataLook] = {}
     hub: HubCache | None = None
     hub_models: dict[str, HubModel] = {}

@@ -27,6 +27,7 @@ from tui_train.resolve.options import arguments, user_arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.target import hub_cache
+from tui_train.trainers import nemo as nemo_trainer
 from tui_train.trainers import takes_field, trainer_of
 
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
@@ -276,15 +277,15 @@ def _caveats(
 def _nemo(profile: Profile, resolved: Resolved) -> Asked:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
     nemo, recipe = profile.nemo, profile.recipe
-    if max(nemo.tensor_parallel, nemo.pipeline_parallel, nemo.context_parallel) > 1:
+    if nemo_trainer.split(nemo, resolved.nemo) > 1:
         return Asked(why_not="tensor, pipeline and context parallel are not modelled")
     model = by_name(nemo.recipe)
     if model is None:
         return Asked(
             why_not="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
-    if recipe.layers or recipe.hidden_size or recipe.heads:
-        return Asked(why_not="recipes with another model size are not modelled")
+    if nemo_trainer.takes_size(profile, resolved.nemo):
+        model = _resized(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
         return Asked(why_not="the recipe's batch is unknown: set micro batch and sequence length")
     lora = nemo.task == "finetune" and nemo.peft == "lora"
@@ -305,3 +306,15 @@ def _nemo(profile: Profile, resolved: Resolved) -> Asked:
         caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
     )
     return Asked(model, how)
+
+
+def _resized(model: Dimensions, recipe: Recipe) -> Dimensions:
+    """Return the model of a recipe with the sizes that its file sets instead, as the file sets them."""
+    if recipe.layers:
+        model = structs.replace(model, layers=recipe.layers, exact=0)
+    if recipe.hidden_size and recipe.heads:
+        hidden, heads = recipe.hidden_size, recipe.heads
+        model = structs.replace(
+            model, hidden=hidden, heads=heads, kv=heads, head_dim=hidden // heads, ffn=4 * hidden, exact=0
+        )
+    return structs.replace(model, ffn=recipe.ffn_hidden_size, exact=0) if recipe.ffn_hidden_size else model

@@ -47,7 +47,7 @@ def settings(
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.settings(profile.container)
-    settings += nemo.settings(profile.nemo, resolved.gpus) if resolved.nemo else ()
+    settings += nemo.settings(profile.nemo, resolved.nemo, resolved.gpus) if resolved.nemo else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))

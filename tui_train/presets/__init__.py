@@ -49,7 +49,8 @@ PLACEHOLDERS = {
 # Values whose defaults a preset may declare.
 DEFAULT_NAMES = frozenset(
     {
-        "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "accumulation", "global_batch",
+        "layers", "hidden_size", "ffn_hidden_size", "heads",
+        "sequence_length", "micro_batch", "accumulation", "global_batch",
         "learning_rate", "precision", "epochs", "steps", "warmup", "schedule", "weight_decay",
         "activation_checkpointing", "checkpoint_every", "evaluate_every", "seed",
     }

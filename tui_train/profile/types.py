@@ -93,7 +93,7 @@ class Data(Struct, frozen=True, kw_only=True):
 class Nemo(Struct, frozen=True, kw_only=True):
     """A NeMo recipe by name, what it begins with, and over how many GPUs each dimension of the model is split.
 
-    `set` has settings of the recipe by dotted name, each a value as in Python.
+    None leaves a split to the recipe. `set` has settings of the recipe by dotted name, each a value as in Python.
     """
 
     recipe: str = ""
@@ -101,9 +101,9 @@ class Nemo(Struct, frozen=True, kw_only=True):
     peft: Literal["lora", "none"] = "lora"
     tokenizer: str = ""
     mock_data: bool = False
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    context_parallel: int = 1
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    context_parallel: int | None = None
     set: dict[str, str] = {}
 
 
@@ -178,6 +178,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     layers: int | None = None
     hidden_size: int | None = None
+    ffn_hidden_size: int | None = None
     heads: int | None = None
     sequence_length: int | None = None
     micro_batch: int | None = None

@@ -48,9 +48,9 @@ def _values(file: NemoFile) -> dict[str, Any]:
         "distributed": {
             "strategy": "fsdp2",
             "dp_size": "none",
-            "tp_size": file.tensor_parallel,
-            "cp_size": file.context_parallel,
-            "pp_size": file.pipeline_parallel,
+            "tp_size": file.tensor_parallel or 1,
+            "cp_size": file.context_parallel or 1,
+            "pp_size": file.pipeline_parallel or 1,
         },
     }
     if file.peft == "lora":

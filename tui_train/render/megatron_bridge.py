@@ -123,41 +123,45 @@ def _set(name: str, value: object) -> list[str]:
 
 
 def _size(file: NemoFile) -> list[str]:
-    lines = ["", "    # Your model size instead of the recipe's; each head has its own keys and values."]
+    lines = ["", "    # Your model size instead of the recipe's."]
     if file.layers:
         lines.append("    config.model.num_layers = arguments.layers")
-    if not (file.hidden_size and file.heads):
-        return lines if file.layers else []
-    return [
-        *lines,
-        f"    config.model.hidden_size = {file.hidden_size}",
-        f"    config.model.ffn_hidden_size = {4 * file.hidden_size}",
-        f"    config.model.num_attention_heads = {file.heads}",
-        f"    config.model.num_query_groups = {file.heads}",
-        f"    config.model.kv_channels = {file.hidden_size // file.heads}",
-    ]
+    if file.hidden_size and file.heads:
+        lines += [
+            f"    config.model.hidden_size = {file.hidden_size}",
+            "    # Each head has its own keys and values.",
+            f"    config.model.num_attention_heads = {file.heads}",
+            f"    config.model.num_query_groups = {file.heads}",
+            f"    config.model.kv_channels = {file.hidden_size // file.heads}",
+        ]
+    if ffn := file.ffn_hidden_size or (4 * file.hidden_size if file.hidden_size and file.heads else None):
+        lines.append(f"    config.model.ffn_hidden_size = {ffn}")
+    return lines if len(lines) > 2 else []
 
 
 def _parallel(file: NemoFile) -> list[str]:
-    lines = [
-        "",
-        "    model = config.model",
-        f"    model.tensor_model_parallel_size = {file.tensor_parallel}",
-        f"    model.pipeline_model_parallel_size = {file.pipeline_parallel}",
-        f"    model.context_parallel_size = {file.context_parallel}",
-        "    model.virtual_pipeline_model_parallel_size = None",
-        f"    model.sequence_parallel = {file.tensor_parallel > 1}",
-        "    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.",
-        "    model.expert_model_parallel_size = 1",
-        "    model.expert_tensor_parallel_size = None",
-        "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
-        "    model.pipeline_model_parallel_layout = None",
-        "    model.num_layers_in_first_pipeline_stage = None",
-        "    model.num_layers_in_last_pipeline_stage = None",
-        "    model.account_for_embedding_in_pipeline_split = False",
-        "    model.account_for_loss_in_pipeline_split = False",
-    ]
-    if file.task == "finetune" and file.context_parallel > 1:
+    sizes = {
+        "tensor_model_parallel_size": file.tensor_parallel,
+        "pipeline_model_parallel_size": file.pipeline_parallel,
+        "context_parallel_size": file.context_parallel,
+    }
+    lines = [f"    model.{name} = {size}" for name, size in sizes.items() if size]
+    if not lines:
+        return []
+    lines = ["", "    # Your split over GPUs instead of the recipe's.", "    model = config.model", *lines]
+    if file.tensor_parallel:
+        lines.append(f"    model.sequence_parallel = {file.tensor_parallel > 1}")
+    if file.pipeline_parallel:
+        lines += [
+            "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
+            "    model.virtual_pipeline_model_parallel_size = None",
+            "    model.pipeline_model_parallel_layout = None",
+            "    model.num_layers_in_first_pipeline_stage = None",
+            "    model.num_layers_in_last_pipeline_stage = None",
+            "    model.account_for_embedding_in_pipeline_split = False",
+            "    model.account_for_loss_in_pipeline_split = False",
+        ]
+    if file.task == "finetune" and (file.context_parallel or 1) > 1:
         lines += [
             "    # A GPU may hold part of a sample without its answer: the loss is averaged over all tokens.",
             "    model.calculate_per_token_loss = True",
@@ -214,7 +218,7 @@ def _samples(file: NemoFile) -> list[str]:
             *_tokenizer(file),
         ]
     # Pipeline stages exchange tensors of a fixed shape, so samples are padded.
-    padded = ', "pad_to_max_length": True' if file.pipeline_parallel > 1 else ""
+    padded = ', "pad_to_max_length": True' if (file.pipeline_parallel or 1) > 1 else ""
     return [
         "",
         "    # training.jsonl in this folder, and validation.jsonl if it exists.",
@@ -259,11 +263,17 @@ def _optimizer(file: NemoFile) -> list[str]:
         lines.append(f"    config.optimizer.lr = {file.learning_rate!r}")
         lines.append(f"    config.optimizer.min_lr = {file.learning_rate!r} / 10")
     if file.steps:
+        lines.append(f"    config.scheduler.lr_decay_iters = {file.steps}")
+    if file.warmup is not None:
+        steps = f"int({file.warmup!r} * config.train.train_iters)" if 0 < file.warmup < 1 else str(int(file.warmup))
         lines += [
-            "    # The recipe's warm-up and decay are for its own number of steps.",
             "    config.scheduler.lr_warmup_fraction = None",
-            f"    config.scheduler.lr_warmup_iters = {file.steps // 10}",
-            f"    config.scheduler.lr_decay_iters = {file.steps}",
+            f"    config.scheduler.lr_warmup_iters = {steps}",
+        ]
+    elif file.steps:
+        lines += [
+            f"    if (config.scheduler.lr_warmup_iters or 0) >= {file.steps}:",
+            '        raise SystemExit("the recipe warms up for more steps than there are: set recipe.warmup")',
         ]
     return [
         *lines,

@@ -21,6 +21,22 @@ from nemo import lightning as nl
 from nemo.collections import llm
 '''
 _TOKENIZER = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
+_MOCK_TOKENIZER = "from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer\n"
+_MOCK = '''
+
+class MockData(llm.MockDataModule):
+    """NeMo's random tokens with an attention mask, which is needed without Transformer Engine."""
+
+    def setup(self, stage=""):
+        super().setup(stage)
+        # NeMo passes whether there is a mask as the seed.
+        for data in (self._train_ds, self._validation_ds, self._test_ds):
+            data.__init__(
+                self.tokenizer, data.name, len(data), self.seq_length, create_attention_mask=self.create_attention_mask
+            )
+'''
+# The rows of GPT-2's vocabulary, which recipes without one of their own get.
+_GPT2 = 50257
 _TAIL = """
 
 # NeMo starts processes that import this file again, so nothing may train before this line.
@@ -38,7 +54,8 @@ _PRECISIONS = {
 
 def nemo_recipe(file: NemoFile) -> str:
     """Return the text of nemo_recipe.py; the recipe's name must be a Python identifier."""
-    tokenizer = _TOKENIZER if file.tokenizer else ""
+    tokenizer = _TOKENIZER if file.tokenizer else _MOCK_TOKENIZER if not file.data else ""
+    mock = "" if file.data else _MOCK
     body = [
         *_begin(file),
         *_size(file),
@@ -51,7 +68,7 @@ def nemo_recipe(file: NemoFile) -> str:
         *_more(file),
         "    return recipe",
     ]
-    return _HEAD.format(recipe=file.recipe) + tokenizer + _arguments(file) + "\n".join(body) + "\n" + _TAIL
+    return _HEAD.format(recipe=file.recipe) + tokenizer + mock + _arguments(file) + "\n".join(body) + "\n" + _TAIL
 
 
 def _arguments(file: NemoFile) -> str:
@@ -85,41 +102,48 @@ def _begin(file: NemoFile) -> list[str]:
 
 
 def _size(file: NemoFile) -> list[str]:
-    lines = ["", "    # Your model size instead of the recipe's; each head has its own keys and values."]
+    lines = ["", "    # Your model size instead of the recipe's."]
     if file.layers:
         lines.append("    recipe.model.config.num_layers = arguments.layers")
-    if not (file.hidden_size and file.heads):
-        return lines if file.layers else []
-    head = file.hidden_size // file.heads
-    return [
-        *lines,
-        f"    recipe.model.config.hidden_size = {file.hidden_size}",
-        f"    recipe.model.config.ffn_hidden_size = {4 * file.hidden_size}",
-        f"    recipe.model.config.num_attention_heads = {file.heads}",
-        f"    recipe.model.config.num_query_groups = {file.heads}",
-        f"    recipe.model.config.kv_channels = {head}",
-    ]
+    if file.hidden_size and file.heads:
+        lines += [
+            f"    recipe.model.config.hidden_size = {file.hidden_size}",
+            "    # Each head has its own keys and values.",
+            f"    recipe.model.config.num_attention_heads = {file.heads}",
+            f"    recipe.model.config.num_query_groups = {file.heads}",
+            f"    recipe.model.config.kv_channels = {file.hidden_size // file.heads}",
+        ]
+    if ffn := file.ffn_hidden_size or (4 * file.hidden_size if file.hidden_size and file.heads else None):
+        lines.append(f"    recipe.model.config.ffn_hidden_size = {ffn}")
+    return lines if len(lines) > 2 else []
 
 
 def _parallel(file: NemoFile) -> list[str]:
+    sizes = {
+        "tensor_model_parallel_size": file.tensor_parallel,
+        "pipeline_model_parallel_size": file.pipeline_parallel,
+        "context_parallel_size": file.context_parallel,
+    }
+    lines = [f"    strategy.{name} = {size}" for name, size in sizes.items() if size]
+    if not lines:
+        return []
     lines = [
         "",
+        "    # Your split over GPUs instead of the recipe's.",
         "    strategy = recipe.trainer.strategy",
-        f"    strategy.tensor_model_parallel_size = {file.tensor_parallel}",
-        f"    strategy.pipeline_model_parallel_size = {file.pipeline_parallel}",
-        f"    strategy.context_parallel_size = {file.context_parallel}",
-        "    strategy.virtual_pipeline_model_parallel_size = None",
-        f"    strategy.sequence_parallel = {file.tensor_parallel > 1}",
-        "    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.",
-        "    strategy.expert_model_parallel_size = 1",
-        '    if (getattr(strategy, "expert_tensor_parallel_size", None) or 1) > 1:',
-        "        strategy.expert_tensor_parallel_size = None",
-        "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
-        '    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):',
-        "        if getattr(strategy, stage, None):",
-        "            setattr(strategy, stage, None)",
+        *lines,
     ]
-    if file.pipeline_parallel > 1:
+    if file.tensor_parallel:
+        lines.append(f"    strategy.sequence_parallel = {file.tensor_parallel > 1}")
+    if file.pipeline_parallel:
+        lines += [
+            "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
+            "    strategy.virtual_pipeline_model_parallel_size = None",
+            '    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):',
+            "        if getattr(strategy, stage, None):",
+            "            setattr(strategy, stage, None)",
+        ]
+    if (file.pipeline_parallel or 1) > 1:
         kind = _PRECISIONS[file.precision][1] if file.precision else "recipe.trainer.plugins.params_dtype"
         lines.append(f"    strategy.pipeline_dtype = {kind}")
     return lines
@@ -128,7 +152,7 @@ def _parallel(file: NemoFile) -> list[str]:
 def _data(file: NemoFile) -> list[str]:
     if not file.data:
         why = "MOCK DATA: random tokens, to test whether it runs."
-        kind, lines = "MockDataModule", []
+        kind, lines = "MockData", []
     elif file.task == "finetune":
         why = "training.jsonl in this folder, and validation.jsonl if it exists."
         kind, lines = "FineTuningDataModule", [f"        dataset_root={file.data[0]!r},"]
@@ -145,7 +169,13 @@ def _data(file: NemoFile) -> list[str]:
         lines.append(f"        seed={file.seed},")
     if file.tokenizer:
         lines.append(f"        tokenizer=run.Config(AutoTokenizer, pretrained_model_name={file.tokenizer!r}),")
-    config = ["", f"    # {why}", "    recipe.data = run.Config(", f"        llm.{kind},", *lines, "    )"]
+    elif not file.data:
+        lines += [
+            "        # NeMo would download GPT-2's tokenizer to know how many tokens there are.",
+            f"        tokenizer=run.Config(NullTokenizer, vocab_size=(recipe.model.config.vocab_size or {_GPT2}) - 1),",
+        ]
+    module = f"llm.{kind}" if file.data else kind
+    config = ["", f"    # {why}", "    recipe.data = run.Config(", f"        {module},", *lines, "    )"]
     if file.tokenizer and file.task == "finetune":
         config += [
             "    # Otherwise the model's tokenizer would replace this one.",
@@ -219,12 +249,9 @@ def _length(file: NemoFile) -> list[str]:
     if file.learning_rate is not None:
         lines.append(f"    recipe.optim.config.lr = {file.learning_rate!r}")
         lines.append(f"    recipe.optim.lr_scheduler.min_lr = {file.learning_rate!r} / 10")
-    if file.steps:
-        lines += [
-            "    # A warm-up of more than a tenth of the steps would rarely reach the learning rate.",
-            "    scheduler = recipe.optim.lr_scheduler",
-            f"    scheduler.warmup_steps = min(scheduler.warmup_steps, {file.steps // 10})",
-        ]
+    if file.warmup is not None:
+        steps = f"int({file.warmup!r} * recipe.trainer.max_steps)" if 0 < file.warmup < 1 else str(int(file.warmup))
+        lines.append(f"    recipe.optim.lr_scheduler.warmup_steps = {steps}")
     return lines
 
 

@@ -23,7 +23,7 @@ from tui_train.trainers.script import started
 
 # What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
 FSDP2 = (("torch", "2.6"), ("accelerate", "1.6"))
-MODEL_SIZE = frozenset({"layers", "hidden_size", "heads"})
+MODEL_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     if takes_field(profile, "trainer.script") and starts.SETS_PRECISION:
         accepted |= {"precision"}
     loads_model = bool(profile.trainer.model) and "model" in accepted
-    copies = trainer.copies(profile, world_size)
+    copies = trainer.copies(profile, world_size, toolchain)
     backend = communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size)
     unsharded = _unsharded(launcher, device, chosen, toolchain, backend)
     offload = unsharded or fallbacks.too_little_host_memory(gpus, facts.machine.memory_total)

@@ -17,7 +17,16 @@ from tui_train.facts.documents import documents
 from tui_train.facts.hub import HubModel
 from tui_train.facts.models import ModelFolder
 from tui_train.facts.sources import source
-from tui_train.facts.types import ContainerImage, Document, Facts, NemoCheckpoint, PathState, Source, Toolchain
+from tui_train.facts.types import (
+    ContainerImage,
+    Document,
+    Facts,
+    NemoCheckpoint,
+    NemoTokenizer,
+    PathState,
+    Source,
+    Toolchain,
+)
 from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.memory import settings
@@ -53,6 +62,7 @@ class Named(Struct, frozen=True, kw_only=True):
     wandb_key: bool
     checkpoints: dict[str, NemoCheckpoint]
     accelerate_config: str
+    tokenizers: dict[str, NemoTokenizer]
 
 
 def named(profile: Profile) -> Named:
@@ -69,6 +79,7 @@ def named(profile: Profile) -> Named:
         wandb_key=has_key(),
         checkpoints=_checkpoints(profile),
         accelerate_config=accelerate_config,
+        tokenizers=_tokenizers(profile),
     )
 
 
@@ -110,6 +121,12 @@ def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
     return {model: nemo_models.checkpoint(model)} if is_checkpoint else {}
 
 
+def _tokenizers(profile: Profile) -> dict[str, NemoTokenizer]:
+    """Return the tokenizer that a NeMo training names."""
+    folder = profile.nemo.tokenizer
+    return {folder: nemo_models.tokenizer(folder)} if folder and takes_field(profile, "nemo") else {}
+
+
 def look(profile: Profile) -> Facts:
     """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
     files = named(profile)
@@ -125,6 +142,7 @@ def look(profile: Profile) -> Facts:
         wandb_key=files.wandb_key,
         checkpoints=files.checkpoints,
         accelerate_config=files.accelerate_config,
+        tokenizers=files.tokenizers,
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),

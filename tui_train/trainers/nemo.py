@@ -7,6 +7,7 @@ NeMo-Run's LocalExecutor would start the same processes, but ends with 0 when th
 """
 
 import keyword
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -15,6 +16,8 @@ import msgspec
 from tui_train.base.command import Part, Setting, in_run_dir
 from tui_train.base.text import visible
 from tui_train.base.versions import at_least, older
+from tui_train.facts import nemo_models
+from tui_train.facts.nemo_models import OwnValues
 from tui_train.facts.types import Facts, Gpu, Toolchain
 from tui_train.presets import Argument, Preset
 from tui_train.profile.batch import learning_rate
@@ -25,7 +28,7 @@ from tui_train.trainers.nemo_file import NemoFile
 Flavour = Literal["recipes", "bridge", "automodel"]
 
 IMAGES = "nvcr.io/nvidia/nemo:25.04 or newer"
-_SIZE = frozenset({"layers", "hidden_size", "heads"})
+_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # Values that the file sets itself, besides those that arguments of the attempts change.
 _WRITTEN = frozenset(
     {
@@ -156,7 +159,8 @@ def preset(profile: Profile, kind: Flavour | None) -> Preset:
 def takes(profile: Profile, kind: Flavour | None) -> frozenset[str]:
     """Return the placeholders whose values reach NeMo."""
     size = _SIZE if takes_size(profile, kind) else frozenset()
-    return _WRITTEN | {"output", "validation_data", "test_data"} | size
+    warmup = frozenset() if kind == "automodel" else frozenset({"warmup"})
+    return _WRITTEN | {"output", "validation_data", "test_data"} | size | warmup
 
 
 def takes_size(profile: Profile, kind: Flavour | None) -> bool:
@@ -169,9 +173,22 @@ def task(nemo: Nemo, kind: Flavour | None) -> str:
     return "lora" if kind == "bridge" and nemo.task == "finetune" and nemo.peft == "lora" else nemo.task
 
 
-def split(nemo: Nemo) -> int:
+def own(nemo: Nemo, kind: Flavour | None) -> OwnValues | None:
+    """Return what the recipe sets by itself, None if it is unknown."""
+    name = (nemo.recipe, nemo.task if nemo.task == "pretrain" else nemo.peft)
+    return nemo_models.own().get(name) if kind == "recipes" else None
+
+
+def parallel(nemo: Nemo, kind: Flavour | None) -> dict[str, int]:
+    """Return the sizes in force of tensor, pipeline and context parallel: chosen, else the recipe's own, else 1."""
+    ours = own(nemo, kind)
+    names = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+    return {name: getattr(nemo, name) or (getattr(ours, name) if ours else 1) for name in names}
+
+
+def split(nemo: Nemo, kind: Flavour | None) -> int:
     """Return the number of GPUs that share one copy of the model."""
-    return nemo.tensor_parallel * nemo.pipeline_parallel * nemo.context_parallel
+    return math.prod(parallel(nemo, kind).values())
 
 
 def files_of(profile: Profile) -> tuple[str, ...]:
@@ -226,6 +243,7 @@ def file(
         context_parallel=nemo.context_parallel,
         layers=recipe.layers if own_size else None,
         hidden_size=recipe.hidden_size if own_size else None,
+        ffn_hidden_size=recipe.ffn_hidden_size if own_size else None,
         heads=recipe.heads if own_size else None,
         sequence_length=recipe.sequence_length,
         micro_batch=recipe.micro_batch,
@@ -233,6 +251,7 @@ def file(
         learning_rate=learning_rate(recipe),
         precision=recipe.precision,
         steps=recipe.steps,
+        warmup=recipe.warmup,
         checkpoint_every=recipe.checkpoint_every,
         seed=recipe.seed,
         validation_data=trainer.validation_data,
@@ -242,10 +261,11 @@ def file(
     )
 
 
-def settings(nemo: Nemo, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
+def settings(nemo: Nemo, kind: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
     """Return the environment variables for a model that is split over GPUs."""
+    sizes = parallel(nemo, kind)
     before_blackwell = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
-    if nemo.tensor_parallel * nemo.context_parallel == 1 or not before_blackwell:
+    if sizes["tensor_parallel"] * sizes["context_parallel"] == 1 or not before_blackwell:
         return ()
     why = "tensor or context parallel: lets communication overlap with computation"
     return (Setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)

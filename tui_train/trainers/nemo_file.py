@@ -23,11 +23,12 @@ class NemoFile(Struct, frozen=True, kw_only=True):
     model: str
     gpus: int
     nodes: int
-    tensor_parallel: int
-    pipeline_parallel: int
-    context_parallel: int
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    context_parallel: int | None
     layers: int | None
     hidden_size: int | None
+    ffn_hidden_size: int | None
     heads: int | None
     sequence_length: int | None
     micro_batch: int | None
@@ -35,6 +36,7 @@ class NemoFile(Struct, frozen=True, kw_only=True):
     learning_rate: float | None
     precision: str | None
     steps: int | None
+    warmup: float | None
     checkpoint_every: int | None
     seed: int | None
     validation_data: tuple[str, ...] = ()

@@ -65,9 +65,9 @@ class NemoRecipe(Trainer):
         """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""
         return nemo.order(toolchain)
 
-    def copies(self, profile: Profile, world_size: int) -> int:
+    def copies(self, profile: Profile, world_size: int, toolchain: Toolchain | None) -> int:
         """Return the processes divided by the GPUs that share one copy."""
-        return max(1, world_size // nemo.split(profile.nemo))
+        return max(1, world_size // nemo.split(profile.nemo, nemo.flavour(toolchain)))
 
     def paths(self, profile: Profile) -> tuple[str, ...]:
         """Return the tokenizer, the data files, and the files that a model folder must have."""

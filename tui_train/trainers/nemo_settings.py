@@ -33,6 +33,7 @@ WRITTEN = {
     "trainer.strategy.sequence_parallel": "nemo.tensor_parallel",
     "trainer.strategy.pipeline_model_parallel_size": "nemo.pipeline_parallel",
     "trainer.strategy.context_parallel_size": "nemo.context_parallel",
+    "optim.lr_scheduler.warmup_steps": "recipe.warmup",
     "optim.config.lr": "recipe.learning_rate",
     "optim.config.bf16": "recipe.precision",
     "optim.config.fp16": "recipe.precision",
@@ -53,7 +54,7 @@ _RESERVED = (
 _SIZES = {
     "model.config.num_layers": "recipe.layers",
     "model.config.hidden_size": "recipe.hidden_size",
-    "model.config.ffn_hidden_size": "recipe.hidden_size",
+    "model.config.ffn_hidden_size": "recipe.ffn_hidden_size",
     "model.config.num_attention_heads": "recipe.heads",
     "model.config.num_query_groups": "recipe.heads",
     "model.config.kv_channels": "recipe.heads",

@@ -128,9 +128,9 @@ class Trainer:
         del toolchain
         return 0
 
-    def copies(self, profile: Profile, world_size: int) -> int:
+    def copies(self, profile: Profile, world_size: int, toolchain: Toolchain | None) -> int:
         """Return the number of data-parallel copies of the model."""
-        del profile
+        del profile, toolchain
         return world_size
 
     def paths(self, profile: Profile) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def _settled(profile: Profile, plan: Mapping[str, Any], document: Document | Non
     except BadInput:
         return profile
     world = plan.get("world_size") or profile.nodes.world_size(profile.hardware.processes)
-    copies = trainer_of(profile).copies(profile, max(1, world if isinstance(world, int) else 1))
+    copies = trainer_of(profile).copies(profile, max(1, world if isinstance(world, int) else 1), None)
     by_launcher = launcher_config.held(profile, preset, launcher_config.written(plan))
     return settle(profile, in_force(profile, preset, document, max(1, copies), by_launcher))
 

@@ -24,7 +24,11 @@ _LONGEST = 1 << 16
 
 
 class Progress(Struct):
-    """A line of a child: its progress, or its result."""
+    """A line of a child: its progress, or its result.
+
+    `tokenizer` is the folder of a tokenizer that had to be rewritten for NeMo; `difference` is that of the logits of
+    two models, as share of the largest, None where they were not compared.
+    """
 
     split: str = ""
     done: int = 0
@@ -32,6 +36,8 @@ class Progress(Struct):
     documents: int = 0
     tokens: int = 0
     finished: bool | dict[str, dict[str, int]] | None = None
+    tokenizer: str = ""
+    difference: float | None = None
     problem: str = ""
     remedy: str = ""
 
@@ -118,6 +124,7 @@ def _question(data: Data) -> bytes:
         "tokenizer": str(data.tokenizer),
         "splits": {name: [str(path) for path in files] for name, files in data.splits.items() if files},
         "out": {name: str(path.with_suffix("")) for name, path in outputs(data).items()},
+        "rewritten": f"{data.out}_tokenizer",
         "state": state,
     }
     try:
@@ -126,8 +133,11 @@ def _question(data: Data) -> bytes:
         raise BadInput("the name of a file is not UTF-8", "Rename it.") from None
 
 
-def convert(what: str, source: Path, target: Path, interpreter: str) -> None:
-    """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export")."""
+def convert(what: str, source: Path, target: Path, interpreter: str) -> Progress:
+    """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export").
+
+    Unavailable if the logits of the two differ; then nothing is written.
+    """
     marker = {"import": "config.json", "export": "context/io.json"}[what]
     if not (source / marker).is_file():
         kind = {"import": "Hugging Face folder", "export": "NeMo checkpoint"}[what]
@@ -138,18 +148,21 @@ def convert(what: str, source: Path, target: Path, interpreter: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:40]}."))
     try:
-        model = beside / "model"
-        _child(interpreter, "nemo_convert.py", (what, str(source), str(model)), lambda _: None)
+        model, work = beside / "model", beside / "work"
+        with writing(target):
+            work.mkdir()
+        result = _child(interpreter, "nemo_convert.py", (what, str(source), str(model), str(work)), lambda _: None)
         with writing(target):
             model.rename(target)
+        return result
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
 def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[Progress], None]) -> Progress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
-    path = str(resources.files("tui_train").joinpath(f"target/{program}"))
-    memory = bounded.loading(words, cuda=program == "nemo_convert.py")
+    path = str(resources.files("tui_train").joinpath(f"target/nemo/{program}"))
+    memory = bounded.loading(words, cuda=False)
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         try:

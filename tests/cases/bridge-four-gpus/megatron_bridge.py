@@ -44,21 +44,10 @@ def make_config(arguments):
     config.logger.log_interval = 10
     config.logger.tensorboard_dir = str(Path(arguments.output, "tensorboard"))
 
+    # Your split over GPUs instead of the recipe's.
     model = config.model
     model.tensor_model_parallel_size = 2
-    model.pipeline_model_parallel_size = 1
-    model.context_parallel_size = 1
-    model.virtual_pipeline_model_parallel_size = None
     model.sequence_parallel = True
-    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.
-    model.expert_model_parallel_size = 1
-    model.expert_tensor_parallel_size = None
-    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.
-    model.pipeline_model_parallel_layout = None
-    model.num_layers_in_first_pipeline_stage = None
-    model.num_layers_in_last_pipeline_stage = None
-    model.account_for_embedding_in_pipeline_split = False
-    model.account_for_loss_in_pipeline_split = False
 
     # training.jsonl in this folder, and validation.jsonl if it exists.
     dataset = getattr(configs, "GPTSFTDatasetConfig", None) or configs.FinetuningDatasetConfig
@@ -83,10 +72,9 @@ def make_config(arguments):
 
     config.optimizer.lr = 0.0003
     config.optimizer.min_lr = 0.0003 / 10
-    # The recipe's warm-up and decay are for its own number of steps.
-    config.scheduler.lr_warmup_fraction = None
-    config.scheduler.lr_warmup_iters = 20
     config.scheduler.lr_decay_iters = 200
+    if (config.scheduler.lr_warmup_iters or 0) >= 200:
+        raise SystemExit("the recipe warms up for more steps than there are: set recipe.warmup")
     # Use these values, not those in a checkpoint of a run with other steps.
     config.scheduler.override_opt_param_scheduler = True
 

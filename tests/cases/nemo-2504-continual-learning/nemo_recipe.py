@@ -36,21 +36,6 @@ def make_recipe(arguments):
         num_gpus_per_node=1,
     )
 
-    strategy = recipe.trainer.strategy
-    strategy.tensor_model_parallel_size = 1
-    strategy.pipeline_model_parallel_size = 1
-    strategy.context_parallel_size = 1
-    strategy.virtual_pipeline_model_parallel_size = None
-    strategy.sequence_parallel = False
-    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.
-    strategy.expert_model_parallel_size = 1
-    if (getattr(strategy, "expert_tensor_parallel_size", None) or 1) > 1:
-        strategy.expert_tensor_parallel_size = None
-    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.
-    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):
-        if getattr(strategy, stage, None):
-            setattr(strategy, stage, None)
-
     # Each prefix is a .bin and a .idx file, as written by Megatron's preprocess_data.py.
     recipe.data = run.Config(
         llm.PreTrainingDataModule,
@@ -74,9 +59,6 @@ def make_recipe(arguments):
     recipe.trainer.val_check_interval = 100
     recipe.optim.config.lr = 0.0001
     recipe.optim.lr_scheduler.min_lr = 0.0001 / 10
-    # A warm-up of more than a tenth of the steps would rarely reach the learning rate.
-    scheduler = recipe.optim.lr_scheduler
-    scheduler.warmup_steps = min(scheduler.warmup_steps, 100)
 
     recipe.trainer.plugins = run.Config(
         nl.MegatronMixedPrecision,

@@ -18,6 +18,18 @@ from nemo.collections import llm
 from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer
 
 
+class MockData(llm.MockDataModule):
+    """NeMo's random tokens with an attention mask, which is needed without Transformer Engine."""
+
+    def setup(self, stage=""):
+        super().setup(stage)
+        # NeMo passes whether there is a mask as the seed.
+        for data in (self._train_ds, self._validation_ds, self._test_ds):
+            data.__init__(
+                self.tokenizer, data.name, len(data), self.seq_length, create_attention_mask=self.create_attention_mask
+            )
+
+
 def read_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", default=str(HERE / "output"))
@@ -37,32 +49,23 @@ def make_recipe(arguments):
         num_gpus_per_node=4,
     )
 
-    # Your model size instead of the recipe's; each head has its own keys and values.
+    # Your model size instead of the recipe's.
     recipe.model.config.num_layers = arguments.layers
     recipe.model.config.hidden_size = 1024
-    recipe.model.config.ffn_hidden_size = 4096
+    # Each head has its own keys and values.
     recipe.model.config.num_attention_heads = 16
     recipe.model.config.num_query_groups = 16
     recipe.model.config.kv_channels = 64
+    recipe.model.config.ffn_hidden_size = 4096
 
+    # Your split over GPUs instead of the recipe's.
     strategy = recipe.trainer.strategy
     strategy.tensor_model_parallel_size = 2
-    strategy.pipeline_model_parallel_size = 1
-    strategy.context_parallel_size = 1
-    strategy.virtual_pipeline_model_parallel_size = None
     strategy.sequence_parallel = True
-    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.
-    strategy.expert_model_parallel_size = 1
-    if (getattr(strategy, "expert_tensor_parallel_size", None) or 1) > 1:
-        strategy.expert_tensor_parallel_size = None
-    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.
-    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):
-        if getattr(strategy, stage, None):
-            setattr(strategy, stage, None)
 
     # MOCK DATA: random tokens, to test whether it runs.
     recipe.data = run.Config(
-        llm.MockDataModule,
+        MockData,
         seq_length=arguments.sequence_length,
         micro_batch_size=arguments.micro_batch,
         global_batch_size=32,
@@ -79,9 +82,6 @@ def make_recipe(arguments):
     recipe.trainer.val_check_interval = 50
     recipe.optim.config.lr = 0.0003
     recipe.optim.lr_scheduler.min_lr = 0.0003 / 10
-    # A warm-up of more than a tenth of the steps would rarely reach the learning rate.
-    scheduler = recipe.optim.lr_scheduler
-    scheduler.warmup_steps = min(scheduler.warmup_steps, 20)
 
     recipe.trainer.plugins = run.Config(
         nl.MegatronMixedPrecision,

@@ -22,6 +22,15 @@ RECIPE = (
         optional=True,
     ),
     Field(
+        key="recipe.ffn_hidden_size",
+        label="FFN size",
+        kind="integer",
+        minimum=1,
+        maximum=1_000_000,
+        help="Size of the feed-forward layers; empty: 4 x the hidden size, where that is set.",
+        optional=True,
+    ),
+    Field(
         key="recipe.heads",
         label="Heads",
         kind="integer",

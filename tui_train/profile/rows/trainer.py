@@ -182,6 +182,7 @@ NEMO = (
         minimum=1,
         maximum=1024,
         help="Number of GPUs that share each layer.",
+        optional=True,
     ),
     Field(
         key="nemo.pipeline_parallel",
@@ -190,6 +191,7 @@ NEMO = (
         minimum=1,
         maximum=1024,
         help="Number of pipeline stages; each GPU holds one stage of layers.",
+        optional=True,
     ),
     Field(
         key="nemo.context_parallel",
@@ -198,5 +200,6 @@ NEMO = (
         minimum=1,
         maximum=1024,
         help="Number of GPUs that share the tokens of each sample.",
+        optional=True,
     ),
 )

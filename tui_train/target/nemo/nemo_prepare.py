@@ -13,11 +13,15 @@ import fcntl
 import json
 import os
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+
+import hf_folder
+from hf_folder import Refused
 
 # Bytes of text in a part: what an interruption costs at most.
 PART = 64 * 2**20
@@ -27,10 +31,6 @@ LONGEST_LINE = 256 * 2**20
 # Documents go to the tokenizer together, about so many bytes at a time.
 TOGETHER = 2**20
 EVERY = 1.0
-
-
-class Refused(Exception):
-    """What is wrong with the data (first argument), and what to do (second)."""
 
 
 class Document(NamedTuple):
@@ -118,28 +118,36 @@ def together(documents: Iterator[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
+def loaded(folder: Path) -> Any:
+    """Return the tokenizer of a Hugging Face folder; Refused where it cannot be loaded."""
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory(prefix="tui-train-") as work:
+        # What neither library changes is read where it lies.
+        readable = hf_folder.readable(folder, Path(work, folder.name)) if hf_folder.newer(folder) else folder
+        try:
+            return AutoTokenizer.from_pretrained(str(readable), local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # noqa: BLE001 - whatever the library raises, there is no tokenizer
+            words = (str(error).strip() or "?").splitlines()[0]
+            remedy = "Give a Hugging Face folder with a tokenizer."
+            raise Refused(f"the tokenizer cannot be loaded: {words}", remedy) from None
+
+
 class Preparing:
     """The work for one request: tokenizer, folder and progress."""
 
     def __init__(self, asked: dict[str, Any], work: Path) -> None:
         """Load the tokenizer; Refused where it cannot be used."""
         from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
-        from transformers import AutoTokenizer
 
         self.work = work
         self.splits: dict[str, list[Path]] = {
             name: [Path(file) for file in asked["splits"][name]] for name in asked["splits"]
         }
         self.out: dict[str, str] = asked["out"]
-        try:
-            self.tokenizer = AutoTokenizer.from_pretrained(
-                asked["tokenizer"], local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:  # noqa: BLE001 - whatever the library raises, there is no tokenizer
-            words = (str(error).strip() or "?").splitlines()[0]
-            raise Refused(
-                f"the tokenizer cannot be loaded: {words}", "Give a Hugging Face folder with a tokenizer."
-            ) from None
+        self.tokenizer, self.rewritten = loaded(Path(asked["tokenizer"])), ""
+        if hf_folder.newer(Path(asked["tokenizer"])):
+            self.rewritten = asked["rewritten"]
         if self.tokenizer.eos_token_id is None:
             remedy = "Set eos_token in its tokenizer_config.json."
             raise Refused("the tokenizer has no end-of-text token", remedy)
@@ -227,6 +235,8 @@ class Preparing:
 
     def publish(self) -> None:
         """Move the joined files to where they were asked for; an index comes last, for without one there is no data."""
+        if self.rewritten:
+            self.tokenizer.save_pretrained(self.rewritten)
         for name, out in self.out.items():
             Path(f"{out}.idx").unlink(missing_ok=True)
             for ending in (".bin", ".idx"):
@@ -259,7 +269,7 @@ def main(question: Path) -> None:
             said = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
             say(problem=said.lower(), remedy="Start it again after solving this: finished parts are kept.")
         else:
-            say(finished=counts)
+            say(finished=counts, tokenizer=work.rewritten)
 
 
 if __name__ == "__main__":

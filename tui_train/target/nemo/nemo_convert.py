@@ -1,17 +1,24 @@
-"""Converts a model between a Hugging Face folder and a NeMo checkpoint, by NeMo's own converters.
+"""Converts a model between a Hugging Face folder and a NeMo checkpoint, by NeMo's own converters, and compares both.
 
-Runs in the training interpreter: nemo_convert.py import|export FROM TO. It needs no GPU and no Transformer Engine. Its
-last line is JSON: `finished`, or the `problem` that there is.
+Runs in the training interpreter: nemo_convert.py import|export FROM TO WORK, the last an empty folder. It uses no GPU
+and needs no Transformer Engine. Its last line is JSON: `finished` with the `difference` of the logits, or the `problem`
+that there is, with a `remedy`.
 """
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import os
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
+
+import hf_folder
+import nemo_compare
+from hf_folder import Refused
 
 # The class in NeMo of each type of model in Hugging Face's config.json.
 MODELS = {
@@ -97,43 +104,75 @@ def plain(key: Any) -> Any:
     return key
 
 
+def with_all_of_llama3() -> None:
+    """Have the converter of Llama keep each number of a llama3 RoPE: it takes the factor alone."""
+    from nemo.collections.llm.gpt.model import llama
+
+    names = {
+        "low_freq_factor": "low_freq_factor",
+        "high_freq_factor": "high_freq_factor",
+        "original_max_position_embeddings": "old_context_len",
+    }
+    importer, whole = llama.HFLlamaImporter, llama.Llama31Config
+    read = importer.config.fget
+
+    def config(self: Any) -> Any:
+        scaling = hf_folder.read(Path(str(self)) / "config.json").get("rope_scaling") or {}
+        given = {own: scaling[name] for name, own in names.items() if name in scaling}
+        # A checkpoint keeps what its configuration was made with, and nothing that is set afterwards.
+        llama.Llama31Config = functools.partial(whole, **given)
+        try:
+            return read(self)
+        finally:
+            llama.Llama31Config = whole
+
+    importer.config = property(config)
+
+
 def model(folder: Path) -> Any:
     """Return NeMo's model for a Hugging Face folder; its size is read by the converter."""
     from nemo.collections import llm
 
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    kind = config.get("model_type")
+    kind = hf_folder.read(folder / "config.json").get("model_type")
     if kind not in MODELS:
-        raise ValueError(f"NeMo has no known converter for models of type {kind}")
+        raise Refused(f"NeMo has no known converter for models of type {kind}", "Train it with TRL.")
     # The converter takes another one of the same class, with the sizes that it reads.
     return object.__new__(getattr(llm, MODELS[kind]))
 
 
-def convert(what: str, source: Path, target: Path) -> None:
-    """Do it."""
-    import torch
+def convert(what: str, source: Path, target: Path, work: Path) -> float | None:
+    """Do it, and return by how much the logits of the two differ."""
     from nemo.collections import llm
     from nemo.collections.llm.gpt.model.base import HAVE_TE
+    from nemo.lightning.io.connector import ModelConnector
 
-    if not torch.cuda.is_available():
-        without_a_gpu()
+    # Its default is one folder in /tmp for all users, where files of other tokenizers may lie.
+    ModelConnector.save_hf_tokenizer_assets.__defaults__ = (str(work / "tokenizer"),)
+    without_a_gpu()
     if not HAVE_TE:
         without_transformer_engine()
     if what == "import":
-        llm.import_ckpt(model(source), f"hf://{source}", output_path=target)
+        with_all_of_llama3()
+        folder, checkpoint = hf_folder.readable(source, work / source.name), target
+        llm.import_ckpt(model(folder), f"hf://{folder}", output_path=target)
     else:
+        folder, checkpoint = target, source
         llm.export_ckpt(source, "hf", output_path=target)
+    gc.collect()
+    return nemo_compare.difference(folder, checkpoint, fused=HAVE_TE)
 
 
-def main(what: str, source: str, target: str) -> None:
+def main(what: str, source: str, target: str, work: str) -> None:
     """Say in the last line what came of it."""
     warnings.simplefilter("ignore")
     # What NeMo starts has the usual output, and must not hold the one that is waited for.
     answer = os.dup(1)
     os.dup2(2, 1)
-    told: dict[str, object] = {"finished": True}
+    told: dict[str, object]
     try:
-        convert(what, Path(source), Path(target))
+        told = {"finished": True, "difference": convert(what, Path(source), Path(target), Path(work))}
+    except Refused as error:
+        told = {"problem": error.args[0], "remedy": error.args[1]}
     except Exception as error:  # noqa: BLE001 - whatever NeMo raises is the answer
         told = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"[:400]}
     os.write(answer, (json.dumps(told) + "\n").encode())
@@ -143,5 +182,6 @@ def main(what: str, source: str, target: str) -> None:
 
 # Saving starts processes that import this file again.
 if __name__ == "__main__":
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    # All of it is done on the CPU, so that it is the same on every machine.
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     main(*sys.argv[1:])
