@@ -34,7 +34,7 @@ OWN_SCRIPT = "import sys\nprint(sys.argv)\n"
 def commands():
     """All commands in the code blocks, in order, as words."""
     for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE):
-        for line in block.splitlines():
+        for line in block.replace("\\\n", " ").splitlines():
             if words := shlex.split(line, comments=True):
                 yield words
 
