@@ -834,7 +834,9 @@ def test_a_tokenizer_of_transformers_5_is_refused_before_the_start():
 
 def test_mock_data_needs_nothing_from_the_network():
     text = written(MOCK | {"nemo.tokenizer": ""})
-    assert "tokenizer=run.Config(NullTokenizer, vocab_size=(recipe.model.config.vocab_size or 50257) - 1)," in text
+    assert "    recipe.data.tokenizer = run.Config(NullTokenizer, vocab_size=rows - 1)\n    return recipe\n" in text
+    own = written(MOCK | {"nemo.tokenizer": "", "nemo.set": {"model.config.vocab_size": "512"}})
+    assert own.index("vocab_size = 512") < own.index("rows = recipe.model.config.vocab_size or 50257")
     assert [item.key for item in check(profile(MOCK | {"nemo.tokenizer": ""}), WITH_NEMO)] == ["nemo.mock_data"]
 
 

@@ -66,6 +66,7 @@ def nemo_recipe(file: NemoFile) -> str:
         *_keep(file),
         *_without(file),
         *_more(file),
+        *_mock_tokens(file),
         "    return recipe",
     ]
     return _HEAD.format(recipe=file.recipe) + tokenizer + mock + _arguments(file) + "\n".join(body) + "\n" + _TAIL
@@ -169,11 +170,6 @@ def _data(file: NemoFile) -> list[str]:
         lines.append(f"        seed={file.seed},")
     if file.tokenizer:
         lines.append(f"        tokenizer=run.Config(AutoTokenizer, pretrained_model_name={file.tokenizer!r}),")
-    elif not file.data:
-        lines += [
-            "        # NeMo would download GPT-2's tokenizer to know how many tokens there are.",
-            f"        tokenizer=run.Config(NullTokenizer, vocab_size=(recipe.model.config.vocab_size or {_GPT2}) - 1),",
-        ]
     module = f"llm.{kind}" if file.data else kind
     config = ["", f"    # {why}", "    recipe.data = run.Config(", f"        {module},", *lines, "    )"]
     if file.tokenizer and file.task == "finetune":
@@ -228,6 +224,17 @@ def _more(file: NemoFile) -> list[str]:
         return []
     lines = ["", "    # Your settings (nemo.set). A name that the recipe does not have is an error here."]
     return [*lines, *(f"    recipe.{name} = {value!r}" for name, value in file.more)]
+
+
+def _mock_tokens(file: NemoFile) -> list[str]:
+    if file.data or file.tokenizer:
+        return []
+    return [
+        "",
+        "    # As many tokens as the model has rows. NeMo would download GPT-2's tokenizer to know their number.",
+        f"    rows = recipe.model.config.vocab_size or {_GPT2}",
+        "    recipe.data.tokenizer = run.Config(NullTokenizer, vocab_size=rows - 1)",
+    ]
 
 
 def _length(file: NemoFile) -> list[str]:
