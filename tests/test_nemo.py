@@ -55,6 +55,11 @@ def with_checkpoint(model="Qwen2Model", **numbers):
     return msgspec.structs.replace(found, checkpoints={"/checkpoint": known})
 
 
+def with_tokenizer(**found):
+    """Facts of a machine on which the tokenizer of NEMO was read."""
+    return msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": NemoTokenizer(**found)})
+
+
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
 FAULTS = {
     "no recipe named": (NEMO | {"nemo.recipe": ""}, WITH_NEMO, "error", "nemo.recipe", "no NeMo recipe", False),
@@ -491,6 +496,38 @@ FAULTS = {
         "129 is not a multiple of 2 (tensor parallel 2)",
         False,
     ),
+    "recipe for more GPUs": (
+        NEMO | {"nemo.recipe": "gemma2_9b"},
+        WITH_NEMO,
+        "error",
+        "nemo.tensor_parallel",
+        "8 × 1 × 1 = 8, which does not divide 2 processes",
+        False,
+    ),
+    "warm-up longer than the training": (
+        NEMO | {"recipe.steps": 40},
+        WITH_NEMO,
+        "warning",
+        "recipe.warmup",
+        "warms up for 500 steps",
+        False,
+    ),
+    "tokenizer of transformers 5": (
+        NEMO,
+        with_tokenizer(kind="TokenizersBackend"),
+        "error",
+        "nemo.tokenizer",
+        "was saved by transformers 5",
+        False,
+    ),
+    "tokenizer with more tokens": (
+        NEMO,
+        with_tokenizer(vocabulary=160001),
+        "error",
+        "nemo.tokenizer",
+        "the tokenizer has 160,001 tokens, and the model 151,936",
+        False,
+    ),
     "automodel that pretrains": (
         NEMO | {"trainer.model": "/m"},
         AUTOMODEL,
@@ -510,6 +547,9 @@ FAULTS = {
 }
 MENDED = {
     "lora without transformer engine",
+    "recipe for more GPUs",
+    "warm-up longer than the training",
+    "tokenizer with more tokens",
     "test data alone",
     "validation data of a finetune",
     "setting that the plan writes",
@@ -823,13 +863,6 @@ def test_the_tokens_of_a_tokenizer_must_have_rows_in_the_model(tmp_path):
     # A Llama recipe takes the tokenizer's own number.
     assert check(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
     assert nemo_models.tokenizer(str(tmp_path)).vocabulary == 0
-
-
-def test_a_tokenizer_of_transformers_5_is_refused_before_the_start():
-    where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": NemoTokenizer(kind="TokenizersBackend")})
-    (finding,) = check(profile(NEMO), where)
-    assert (finding.level, finding.key) == ("error", "nemo.tokenizer")
-    assert "was saved by transformers 5" in finding.message
 
 
 def test_mock_data_needs_nothing_from_the_network():

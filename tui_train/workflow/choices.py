@@ -34,7 +34,7 @@ _USUAL_TIMES = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # secon
 _GIVEN_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
 _WHERE_TAKEN = frozenset(
-    f"recipe.{name}" for name in ("epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
+    f"recipe.{name}" for name in ("ffn_hidden_size", "epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
 )
 
 
