@@ -155,6 +155,11 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
         assert "planted" not in shows(pilot)
         await keys("down")(pilot)
         assert form.entry.value == "h.example/…"
+        await keys("backspace")(pilot)
+        assert "F2 use h.example/…" in shows(pilot)
+        await keys("f2")(pilot)
+        assert (form.entry.value, app.profile.notify.webhook) == ("h.example/…", address)
+        assert "planted" not in shows(pilot)
         # Another step, and the profile names a file.
         await keys("enter")(pilot)
         assert "planted" not in shows(pilot)

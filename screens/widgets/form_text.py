@@ -100,12 +100,21 @@ class FormText(FormChoices):
         """Take the value that was offered for the text that cannot be read."""
         if not self.unread_here:
             self.go(self.unread)
-        unread = self._unread.get(self._cursor)
-        if unread:
+        unread, row = self._unread.get(self._cursor), self.row
+        if unread and row:
+            value = self.sound(row)
+            # What the row has may not be typed again: the address of a webhook is shown by its host.
+            text = value.text if unread.fix == value.value else fields.show(unread.fix)
             with self.entry.prevent(Input.Changed):
-                self.entry.value = fields.show(unread.fix)
-            self.entry.cursor_position = len(self.entry.value)
-            self._read()
+                self.entry.value = text
+            self.entry.cursor_position = len(text)
+            if unread.fix == value.value:
+                del self._unread[row.key]
+                self._shown = value.value
+                self.rearrange()
+                self.post_message(self.Moved())
+            else:
+                self._read()
 
     def action_undo(self) -> None:
         """Take back what is typed here; where nothing is, the last change of the profile."""
@@ -175,7 +184,7 @@ def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
     if row.usual is not None and not (isinstance(fix, float) and row.usual / _FAR < fix < row.usual * _FAR):
         fix = row.usual
     fix = row.value if fix is None else fix
-    shown = visible(fields.show(fix))
+    shown = row.text if fix == row.value else visible(fields.show(fix))
     title = f"use {shown}" if shown else "leave it empty"
     return Unread(text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}", fix, title)
 
