@@ -82,6 +82,11 @@ class WithFindings(Base):
         if self._undone:
             self.query_one(Hint).say(Content(self._undone))
             return
+        installed = [finding.key for finding in self._shown_findings() if finding.install]
+        if self.installs and installed and not (in_form and form and form.cursor not in installed):
+            words = self.installation.words if self.installation else ""
+            self.query_one(Hint).say(ink(LIVE, f" {words} ", ("F2", KEY), " shows it."))
+            return
         if in_form and form is not None and (form.wrong or form.chooses or form.refuses):
             self.query_one(Hint).say(ink((visible(form.hint), "")))
             return
@@ -95,10 +100,6 @@ class WithFindings(Base):
         if finding := mine or (found[0] if found and here == self._known_at else None):
             mark = ("✗", "$error") if finding.forbids else ("!", "$warning")
             fix = ink("  ", ("F2", KEY), " fixes it.") if finding.fix and not finding.keys else Content()
-            if finding.install and self.installs:
-                words = self.installation.words if self.installation else ""
-                self.query_one(Hint).say(ink(LIVE, f" {words} ", ("F2", KEY), " shows it."))
-                return
             self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.on_screen)}", fix))
             return
         self.query_one(Hint).say(Content(visible(words)))
