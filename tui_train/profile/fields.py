@@ -219,9 +219,9 @@ def located_model(path: str, folder: Path) -> str:
 
 def located_webhook(row: Field, text: str, folder: Path) -> str:
     """Return an address or $NAME as it is, a path as absolute; BadInput shows nothing of what may be a secret."""
-    text = text.strip()
-    if not text or webhook.is_address(text) or webhook.is_variable(text):
-        return text
+    word = text.strip()
+    if not word or webhook.is_address(word) or webhook.is_variable(word):
+        return word
     if text.startswith(("/", "~", "./", "../")):
         return absolute(text, folder)
     remedy = "Give its https:// address, the variable that holds it as $NAME, or the path of a file with it."
