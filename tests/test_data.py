@@ -559,7 +559,7 @@ json.dump([row.value for row in data_rows.read(sys.argv[2])], sys.stdout)
 BOUNDED = """
 import resource, sys, time
 sys.path.insert(0, sys.argv[1])
-import data_bounds
+import data_bounds, data_template
 before = resource.getrlimit(resource.RLIMIT_DATA)
 for work in (lambda: time.sleep(9), lambda: bytearray(2**30), lambda: bytearray(2**20)):
     try:
@@ -569,6 +569,8 @@ for work in (lambda: time.sleep(9), lambda: bytearray(2**30), lambda: bytearray(
     except data_bounds.BoundError as error:
         print(error)
 print(before == resource.getrlimit(resource.RLIMIT_DATA))
+resource.setrlimit(resource.RLIMIT_DATA, (2**32, -1))
+print(data_template.first_line(MemoryError()))
 """
 
 
@@ -639,6 +641,7 @@ def test_a_child_that_ends_while_it_reads_says_what(tmp_path):
 def test_bounds_hold_for_their_work_alone():
     done = subprocess.run([sys.executable, "-c", BOUNDED, str(CHILD)], capture_output=True, text=True, check=True)
     expected = ["it took more than 0.1 seconds", "it took more than 64 MiB of memory", "done", "True"]
+    expected.append("it took more than the 4 GiB of memory that reading may take")
     assert done.stdout.splitlines() == expected
 
 

@@ -54,6 +54,8 @@ def limit(tokenizer: Any, model: str, revision: str = "") -> int:
 
 def first_line(error: Exception) -> str:
     """Return what an error says, in one line."""
+    if isinstance(error, MemoryError):
+        return f"it took more than the {bounds.limit()} of memory that reading may take"
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
