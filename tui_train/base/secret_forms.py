@@ -194,7 +194,11 @@ _NEARBY = (
         r"username['\"]?\s*[:=]\s*['\"]?[^\s'\",]{1,80}['\"]?[\s,]{1,9}['\"]?key['\"]?\s*[:=]\s*['\"]?"
         r"(?P<secret>[0-9a-f]{32})",
     ),
-    _around("keys of Pushover", "pushover", r"(?<![a-z0-9])[uag](?=[a-z]*\d)[a-z0-9]{29}(?![a-z0-9])"),
+    _around(
+        "keys of Pushover",
+        "pushover",
+        r"pushover[^\r\n]{0,80}?(?<![a-z0-9])(?P<secret>[uag](?=[a-z]*\d)[a-z0-9]{29})(?![a-z0-9])",
+    ),
     _around(
         "seeds",
         "seed totp 2fa otp mfa",
