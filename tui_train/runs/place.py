@@ -6,7 +6,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, contents, json_as
-from tui_train.supervisor.state import Status
+from tui_train.supervisor import events
+from tui_train.supervisor.state import Status, possible
 
 PLACE, HEARD = "place.json", "heard.json"
 _MOST = 1 << 20
@@ -31,6 +32,11 @@ class Heard(Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
     starts: int = 0
     limit: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no calendar and no system takes."""
+        if not (0 <= self.at < events.LATEST and 0 <= self.starts < 2**31 and possible(self.status)):
+            raise ValueError("a date or number in it is impossible")
 
 
 def place_of(folder: Path) -> Place | None:

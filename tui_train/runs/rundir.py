@@ -7,10 +7,10 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import others, write_inside, writing
@@ -32,11 +32,6 @@ MOST_PLAN = 16 << 20
 STAMP = r"\d{8}-\d{6}"
 _AFTER_STAMP = re.compile(rf"{STAMP}-(.+)")
 _LONGEST_SLUG = 40
-
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-# The range of `time.localtime`.
-Time = Annotated[float, Meta(ge=0, le=1e11)]
 
 
 class RunDir(Struct, frozen=True):

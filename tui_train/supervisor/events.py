@@ -13,7 +13,7 @@ NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
 _MOST = 2**53
 _LIMITS = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
-_LATEST = 1e11
+LATEST = 1e11
 
 
 class Event(NamedTuple):
@@ -102,7 +102,7 @@ def _event(line: bytes) -> Event | None:
 def _fits(name: str, value: Any) -> bool:
     kind = _TYPES[name]
     if kind is float:
-        return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < _LATEST
+        return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < LATEST
     if kind is str:
         return regular.is_text(value)
     return type(value) is kind and (not isinstance(value, int) or -1 <= value < _LIMITS.get(name, _MOST))

@@ -98,6 +98,20 @@ class Status(NamedTuple):
         return self.empty or (self.ended is not None and not self.left)
 
 
+def possible(status: Status) -> bool:
+    """Tell whether a status that another machine sent has dates and numbers that a calendar and the system take."""
+    dates = [status.started, status.ended]
+    numbers = [status.exit_code, status.pid, status.grace, *status.leftover]
+    for attempt in status.attempts:
+        dates += [attempt.started, attempt.ended]
+        numbers += [attempt.number, attempt.position, attempt.exit_code, attempt.resumed]
+    return (
+        status.state in STATES
+        and all(date is None or 0 <= date < events.LATEST for date in dates)
+        and all(number is None or -1 <= number < 2**31 for number in numbers)
+    )
+
+
 def read(run_dir: str) -> Status:
     """Return how the run of a folder stands now."""
     logged = events.read(run_dir)
