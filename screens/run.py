@@ -21,7 +21,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
 
 from .messages import GoBack
-from .run_end import GOES, Ended, RunEnd, announce
+from .run_end import GOES, Ended, Explaining, RunEnd, announce
 from .run_logs import RunLogs
 from .run_plot import LEAST, RunPlot, show_plot
 from .widgets.bar import StepBar
@@ -118,6 +118,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._history = History()
         self._busy = time.monotonic()
         self._unread = False
+        self._explaining = ""  # how much of a large log was read
         self._lost = ""
         self._drawn = self._cards_drawn = 0.0
         self._later: Timer | None = None
@@ -249,7 +250,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _draw_state(self) -> None:
         """Say the run's state, and what is wrong with it; the lines about a failure belong here as well."""
         state, told = self.query_one("#state", Lines), self._told
-        unread = (_UNREAD,) if self._unread else ()
+        unread = (*((_UNREAD,) if self._unread else ()), *((self._explaining,) if self._explaining else ()))
         if told is None:
             if unread:
                 state.say(ink(visible(self.run.name)), ink(WARNING, f" {_UNREAD}"))
@@ -259,10 +260,20 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         wrong = (*unread, *worries(told.progress, told.quiet, idle, told.not_resumed))
         state.show(lambda width: run_state(self.run.name, told, wrong, width))
 
+    @on(Explaining)
+    def _show_reading(self, event: Explaining) -> None:
+        """Show what the end of a large log tells, and how much of the rest was read."""
+        self._explaining = event.words
+        self.query_one(Why).explain(event.found)
+        self._draw_state()
+
     @on(Ended)
     def show_end(self, event: Ended) -> None:
         """Show why it failed, and what it leaves."""
         self.take(event)
+        if self._explaining:
+            self._explaining = ""
+            self._draw_state()
         self.query_one(Why).explain(event.found, event.fits)
         if event.found and self.size.height < _ROOM:
             # The log tells more of a failure than the plot, which p brings back.

@@ -15,7 +15,7 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
-from tui_train.diagnose import Diagnosis, of_run
+from tui_train.diagnose import Diagnosis, Enough, Watch, of_run
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.profile import store
@@ -69,9 +69,42 @@ class Ended(Message):
         self.earlier = earlier
 
 
-def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
+class Explaining(Message):
+    """What the end of a large log shows, and in words how much of it was read."""
+
+    def __init__(self, found: Diagnosis | None, words: str) -> None:
+        """Carry both."""
+        super().__init__()
+        self.found = found
+        self.words = words
+
+
+class _Reading(Watch):
+    """Tells a screen how its run's large log is read, until nobody waits for it."""
+
+    def __init__(self, screen: "RunEnd") -> None:
+        self._screen, self._worker = screen, get_current_worker()
+        self._found: Diagnosis | None = None
+        self._next = time.monotonic() + 1.0
+
+    def at_end(self, found: Diagnosis | None) -> None:
+        """Show it at once."""
+        self._found = found
+        self._screen.post_message(Explaining(found, "reading its log"))
+
+    def has_read(self, done: int, total: int) -> None:
+        """Show it now and then."""
+        if self._worker.is_cancelled:
+            raise Enough
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PROGRESS_EVERY
+            words = f"reading its log: {100 * done // total} % of {size(total)}"
+            self._screen.post_message(Explaining(self._found, words))
+
+
+def look_at_end(run: RunDir, position: int, facts: Facts | None, watch: Watch | None = None) -> Ended:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
-    found = of_run(run, facts)
+    found = of_run(run, facts, watch)
     profile = store.load(str(run.profile)) if found and found.change else None
     fits = _fits(profile, found.change, facts) if profile and found and found.change and facts else ""
     stays = why_not_resumed(run, status(run))
@@ -130,7 +163,7 @@ class RunEnd(RunLogs):
         worker = get_current_worker()
         attempts = self._told.status.attempts if self._told else ()
         try:
-            found = look_at_end(self.run, attempts[-1].position if attempts else 1, self.facts)
+            found = look_at_end(self.run, attempts[-1].position if attempts else 1, self.facts, _Reading(self))
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:

@@ -1,9 +1,13 @@
 """Large logs: nothing between head and tail that a signature is about gets lost, in bounded memory."""
 
 import contextlib
+import gzip
 import io
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from support import sample
 
-from tui_train.diagnose import Evidence, diagnose, reader
+from tui_train.diagnose import Evidence, diagnose, of_log, reader
 from tui_train.diagnose.anchors import anchors, any_of, plain
 from tui_train.diagnose.middle import Middle, _by_word, _candidates, _expressions
 from tui_train.diagnose.reader import lines
@@ -101,7 +105,9 @@ def test_a_healthy_log_stays_healthy():
 
 def test_many_kinds_of_lines_are_kept_few_of():
     middle = Middle()
-    middle.read((number, b"RuntimeError: CUDA error: invalid device ordinal %d" % number) for number in range(5000))
+    middle.read(
+        0, b"\n".join(b"RuntimeError: CUDA error: invalid device ordinal %d" % number for number in range(5000))
+    )
     kept = [number for number, _ in middle.kept()]
     assert len(kept) < 50
     assert kept[0] == 0
@@ -193,3 +199,103 @@ def test_any_of_some_words(words, text):
 def test_the_words_are_those_that_are_looked_for():
     words = [*_by_word()]
     assert not any(word != other and word in other for word in words for other in words)
+
+
+# ---- a log so large that its end is read first
+
+
+class Noted(reader.Watch):
+    """Notes what it is told, and leaves after so many bytes."""
+
+    def __init__(self, leaves=1 << 60, by=reader.Enough):
+        self.ends, self.read, self.leaves, self.by = [], [], leaves, by
+
+    def at_end(self, found):
+        self.ends.append(found and found.failure)
+
+    def has_read(self, done, total):
+        self.read.append((done, total))
+        if done >= self.leaves:
+            raise self.by
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A log of some hundred KB counts as large."""
+    monkeypatch.setattr(reader, "_BLOCK", 8 << 10)
+    monkeypatch.setattr(reader, "_LARGE", 200_000)
+    monkeypatch.setattr(reader, "_END", 60_000)
+
+
+LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("path", sample(LOGS, 4, 1), ids=lambda path: path.stem)
+@pytest.mark.parametrize("where", ["between", "before", "after"])
+def test_a_large_log_has_the_verdict_of_one_read_in_order(path, where, tmp_path):
+    steps = repeated(STEP, 150_000).encode()
+    one, other = path.read_bytes(), b"step 1 | loss 2.0\n"
+    pieces = {"between": (other, steps, one, steps), "before": (steps, steps, one), "after": (one, steps, steps)}
+    data = b"\n".join(pieces[where])
+    (tmp_path / "log").write_bytes(data)
+    watch = Noted()
+    found = of_log(str(tmp_path / "log"), 1, watch)
+    assert found == diagnose(Evidence(lines=lines(io.BytesIO(data)), exit_code=1))
+    assert len(watch.ends) == 1
+    assert where != "before" or watch.ends == [found and found.failure]
+    done, totals = zip(*watch.read, strict=True)
+    assert [*done] == sorted(done)
+    assert {*totals} == {len(data)}
+    assert done[-1] > len(data) - 2 * reader._TAIL_BLOCKS * reader._BLOCK
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("by", [reader.Enough, KeyboardInterrupt])
+def test_a_large_log_that_is_left_tells_what_was_read_and_its_end(by, tmp_path):
+    steps = repeated(STEP, 150_000)
+    rank = f"{steps}[rank3]: {OOM}\n{steps}"
+    (tmp_path / "log").write_text(f"{rank}{steps}bash: line 1: accelerate: command not found\n")
+    early, late = Noted(0, by), Noted(200_000, by)
+    found = of_log(str(tmp_path / "log"), 1, early)
+    assert (found.failure, found.place, early.stopped) == ("command_not_found", "near its end", True)
+    assert early.ends == ["command_not_found"]
+    found = of_log(str(tmp_path / "log"), None, late)
+    assert late.stopped
+    whole = of_log(str(tmp_path / "log"), None)
+    assert found.failure == whole.failure
+
+
+@pytest.mark.usefixtures("small")
+def test_a_compressed_log_is_read_from_its_start_alone(tmp_path):
+    with gzip.open(tmp_path / "log.gz", "wb") as file:
+        file.write(os.urandom(1 << 16).hex().encode() * 4 + f"\n{OOM}\n".encode())
+    watch = Noted()
+    assert of_log(str(tmp_path / "log.gz"), 1, watch).failure == "cuda_oom"
+    assert watch.ends == []
+    assert watch.read
+
+
+@pytest.mark.usefixtures("small")
+def test_a_list_reads_the_end_of_a_large_log_alone(tmp_path):
+    (tmp_path / "log").write_text(f"{repeated(STEP, 300_000)}{OOM}\n")
+    watch = reader.EndOnly()
+    assert of_log(str(tmp_path / "log"), 1, watch).failure == "cuda_oom"
+    assert watch.stopped
+
+
+@pytest.mark.whole
+def test_ctrl_c_ends_the_reading_of_a_large_log_with_what_is_known(tmp_path):
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        for _ in range(32):
+            file.write(repeated(STEP, 10_000_000))
+        file.write(f"{OOM}\n")
+    command = [sys.executable, "-m", "tui_train", "diagnose", str(log)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "end shows cuda oom" in child.stderr.readline()
+    child.send_signal(signal.SIGINT)
+    out, error = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "shown by  near its end: torch.OutOfMemoryError" in out
+    assert "Stopped" in error

@@ -66,8 +66,8 @@ def _lines(found: Diagnosis, fits: str, width: int, level: tuple[int, int, bool,
     head = fit(ink((f"{FAILED[0]} {first}{rank}", "b $error")), room - 2)
     lines = [ink(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE))]
     lines += _wrapped(rest, room, most_cause) if rest else []
-    if found.line_number and with_line:
-        number = f"line {found.line_number}  "
+    if found.place and with_line:
+        number = f"{found.place}  "
         lines.append(ink((number, MUTED), fit(visible(found.line), room - len(number))))
     lines += _wrapped(found.remedy, room, most_remedy)
     if found.change:

@@ -1,21 +1,25 @@
 """What `tui-train diagnose` prints."""
 
 import shlex
+import sys
 import textwrap
+import time
 from typing import Any
 
 import click
 import msgspec
 
-from tui_train.base.text import visible
+from tui_train.base.text import size, visible
 from tui_train.diagnose.evidence import of_reference
-from tui_train.diagnose.types import Diagnosis
+from tui_train.diagnose.reader import Watch
+from tui_train.diagnose.types import UNCOUNTED, Diagnosis
 from tui_train.profile import fields
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import status
 from tui_train.supervisor.memory_words import WHERE
 
+_INTERRUPTED = 130
 _STATES = {
     "new": "the run has not started",
     "queued": "the run waits in Slurm's queue",
@@ -29,11 +33,46 @@ _STATES = {
 
 def diagnose(reference: str, exit_code: int | None, *, as_json: bool) -> None:
     """Print why a log's training, or a run's last attempt, failed."""
-    name, run, diagnosis = of_reference(reference, exit_code)
+    progress = LogProgress()
+    name, run, diagnosis = of_reference(reference, exit_code, progress)
+    progress.end()
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(data(diagnosis)), indent=2).decode("utf-8", "replace"))
     else:
         click.echo(words(diagnosis, run) if diagnosis else _nothing(name, run))
+    if progress.stopped:
+        sys.exit(_INTERRUPTED)
+
+
+class LogProgress(Watch):
+    """Says on stderr what the end of a large log shows, and how much was read: on one line of a terminal, or seldom."""
+
+    def __init__(self) -> None:
+        """Begin with nothing said."""
+        self._terminal = sys.stderr.isatty()
+        self._every = 0.5 if self._terminal else 5.0
+        self._next = time.monotonic() + 1.0
+        self._said = ""
+
+    def at_end(self, found: Diagnosis | None) -> None:
+        """Say what the end shows."""
+        shown = f"{found.failure.replace('_', ' ')}: {found.cause}" if found else "no failure"
+        click.echo(f"The log's end shows {shown}\nReading the rest; Ctrl-C stops it …", err=True)
+
+    def has_read(self, done: int, total: int) -> None:
+        """Say how much was read, now and then."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._every
+        self._said = f"read {100 * done // total} % of {size(total)}" if total else f"read {size(done)}"
+        click.echo(f"\r\x1b[K{self._said}" if self._terminal else self._said, nl=not self._terminal, err=True)
+
+    def end(self) -> None:
+        """Say nothing more, or that not all was read."""
+        if self._said and self._terminal:
+            click.echo("\r\x1b[K", nl=False, err=True)
+        if self.stopped:
+            click.echo(f"Stopped: {self._said or 'a part was read'}, and its end.", err=True)
 
 
 def _nothing(name: str, run: RunDir | None) -> str:
@@ -57,6 +96,7 @@ def data(diagnosis: Diagnosis | None) -> dict[str, Any]:
         return {**empty, "evidence": []}
     table = msgspec.to_builtins(diagnosis)
     table = {"class": table.pop("failure"), **table}
+    table["line_number"] = diagnosis.line_number if diagnosis.line_number < UNCOUNTED else None
     table["change"] = dict(diagnosis.change.edits) if diagnosis.change else None
     return table
 
@@ -65,7 +105,7 @@ def words(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
     """Return a diagnosis in a few lines of at most 80 columns, and the command that tries its change on a run."""
     rank = f"rank {diagnosis.rank}" if diagnosis.rank is not None else ""
     where = " of ".join(filter(None, (rank, diagnosis.host)))
-    line = f"line {diagnosis.line_number}: {diagnosis.line}" if diagnosis.line_number else ""
+    line = f"{diagnosis.place}: {diagnosis.line}" if diagnosis.place else ""
     rows = [
         ("failed", diagnosis.failure.replace("_", " ") + (f", first on {where}" if where else "")),
         ("shown by", line),

@@ -7,7 +7,7 @@ import click
 from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError
 from tui_train.base.files import unreadable
 from tui_train.base.text import visible
-from tui_train.cli.diagnose import words
+from tui_train.cli.diagnose import LogProgress, words
 from tui_train.cli.runs import end_run
 from tui_train.diagnose import of_run
 from tui_train.runs import rundir
@@ -138,7 +138,9 @@ def _warn(run: RunDir, attempt: int) -> None:
 def _explain(run: RunDir) -> None:
     """Report on stderr why a run failed, and what to do."""
     try:
-        diagnosis = of_run(run)
+        progress = LogProgress()
+        diagnosis = of_run(run, watch=progress)
+        progress.end()
     except TuiTrainError as error:
         click.echo(f"the failure cannot be diagnosed: {error}", err=True)
         return

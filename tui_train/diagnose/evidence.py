@@ -9,9 +9,9 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.parse import built
 from tui_train.base.text import visible
-from tui_train.diagnose.reader import lines_of
+from tui_train.diagnose.reader import Watch, lines_of
 from tui_train.diagnose.root import diagnose
-from tui_train.diagnose.types import Diagnosis, Evidence
+from tui_train.diagnose.types import Diagnosis, Evidence, Line
 from tui_train.facts import documents
 from tui_train.facts.types import Document, Facts
 from tui_train.presets import Preset, takes
@@ -38,12 +38,16 @@ class _Tried(msgspec.Struct, frozen=True):
     edits: dict[str, fields.Value] = {}
 
 
-def of_log(path: str, exit_code: int | None = None) -> Diagnosis | None:
+def of_log(path: str, exit_code: int | None = None, watch: Watch | None = None) -> Diagnosis | None:
     """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
-    return diagnose(Evidence(lines=lines_of(path), exit_code=exit_code))
+
+    def of(lines: tuple[Line, ...]) -> Diagnosis | None:
+        return diagnose(Evidence(lines=lines, exit_code=exit_code))
+
+    return of(lines_of(path, watch, of))
 
 
-def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
+def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
 
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
@@ -65,7 +69,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         by_launcher = launcher_config.held(profile, chosen, launcher_config.written(run.plan()))
         profile = settle(profile, in_force(profile, chosen, document, max(1, plan.world_size), by_launcher))
     evidence = Evidence(
-        lines=lines_of(str(run.attempt_log(attempt.number))),
+        lines=(),
         exit_code=code,
         lost=code is None and now.state == "lost",
         host=os.uname().nodename,
@@ -81,13 +85,23 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         first_step=first_step(str(run.attempt_log(attempt.number)), run.reading()) if attempt.resumed else 0,
         eval_batch=fallbacks.eval_batch(chosen, document) if chosen else 0,
     )
-    if profile is None:
+    tried = _tried(profile, run, attempt.position) if profile else None
+
+    def of(lines: tuple[Line, ...]) -> Diagnosis | None:
+        return _changing(msgspec.structs.replace(evidence, lines=lines), profile, tried, facts)
+
+    return of(lines_of(str(run.attempt_log(attempt.number)), watch, of))
+
+
+def _changing(
+    evidence: Evidence, profile: Profile | None, tried: Change | None, facts: Facts | None
+) -> Diagnosis | None:
+    """Return what failed, with a change of the settings of the attempt that failed."""
+    if profile is None or tried is None:
         return diagnose(evidence, None, facts)
-    tried = _tried(profile, run, attempt.position)
     diagnosis = diagnose(evidence, apply(tried, profile), facts)
     if diagnosis is None or diagnosis.change is None:
         return diagnosis
-    # The change is applied to the settings of the failed attempt, not of the first one.
     edits = {**dict(tried.edits), **dict(diagnosis.change.edits)}
     change = Change(diagnosis.change.title, diagnosis.change.why, tuple(edits.items()))
     return msgspec.structs.replace(diagnosis, change=change)
@@ -156,13 +170,15 @@ def _oom_kills() -> int | None:
         return None
 
 
-def of_reference(reference: str, exit_code: int | None) -> tuple[str, RunDir | None, Diagnosis | None]:
+def of_reference(
+    reference: str, exit_code: int | None, watch: Watch | None = None
+) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir
 
     # Unlike those of Path, these answer for a path of any length.
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
     if reference == "-" or is_file or ("/" in reference and not is_folder):
-        return visible(reference), None, of_log(reference, exit_code)
+        return visible(reference), None, of_log(reference, exit_code, watch)
     run = rundir.find(reference)
-    return visible(run.name), run, of_run(run)
+    return visible(run.name), run, of_run(run, watch=watch)

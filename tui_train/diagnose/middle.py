@@ -1,9 +1,9 @@
 """The lines between the head and the tail of a large log that a signature may be about, in bounded memory."""
 
 import functools
+import itertools
 import re
 from collections import deque
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from tui_train.diagnose.anchors import Anchors, anchors, any_of, best, holds, plain
@@ -22,6 +22,7 @@ _BEGIN = b"(most recent call last)"
 _CHAINED = b"The above exception was the direct cause", b"During handling of the above exception"
 ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LOSS = b"loss"
+_LONGEST = 1500
 
 Numbered = tuple[int, bytes]
 
@@ -75,12 +76,28 @@ def _candidates(line: bytes) -> tuple[int, ...]:
     return tuple(number for number in sorted(numbers) if holds(line, expressions[number].anchors))
 
 
+def cut(block: bytes) -> list[bytes]:
+    """Return the lines of a block, each cut to a length."""
+    lines = block.split(b"\n")
+    if max(map(len, lines)) <= _LONGEST:
+        return lines
+    half = _LONGEST // 2
+    return [line if len(line) <= _LONGEST else line[:half] + b" " + line[-half:] for line in lines]
+
+
 class Middle:
-    """The lines to keep of what was read so far."""
+    """The lines to keep of what was read so far.
+
+    Most lines of a log differ from an earlier one in digits alone: what a line of a kind is about is looked up once,
+    and a block whose kinds are about nothing is passed over as a whole.
+    """
 
     def __init__(self) -> None:
         """Start without lines."""
-        self._kinds: dict[int, tuple[int, ...]] = {}
+        self._known: set[int] = set()
+        self._begin: set[int] = set()
+        self._loss: set[int] = set()
+        self._numbers: dict[int, tuple[int, ...]] = {}
         self._first: dict[int, list[Numbered]] = {}
         self._latest: dict[int, deque[Numbered]] = {}
         self._tracebacks: deque[list[Numbered]] = deque(maxlen=_TRACEBACKS)
@@ -89,20 +106,30 @@ class Middle:
         self._open: list[Numbered] = []
         self._frames: deque[Numbered] = deque(maxlen=_FRAMES)
 
-    def read(self, lines: Iterator[Numbered]) -> None:
-        """Read more lines, and keep those that matter."""
-        kinds = self._kinds
-        for number, line in lines:
-            kind = plain(line)
-            numbers = kinds.get(hash(kind))
-            if numbers is None:
-                numbers = self._learn(kind)
-            if numbers:
-                self._match(numbers, number, line)
-            if self._open or _BEGIN in line:
-                self._follow(number, line)
-            elif _LOSS in kind:
-                self._steps.append((number, line))
+    def read(self, number: int, block: bytes) -> None:
+        """Read more whole lines, the first of which has this number, and keep those that matter."""
+        lines = cut(block)
+        texts = plain(b"\n".join(lines)).split(b"\n")
+        kinds = [*map(hash, texts)]
+        different = {*kinds}
+        if unknown := different - self._known:
+            self._learn({kind: text for kind, text in zip(kinds, texts, strict=True) if kind in unknown})
+        if matching := different & self._numbers.keys():
+            for place in [place for place, kind in enumerate(kinds) if kind in matching]:
+                self._match(self._numbers[kinds[place]], number + place, lines[place])
+        if self._open or not self._begin.isdisjoint(different):
+            for kind, numbered in zip(kinds, enumerate(lines, number), strict=True):
+                self._take(kind, *numbered)
+        elif not self._loss.isdisjoint(different):
+            latest = (place for place in range(len(lines) - 1, -1, -1) if kinds[place] in self._loss)
+            places = [*itertools.islice(latest, _STEPS)]
+            self._steps.extend((number + place, lines[place]) for place in reversed(places))
+
+    def _take(self, kind: int, number: int, line: bytes) -> None:
+        if self._open or (kind in self._begin and _BEGIN in line):
+            self._follow(number, line)
+        elif kind in self._loss:
+            self._steps.append((number, line))
 
     def kept(self) -> list[Numbered]:
         """Return the lines that matter, in order."""
@@ -112,11 +139,18 @@ class Middle:
         every.update((*self._open, *self._frames))
         return sorted(every.items())
 
-    def _learn(self, kind: bytes) -> tuple[int, ...]:
-        if len(self._kinds) >= _KINDS:
-            self._kinds.clear()
-        numbers = self._kinds[hash(kind)] = _candidates(ESCAPE.sub(b"", kind).replace(b"\0", b""))
-        return numbers
+    def _learn(self, texts: dict[int, bytes]) -> None:
+        """Look up what new kinds of lines are about."""
+        if len(self._known) >= _KINDS:
+            for kept in (self._known, self._begin, self._loss, self._numbers):
+                kept.clear()
+        self._known.update(texts)
+        self._begin.update(kind for kind, text in texts.items() if _BEGIN in text)
+        self._loss.update(kind for kind, text in texts.items() if _LOSS in text)
+        texts = {kind: ESCAPE.sub(b"", text).replace(b"\0", b"") for kind, text in texts.items()}
+        if _any_word().search(b"\n".join(texts.values())):
+            found = ((kind, _candidates(text)) for kind, text in texts.items())
+            self._numbers.update((kind, numbers) for kind, numbers in found if numbers)
 
     def _match(self, numbers: tuple[int, ...], number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""

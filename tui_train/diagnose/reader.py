@@ -4,38 +4,83 @@ import codecs
 import errno
 import gzip
 import io
+import itertools
 import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import reason
 from tui_train.base.text import visible
-from tui_train.diagnose.middle import ESCAPE, Middle, Numbered
-from tui_train.diagnose.types import Line
+from tui_train.diagnose.middle import ESCAPE, Middle, Numbered, cut
+from tui_train.diagnose.types import UNCOUNTED, Diagnosis, Line
 from tui_train.supervisor.lines import origin
 from tui_train.supervisor.regular import open_regular
 
 _BLOCK = 128 * 1024
 _TAIL_BLOCKS = 4
-_LONGEST = 1500
 _SAMPLE = 4096
 # What programs print besides letters: it moves the cursor, or colours.
 _LAYOUT = frozenset(b"\t\n\r\b\f\v\a\x1b")
 # A pipe that a shell has opened for us, as in `diagnose <(zcat log.gz)`, is like standard input.
 _GIVEN = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
 _HOLE = 1 << 20
+# Of a larger log so much of its end is read first.
+_END = 16 << 20
+_LARGE = 256 << 20
 
 
-def lines_of(path: str) -> tuple[Line, ...]:
-    """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read."""
+class Watch:
+    """Who waits for a large log: told what its end shows, then how much is read; `stopped` if its rest was not."""
+
+    stopped = False
+
+    def at_end(self, found: Diagnosis | None) -> None:
+        """Take what the beginning and the end of the log show."""
+
+    def has_read(self, done: int, total: int) -> None:
+        """Take how many bytes were read, of how many (0: unknown); Enough ends the reading."""
+
+
+class Enough(Exception):
+    """Nobody waits for the rest of a log any more."""
+
+
+class EndOnly(Watch):
+    """Who waits for the end of a large log alone, as a list of many does."""
+
+    def has_read(self, done: int, total: int) -> None:  # noqa: ARG002
+        """End the reading of a large log."""
+        if total >= _LARGE:
+            raise Enough
+
+
+def lines_of(
+    path: str,
+    watch: Watch | None = None,
+    of: Callable[[tuple[Line, ...]], Diagnosis | None] = lambda _: None,
+) -> tuple[Line, ...]:
+    """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read.
+
+    Who watches is told first what the end of a large log shows, diagnosed by `of`, and ends the reading of the rest by
+    Ctrl-C or Enough.
+    """
     name = "standard input" if path == "-" else visible(path)
     try:
         with _opened(path) as file:
-            return lines(_text(file, name))
+            size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _Dense) else 0
+            text = _text(file, name)
+            if watch is None:
+                return lines(text)
+            end: tuple[Line, ...] = ()
+            if size >= _LARGE and text.plain:
+                with _opened(path) as again:
+                    end = _end(again, size)
+                watch.at_end(of(end))
+            return lines(text, end, watch, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
         raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -60,6 +105,7 @@ class _Dense(io.RawIOBase):
 
     def __init__(self, path: str) -> None:
         self._file = open_regular(path)
+        self.size = os.fstat(self._file.fileno()).st_size
 
     def readable(self) -> bool:
         """Return true, which a buffer asks for."""
@@ -78,6 +124,14 @@ class _Dense(io.RawIOBase):
         self._file.seek(data if data - at > _HOLE else at)
         return self._file.readinto(buffer)
 
+    def seekable(self) -> bool:
+        """Return true: a buffer then tells where it is."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place in the file."""
+        return self._file.seek(offset, whence)
+
     def close(self) -> None:
         """Close the file itself."""
         self._file.close()
@@ -85,10 +139,11 @@ class _Dense(io.RawIOBase):
 
 
 class _Begun:
-    """A stream whose start was read already."""
+    """A stream whose start was read already; `plain`: as it lies on the disk."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, *, plain: bool = False) -> None:
         self._file = file
+        self.plain = plain
         self.start: bytes = file.read(_SAMPLE)
 
     def read(self, size: int) -> bytes:
@@ -99,7 +154,7 @@ class _Begun:
 
 def _text(file: Any, name: str, *, unpacked: bool = False) -> Any:
     """Return a log as UTF-8, whatever it is kept as; BadInput for what is no text."""
-    begun = _Begun(file)
+    begun = _Begun(file, plain=not unpacked)
     if begun.start.startswith(b"\x1f\x8b") and not unpacked:
         return _text(gzip.GzipFile(fileobj=begun), name, unpacked=True)  # type: ignore[call-overload]
     if begun.start[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
@@ -113,25 +168,54 @@ def _text(file: Any, name: str, *, unpacked: bool = False) -> Any:
     return begun
 
 
-def lines(file: BinaryIO) -> tuple[Line, ...]:
-    """Return head and tail of a stream, and of what lies between the lines that matter; numbered as in the whole."""
+def lines(
+    file: BinaryIO,
+    end: tuple[Line, ...] = (),
+    watch: Watch | None = None,
+    done: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    first: int = 1,
+) -> tuple[Line, ...]:
+    """Return head and tail of a stream, and of what lies between the lines that matter; numbered from the first.
+
+    The stream of which `done` tells how much was read may be left by who watches: then `end` takes the place of its
+    tail.
+    """
     head: list[Numbered] = []
     tail: deque[tuple[int, bytes]] = deque()
-    middle = Middle()
-    for number, block in _blocks(file):
-        if number == 1 and not head:
-            head = list(_split(number, block))
-            continue
-        tail.append((number, block))
-        if len(tail) > _TAIL_BLOCKS:
-            middle.read(_split(*tail.popleft()))
+    middle, taken = Middle(), 0
+    try:
+        for number, block in _blocks(file, first):
+            if number == first and not head:
+                head = _split(number, block)
+                continue
+            tail.append((number, block))
+            if len(tail) > _TAIL_BLOCKS:
+                middle.read(*tail.popleft())
+                taken += _BLOCK
+                if watch:
+                    watch.has_read(done()[0] or taken, done()[1])
+    except (KeyboardInterrupt, Enough):
+        if not watch or (end and done()[0] > done()[1] - _END):
+            raise
+        watch.stopped = True
     last = [line for numbered in tail for line in _split(*numbered)]
-    return tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _cleaned(number, raw))
+    found = tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _cleaned(number, raw))
+    return (*found, *(line for line in end if line.number >= UNCOUNTED)) if watch and watch.stopped else found
 
 
-def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _end(file: BinaryIO, size: int) -> tuple[Line, ...]:
+    """Return the lines that matter of the first block and the end of a large log."""
+    head = [
+        line for numbered in itertools.islice(_blocks(file), 1) for raw in _split(*numbered) for line in _cleaned(*raw)
+    ]
+    file.seek(size - _END)
+    file.readline(_BLOCK)
+    return (*head, *lines(file, first=UNCOUNTED))
+
+
+def _blocks(file: BinaryIO, number: int = 1) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines); a line longer than a block is cut into several."""
-    number, rest = 1, b""
+    rest = b""
     while chunk := file.read(_BLOCK):
         block, newline, rest = (rest + chunk).rpartition(b"\n")
         if not newline:
@@ -142,10 +226,9 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield number, rest
 
 
-def _split(number: int, block: bytes) -> Iterator[Numbered]:
-    """Yield (number, line) with each line cut to a length."""
-    for offset, line in enumerate(block.split(b"\n")):
-        yield number + offset, line if len(line) <= _LONGEST else line[: _LONGEST // 2] + b" " + line[-_LONGEST // 2 :]
+def _split(number: int, block: bytes) -> list[Numbered]:
+    """Return (number, line) of a block, with each line cut to a length."""
+    return [*enumerate(cut(block), number)]
 
 
 def _cleaned(number: int, raw: bytes) -> Iterable[Line]:

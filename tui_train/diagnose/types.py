@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from tui_train.profile.changes import Change
 
+# Lines of the end of a log have numbers from here on while it is not known how many come before them.
+UNCOUNTED = 1 << 40
+
 
 class Line(Struct, frozen=True):
     """A line of a log: its number from 1, and its text without colours and prefix; `rank` where it says one."""
@@ -54,6 +57,13 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     remedy: str
     change: Change | None = None
     evidence: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where the line is, in words; empty for none."""
+        if self.line_number >= UNCOUNTED:
+            return "near its end"
+        return f"line {self.line_number}" if self.line_number else ""
 
 
 class Signature(Struct, frozen=True, kw_only=True):

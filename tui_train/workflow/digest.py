@@ -171,11 +171,11 @@ class Digests:
         return digest.state in {"failed", "lost"} and self._explained.get(digest.run.path) != _key(digest.run.path)
 
     def explain(self, digest: Digest) -> Digest:
-        """Return a failed or lost run with its cause; it takes up to seconds for a large log."""
-        from tui_train.diagnose import of_run
+        """Return a failed or lost run with its cause; of a large log only its end is read."""
+        from tui_train.diagnose import EndOnly, of_run
 
         try:
-            found = of_run(digest.run)
+            found = of_run(digest.run, watch=EndOnly())
         except TuiTrainError:
             found = None
         failure = ""
