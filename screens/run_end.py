@@ -88,9 +88,9 @@ class _Reading(Watch):
         self._next = time.monotonic() + 1.0
 
     def at_end(self, found: Diagnosis | None) -> None:
-        """Show it at once."""
-        self._found = found
-        self._screen.post_message(Explaining(found, "reading its log"))
+        """Show it at once; what F2 would change follows with the whole."""
+        self._found = replace(found, change=None) if found else None
+        self._screen.post_message(Explaining(self._found, "reading the rest of its log"))
 
     def has_read(self, done: int, total: int) -> None:
         """Show it now and then."""
@@ -98,7 +98,7 @@ class _Reading(Watch):
             raise Enough
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PROGRESS_EVERY
-            words = f"reading its log: {100 * done // total} % of {size(total)}"
+            words = f"reading the rest of its log: {100 * done // total} % of {size(total)}"
             self._screen.post_message(Explaining(self._found, words))
 
 

@@ -15,6 +15,7 @@ from test_untrusted import ENDED, POWERLESS, endless, fifo, folder, holds
 from tui_train.facts import saved
 from tui_train.presets import texts
 from tui_train.profile import store
+from tui_train.runs.place import heard_of
 
 WRONG = (
     b'{"attempts": [1, {"a": null}], "status": {"state": 1}, "at": "x", "r": [], "weight_map": {"a": 1, "b": [2]}, '
@@ -214,3 +215,21 @@ def test_no_command_breaks_waits_or_swells_at_a_damaged_file(world, tmp_path):
         if one[1] < 0 or one[1] in {1, 70, 99} or one[2] > MOST_MEMORY or one[3] > 10 or UNFORESEEN.search(one[4])
     ]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+IMPOSSIBLE = (
+    b'{"at": 1e300, "status": ["failed"]}',
+    b'{"at": 1.0, "status": ["failed", [[1, 1, 1e300]]]}',
+    b'{"at": 1.0, "status": ["failed", [[1, 1, 1.0, 2.0, 9223372036854775807]]]}',
+    b'{"at": 1.0, "status": ["\\u001b[31m"]}',
+    b'{"at": 1.0, "status": ["failed"], "starts": -5}',
+    b'{"at": 1.0, "status": ["failed"], "checkpoint": "\\ud800"}',
+)
+
+
+@pytest.mark.parametrize("data", IMPOSSIBLE)
+def test_what_no_calendar_takes_was_not_heard(data, tmp_path):
+    (tmp_path / "heard.json").write_bytes(ELSEWHERE["heard.json"])
+    assert heard_of(tmp_path)
+    (tmp_path / "heard.json").write_bytes(data)
+    assert heard_of(tmp_path) is None

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tui_train.screens.widgets.cards import SPAN, Card, History, card_lines
 from tui_train.screens.widgets.log_view import LogView
 from tui_train.screens.widgets.why import headline
 
+from tui_train.diagnose import reader
+from tui_train.diagnose.types import UNCOUNTED
 from tui_train.facts import live
 from tui_train.facts.samples import Sample
 from tui_train.runs.follow import watch
@@ -352,3 +355,30 @@ async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machin
                 return
             await pilot.pause(0.05)
         pytest.fail(shows(pilot))
+
+
+async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, read = threading.Event(), reader.Middle.read
+
+    def slow(middle: reader.Middle, number: int, block: bytes) -> None:
+        if number < UNCOUNTED:
+            rest.wait(60)
+        read(middle, number, block)
+
+    monkeypatch.setattr(reader.Middle, "read", slow)
+    for name, size in (("_BLOCK", 4096), ("_LARGE", 100_000), ("_END", 40_000)):
+        monkeypatch.setattr(reader, name, size)
+    run = finished_run(tmp_path, state="failed", code=1)
+    with run.attempt_log(2).open("a") as log:
+        log.writelines(f"{line}\n" for line in lines(61, 3000))
+        log.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
+    async with wizard(str(run.path)).run_test(size=(100, 30)) as pilot:
+        await until_shown(pilot, "▌near its end")
+        assert "reading the rest of its log" in shows(pilot)
+        assert "▌F2" not in shows(pilot)
+        rest.set()
+        await until_shown(pilot, "▌F2")
+        assert "reading the rest" not in shows(pilot)
+        assert "near its end" not in shows(pilot)
