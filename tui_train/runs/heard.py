@@ -1,4 +1,4 @@
-"""How a host says that a run stands, as it is kept here: known states, numbers in range, text that is safe to show."""
+"""How a host says that a run stands, as it is kept here: what is possible, with text that is safe to show."""
 
 from typing import Any
 
@@ -9,41 +9,37 @@ from tui_train.base.text import visible
 from tui_train.runs.host_lines import Line
 from tui_train.runs.place import HEARD, Heard
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.state import STATES, UNCONFIRMED
+from tui_train.supervisor.state import UNCONFIRMED
 
-# The latest date and the largest inode.
-_LATEST, _LARGEST = 1e11, 2**64
 _MOST_GRACE = 3600
 
 
 def standing(line: Line, at: float) -> Heard | None:
     """Return what a line says of a run, None where it says nothing, or what no supervisor writes."""
-    if line.status is None or line.status.state not in STATES:
+    if line.status is None:
         return None
-    try:
-        status = _safe(line.status)
-    except ValueError:
-        return None
+    status = _visible(line.status)
     if line.starting and not status.live:
         status = status._replace(state=UNCONFIRMED)
-    return Heard(
-        at=at,
-        status=status._replace(grace=min(status.grace, _MOST_GRACE)),
-        checkpoint=visible(line.checkpoint),
-        starts=max(0, line.starts),
-        limit=line.limit,
-    )
+    try:
+        return Heard(
+            at=at,
+            status=status._replace(grace=min(status.grace, _MOST_GRACE)),
+            checkpoint=visible(line.checkpoint),
+            starts=max(0, line.starts),
+            limit=line.limit,
+        )
+    except ValueError:
+        return None
 
 
-def _safe(value: Any) -> Any:
-    """Return a value with its texts made visible; ValueError for a number that is out of range."""
+def _visible(value: Any) -> Any:
+    """Return a value with its texts made visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, tuple):
-        parts = [_safe(part) for part in value]
+        parts = [_visible(part) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    if isinstance(value, (int, float)) and not -_LARGEST < value < (_LATEST if isinstance(value, float) else _LARGEST):
-        raise ValueError(value)
     return value
 
 

@@ -100,16 +100,17 @@ class Status(NamedTuple):
 
 def possible(status: Status) -> bool:
     """Tell whether a status that another machine sent has dates and numbers that a calendar and the system take."""
-    dates = [status.started, status.ended]
-    numbers = [status.exit_code, status.pid, status.grace, *status.leftover]
-    for attempt in status.attempts:
-        dates += [attempt.started, attempt.ended]
-        numbers += [attempt.number, attempt.position, attempt.exit_code, attempt.resumed]
-    return (
-        status.state in STATES
-        and all(date is None or 0 <= date < events.LATEST for date in dates)
-        and all(number is None or -1 <= number < 2**31 for number in numbers)
-    )
+    pids = (status.pid, status.leader, *status.leftover)
+    return status.state in STATES and all(-1 <= pid < 2**31 for pid in pids) and all(map(_fits, status))
+
+
+def _fits(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_fits, value))
+    if isinstance(value, float):
+        return 0 <= value < events.LATEST
+    # The largest is an inode.
+    return not isinstance(value, int) or -1 <= value < 2**64
 
 
 def read(run_dir: str) -> Status:
