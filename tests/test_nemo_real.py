@@ -204,7 +204,6 @@ def test_every_value_reaches_the_recipe(built):
         "trainer.strategy.tensor_model_parallel_size": "2",
         "trainer.strategy.pipeline_model_parallel_size": "2",
         "trainer.strategy.context_parallel_size": "1",
-        "trainer.strategy.expert_model_parallel_size": "1",
         "trainer.strategy.sequence_parallel": "True",
         "trainer.strategy.pipeline_dtype": "torch.bfloat16",
         "trainer.plugins.precision": "bf16-mixed",
