@@ -222,8 +222,8 @@ def located_webhook(row: Field, text: str, folder: Path) -> str:
     word = text.strip()
     if not word or webhook.is_address(word) or webhook.is_variable(word):
         return word
-    if text.startswith(("/", "~", "./", "../")):
-        return absolute(text, folder)
+    if word.startswith(("/", "~", "./", "../")):
+        return absolute(text.lstrip(), folder)
     remedy = "Give its https:// address, the variable that holds it as $NAME, or the path of a file with it."
     raise BadInput(f"{row.label} is no address", remedy)
 
