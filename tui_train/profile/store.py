@@ -45,7 +45,8 @@ def loads(text: bytes | str, source: str = "the profile", folder: Path | None = 
     try:
         data = toml_table(text)
     except Unparsable as error:
-        raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
+        remedy = "Fix that line." if "line" in str(error) else "Give a TOML profile."
+        raise BadInput(f"{source} is not TOML: {error}", remedy) from None
     schema = data.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         raise BadInput(f"{source} has schema {schema}, this program knows {SCHEMA}", "Install a newer tui-train.")
