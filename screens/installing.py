@@ -79,7 +79,7 @@ class Installing(Navigation):
         """End the present installation; what it has made is removed."""
         self._cancel.set()
 
-    @work(thread=True, group="install", exit_on_error=False)
+    @work(thread=True, group="install")
     def _make(self, wanted: "Install", machine: "Machine", now: Installation) -> None:
         told, worker = _Teller(self, now), get_current_worker()
 

@@ -701,9 +701,11 @@ def test_a_python_here_is_started_once_it_was_chosen_and_not_in_another_ones_pla
     mark = tmp_path / "started"
     python = marking(bare / ".venv", mark)
     (site_of(bare / ".venv") / "torch-2.13.0+cu130.dist-info").mkdir()
-    foreign = [str(python)]  # as a profile from the same clone names it
-    for tool in (*probe.toolchains(), *probe.toolchains(foreign), probe.toolchain(str(python))):
-        if tool.python == str(python):
+    (tmp_path / "link").symlink_to(bare)
+    # As a profile from the same clone names it, without knowing where that is.
+    foreign = [str(python), "/proc/self/cwd/.venv/bin/python", str(tmp_path / "link/.venv/bin/python")]
+    for tool in (*probe.toolchains(), *probe.toolchains(foreign), *map(probe.toolchain, foreign)):
+        if tool.python in foreign:
             assert tool.unchosen
             assert "not started until you choose it (Python 3." in tool.problem
             assert "torch 2.13.0+cu130" in tool.problem

@@ -1,5 +1,7 @@
 """Profiles: what is written is read back, what is typed is meant, and nothing unknown or out of range gets in."""
 
+import re
+import shlex
 import string
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tui_train.cli import plans
 from tui_train.cli.app import cli
 from tui_train.profile import fields, lists, secret_values, store
 from tui_train.profile.changes import Change, apply, diff
+from tui_train.profile.lists import Ambiguous
 from tui_train.profile.types import Profile
 from tui_train.workflow.session import last, remember
 
@@ -405,12 +408,12 @@ def test_one_rule_holds_for_all_lists(row):
     one, two, unclear = ONE_TWO[row.kind]
     assert len(fields.parse(row, one)) == 1
     assert len(fields.parse(row, two)) == 2
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(Ambiguous) as refused:
         fields.parse(row, unclear)
-    assert f"Write {two} for 2 values, " in refused.value.remedy
+    assert refused.value.several == two
+    assert {two, refused.value.one} <= {*re.split(r" for .*?, or |^Write | for one", refused.value.remedy)}
     # What the error offers as one value is one, and is written back as one.
-    quoted = refused.value.remedy.partition("2 values, ")[2].removesuffix(" for one.")
-    whole = fields.parse(row, quoted)
+    whole = fields.parse(row, refused.value.one)
     assert len(whole) == 1
     assert fields.parse(row, fields.show(whole)) == whole
     with pytest.raises(BadInput, match="may end a value"):
@@ -431,6 +434,14 @@ def test_a_list_that_is_set_twice_in_a_command_is_added_to():
     # Of a profile it replaces what is there.
     assert plans.edited(made, ("trainer.data=/e",)).trainer.data == ("/e",)
     assert plans.edited(made, ("trainer.data=", "trainer.data=/f")).trainer.data == ("/f",)
+
+
+def test_what_the_command_line_offers_for_a_comma_can_be_typed():
+    with pytest.raises(BadInput) as refused:
+        plans.edited(Profile(), ("trainer.environment=O=name=x,deployment=prod",))
+    several, one = re.findall(r"--set (\"[^\"]*\")", refused.value.remedy)
+    assert plans.edited(Profile(), shlex.split(several)).trainer.environment == {"O": "name=x", "deployment": "prod"}
+    assert plans.edited(Profile(), shlex.split(one)).trainer.environment == {"O": "name=x,deployment=prod"}
 
 
 def test_keys_and_the_error_state_the_rule():

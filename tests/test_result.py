@@ -180,7 +180,9 @@ def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
     assert (found.source, found.step) == ("stopped", 10)
     assert "stopped at step 10" in command("result", f"{run.path}/").stdout
     saved = put_adapter(run.path / "output/checkpoint-12")
-    (saved / "trainer_state.json").write_text('{"global_step": 12}')
+    # A long training has logged each of its steps.
+    logged = ('{"loss": 1, "step": 2, "epoch": 3}, ' * 600_000) + "{}"
+    (saved / "trainer_state.json").write_text(f'{{"global_step": 12, "log_history": [{logged}]}}')
     os.utime(saved / "adapter_model.safetensors", (time.time() - 60,) * 2)
     assert (result(run).source, result(run).step) == ("stopped", 12)
     run.attempt_log(1).write_text("")

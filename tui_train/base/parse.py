@@ -56,9 +56,12 @@ def json_as(data: bytes, kind: type[_Kind]) -> _Kind:
         raise Unparsable(_short(error)) from None
 
 
-def json_table(data: bytes) -> dict[str, Any]:
-    """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one."""
-    table: dict[str, Any] = outside.value(data)
+def json_table(data: bytes, most: int = outside.MOST_VALUES) -> dict[str, Any]:
+    """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one.
+
+    Nor may it hold more values than `most`.
+    """
+    table: dict[str, Any] = outside.value(data, most=most)
     return table
 
 

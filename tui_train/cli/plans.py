@@ -1,6 +1,7 @@
 """What the commands about machines, profiles and plans do; exit codes are in group.EXIT_CODES."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +18,9 @@ from tui_train.facts import images, probe, saved, trust
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts
 from tui_train.plan.types import Attempt, Plan
-from tui_train.profile import fields, store
+from tui_train.profile import fields, lists, store
 from tui_train.profile.changes import Change, apply
+from tui_train.profile.rows import Field
 from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import Profile
 from tui_train.render import listed
@@ -162,6 +164,20 @@ def load(reference: str) -> Profile:
     return store.load(reference)
 
 
+def _parsed(row: Field, text: str) -> fields.Value:
+    """Return the value in a text of --set; BadInput spells what to type for a shell, which takes the quotes away."""
+    try:
+        return fields.parse(row, text)
+    except lists.Ambiguous as error:
+        several, one = (f"--set {_in_shell(f'{row.key}={reading}')}" for reading in (error.several, error.one))
+        raise BadInput(error.message, lists.both(visible(several) if error.several else "", visible(one))) from None
+
+
+def _in_shell(word: str) -> str:
+    """Return a word quoted for a shell, so that quotes in it can be read."""
+    return shlex.quote(word) if re.search(r'["$`\\!]', word) else f'"{word}"'
+
+
 def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
     """Return the profile with `KEY=VALUE` edits made."""
     given: set[str] = set()
@@ -170,7 +186,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if not equals:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
         row = fields.field(key)
-        value = fields.parse(row, choices.value_of(key, text))
+        value = _parsed(row, choices.value_of(key, text))
         before = fields.get(profile, key)
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.

@@ -44,14 +44,20 @@ def started_by_user(python: Path) -> bool:
 def in_current_folder(python: Path) -> bool:
     """Return whether a Python lies below the current folder, as part of what was cloned there; a home is no clone."""
     current, home = Path.cwd(), Path.home()
-    return python.is_relative_to(current) and not home.is_relative_to(current)
+    inside = any(path.is_relative_to(current) for path in (python, _placed(python)))
+    return inside and not home.is_relative_to(current)
+
+
+def _placed(python: Path) -> Path:
+    """Return the path of a Python without links to its folder, such as /proc/self/cwd; the Python itself may be one."""
+    return Path(os.path.realpath(python.parent), python.name)
 
 
 def unchosen(python: Path) -> bool:
     """Return whether a Python of the current folder is not started, as the user has not chosen it, or not this one."""
     if started_by_user(python) or not in_current_folder(python) or not os.path.lexists(python):
         return False
-    return _chosen().get(str(python)) != _identity(python)
+    return _chosen().get(str(_placed(python))) != _identity(python)
 
 
 def choose(python: str) -> None:
@@ -59,7 +65,7 @@ def choose(python: str) -> None:
 
     `python` is a path, or a name on PATH; empty for none.
     """
-    path = Path(python if os.sep in python else on_path(python)).expanduser().absolute()
+    path = _placed(Path(python if os.sep in python else on_path(python)).expanduser().absolute())
     identity = _identity(path)
     known = _chosen()
     if identity is None or known.get(str(path)) == identity or started_by_user(path):

@@ -24,6 +24,25 @@ KINDS = frozenset({*_WITH_COMMAS, *_SEPARATES})
 _QUOTED_COMMA = "\0"
 
 
+class Ambiguous(BadInput):
+    """A comma that may separate two values or belong to one; each reading is written without doubt.
+
+    `several` is empty where the comma ends the only value.
+    """
+
+    def __init__(self, message: str, several: str, one: str) -> None:
+        """Set the message, and a remedy with both readings."""
+        super().__init__(message, both(visible(several), visible(one)))
+        self.several = several
+        self.one = one
+
+
+def both(several: str, one: str) -> str:
+    """Return what to do about a comma that may separate, by its two readings."""
+    first = f"Write {several} for several values" if several else "Leave the comma out"
+    return f"{first}, or {one} for one with the comma in it."
+
+
 def split(row: Field, text: str) -> tuple[str, ...]:
     """Return the values in a text; BadInput for a quote that is not closed, and where a comma may separate two."""
     marked = text if _QUOTED_COMMA in text else _marked(text)
@@ -57,12 +76,11 @@ def join(words: Iterable[str]) -> str:
     return " ".join(map(_quoted, words))
 
 
-def _ambiguous(row: Field, word: str, pattern: re.Pattern[str]) -> BadInput:
+def _ambiguous(row: Field, word: str, pattern: re.Pattern[str]) -> Ambiguous:
     parts = [part.replace(_QUOTED_COMMA, ",") for part in _cut(word, pattern)]
     whole = word.replace(_QUOTED_COMMA, ",")
-    several = f"Write {visible(join(parts))} for {len(parts)} values, " if len(parts) > 1 else "Leave the comma out, "
     message = f"{row.label}: the comma in {visible(whole)} may end a value or belong to it"
-    return BadInput(message, f"{several}{visible(_in_quotes(whole))} for one.")
+    return Ambiguous(message, join(parts) if len(parts) > 1 else "", _in_quotes(whole))
 
 
 def _cut(word: str, pattern: re.Pattern[str]) -> list[str]:

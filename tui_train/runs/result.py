@@ -28,6 +28,8 @@ from tui_train.trainers import takes_field
 Source = Literal["final", "stopped", "checkpoint"]
 
 _MOST_STATE = 64 << 20
+# Of half a million logged steps.
+_MOST_LOGGED = 6_000_000
 
 # Where trainers save the final weights below their output folder, the folder itself first.
 _FINAL = ("", "model", "final", "final_model", "final_checkpoint")
@@ -180,7 +182,7 @@ def _stopped_at(run: RunDir, now: Status, output: Path, saved: str, written: flo
 def _state_step(folder: Path) -> int:
     """Return the step in the trainer_state.json of a folder, 0 where there is none."""
     try:
-        step = json_table(contents(folder / "trainer_state.json", _MOST_STATE)).get("global_step")
+        step = json_table(contents(folder / "trainer_state.json", _MOST_STATE), _MOST_LOGGED).get("global_step")
     except Unparsable:
         return 0
     return step if isinstance(step, int) and 0 < step < 1 << 50 else 0

@@ -38,9 +38,9 @@ def text(data: bytes) -> str:
         raise Unparsable("it is not UTF-8 text") from None
 
 
-def value(data: bytes, kind: type = dict) -> Any:
+def value(data: bytes, kind: type = dict, most: int = MOST_VALUES) -> Any:
     """Return the JSON value in a text, NaN and Infinity included; Unparsable if it is not one of `kind`."""
-    bounded(data)
+    bounded(data, most)
     found = text(data)
     try:
         parsed = _DECODER.decode(found)
@@ -60,11 +60,11 @@ def value(data: bytes, kind: type = dict) -> Any:
     return parsed
 
 
-def bounded(data: bytes) -> None:
+def bounded(data: bytes, most: int = MOST_VALUES) -> None:
     """Raise Unparsable for a text that is empty or may hold more values than memory is spent on."""
     if not data.strip():
         raise Unparsable("it is empty")
-    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+    if sum(map(data.count, (b",", b"[", b"{"))) > most:
         raise Unparsable("it has too many values")
 
 
