@@ -587,8 +587,8 @@ def test_what_a_finding_offers_mends_it(name):
     change = without_the_note(check(profile(values), where))[0].change
     assert (change is not None) == (name in MENDED)
     if change:
-        mended = check(apply(change, profile(values)), where)
-        assert (level, key) not in [(item.level, item.key) for item in mended]
+        changed = check(apply(change, profile(values)), where)
+        assert (level, key) not in [(item.level, item.key) for item in changed]
 
 
 @pytest.mark.parametrize(

@@ -747,8 +747,8 @@ def test_the_accelerate_examples_understand_the_course(tmp_path):
         chosen, found = chosen_for("accelerate", tmp_path, **values)
         (finding,) = [item for item in check(chosen, found) if item.level == "error"]
         assert finding.key == key
-        mended = profile(fixed, chosen) if fixed else apply(finding.change, chosen)
-        assert not [item for item in check(mended, found) if item.level == "error"]
+        changed = profile(fixed, chosen) if fixed else apply(finding.change, chosen)
+        assert not [item for item in check(changed, found) if item.level == "error"]
     unset = " ".join(argv(plan(*chosen_for("accelerate", tmp_path)).attempts[0].command, "/run"))
     assert not re.search("warmup|epochs|scheduler|decay", unset)
 

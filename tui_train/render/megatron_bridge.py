@@ -1,5 +1,6 @@
 """megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a readable Python file."""
 
+from tui_train.render.nemo_model import sizes, split
 from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
@@ -70,7 +71,7 @@ def megatron_bridge(file: NemoFile) -> str:
         layers=_LAYERS.format(layers=file.layers) if file.layers else "",
         weights=_WEIGHTS if file.model else "",
     )
-    body = [*_train(file), *_size(file), *_parallel(file), *_data(file), *_length(), *_optimizer(file)]
+    body = [*_train(file), *sizes(file, "config.model"), *_parallel(file), *_data(file), *_length(), *_optimizer(file)]
     body += [*_validation(file), *_precision(file), *_keep(file)]
     return head + "\n".join(body) + "\n" + _TAIL.format(start=file.task)
 
@@ -122,33 +123,10 @@ def _set(name: str, value: object) -> list[str]:
     return [] if value is None else [f"    {name} = {value!r}"]
 
 
-def _size(file: NemoFile) -> list[str]:
-    lines = ["", "    # Your model size instead of the recipe's."]
-    if file.layers:
-        lines.append("    config.model.num_layers = arguments.layers")
-    if file.hidden_size and file.heads:
-        lines += [
-            f"    config.model.hidden_size = {file.hidden_size}",
-            "    # Each head has its own keys and values.",
-            f"    config.model.num_attention_heads = {file.heads}",
-            f"    config.model.num_query_groups = {file.heads}",
-            f"    config.model.kv_channels = {file.hidden_size // file.heads}",
-        ]
-    if ffn := file.ffn_hidden_size or (4 * file.hidden_size if file.hidden_size and file.heads else None):
-        lines.append(f"    config.model.ffn_hidden_size = {ffn}")
-    return lines if len(lines) > 2 else []
-
-
 def _parallel(file: NemoFile) -> list[str]:
-    sizes = {
-        "tensor_model_parallel_size": file.tensor_parallel,
-        "pipeline_model_parallel_size": file.pipeline_parallel,
-        "context_parallel_size": file.context_parallel,
-    }
-    lines = [f"    model.{name} = {size}" for name, size in sizes.items() if size]
+    lines = split(file, "model", "config.model")
     if not lines:
         return []
-    lines = ["", "    # Your split over GPUs instead of the recipe's.", "    model = config.model", *lines]
     if file.tensor_parallel:
         lines.append(f"    model.sequence_parallel = {file.tensor_parallel > 1}")
     if file.pipeline_parallel:

@@ -1,5 +1,6 @@
 """nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a readable Python file."""
 
+from tui_train.render.nemo_model import sizes, split
 from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
@@ -58,7 +59,7 @@ def nemo_recipe(file: NemoFile) -> str:
     mock = "" if file.data else _MOCK
     body = [
         *_begin(file),
-        *_size(file),
+        *sizes(file, "recipe.model.config"),
         *_parallel(file),
         *_data(file),
         *_length(file),
@@ -102,38 +103,10 @@ def _begin(file: NemoFile) -> list[str]:
     return [*lines, "    )"]
 
 
-def _size(file: NemoFile) -> list[str]:
-    lines = ["", "    # Your model size instead of the recipe's."]
-    if file.layers:
-        lines.append("    recipe.model.config.num_layers = arguments.layers")
-    if file.hidden_size and file.heads:
-        lines += [
-            f"    recipe.model.config.hidden_size = {file.hidden_size}",
-            "    # Each head has its own keys and values.",
-            f"    recipe.model.config.num_attention_heads = {file.heads}",
-            f"    recipe.model.config.num_query_groups = {file.heads}",
-            f"    recipe.model.config.kv_channels = {file.hidden_size // file.heads}",
-        ]
-    if ffn := file.ffn_hidden_size or (4 * file.hidden_size if file.hidden_size and file.heads else None):
-        lines.append(f"    recipe.model.config.ffn_hidden_size = {ffn}")
-    return lines if len(lines) > 2 else []
-
-
 def _parallel(file: NemoFile) -> list[str]:
-    sizes = {
-        "tensor_model_parallel_size": file.tensor_parallel,
-        "pipeline_model_parallel_size": file.pipeline_parallel,
-        "context_parallel_size": file.context_parallel,
-    }
-    lines = [f"    strategy.{name} = {size}" for name, size in sizes.items() if size]
+    lines = split(file, "strategy", "recipe.trainer.strategy")
     if not lines:
         return []
-    lines = [
-        "",
-        "    # Your split over GPUs instead of the recipe's.",
-        "    strategy = recipe.trainer.strategy",
-        *lines,
-    ]
     if file.tensor_parallel:
         lines.append(f"    strategy.sequence_parallel = {file.tensor_parallel > 1}")
     if file.pipeline_parallel:

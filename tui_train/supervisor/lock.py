@@ -164,7 +164,7 @@ class Lock:
         return next(filter(None, map(self._whose, owned)), "")
 
     def _whose(self, status: os.stat_result | None) -> str:
-        """Return the name of another user to whom something belongs, empty for this one."""
+        """Return the name of the other user that something belongs to, empty for this one."""
         return "" if status is None or self._is_ours(status.st_uid) else visible(regular.user(status.st_uid))
 
     def _is_ours(self, uid: int) -> bool:

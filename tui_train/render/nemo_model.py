@@ -1,0 +1,34 @@
+"""The lines that size a model and split it over GPUs, which the files for NeMo and for Megatron-Bridge share."""
+
+from tui_train.trainers.nemo_file import NemoFile
+
+
+def sizes(file: NemoFile, model: str) -> list[str]:
+    """Return the lines that set the chosen size on `model`, an expression; none where all is the recipe's."""
+    lines = []
+    if file.layers:
+        lines.append(f"    {model}.num_layers = arguments.layers")
+    if file.hidden_size and file.heads:
+        lines += [
+            f"    {model}.hidden_size = {file.hidden_size}",
+            "    # Each head has its own keys and values.",
+            f"    {model}.num_attention_heads = {file.heads}",
+            f"    {model}.num_query_groups = {file.heads}",
+            f"    {model}.kv_channels = {file.hidden_size // file.heads}",
+        ]
+    if ffn := file.ffn_hidden_size or (4 * file.hidden_size if file.hidden_size and file.heads else None):
+        lines.append(f"    {model}.ffn_hidden_size = {ffn}")
+    return ["", "    # Your model size instead of the recipe's.", *lines] if lines else []
+
+
+def split(file: NemoFile, name: str, owner: str) -> list[str]:
+    """Return the lines that set the chosen split on `owner`, called `name`; none where all is the recipe's."""
+    chosen = {
+        "tensor_model_parallel_size": file.tensor_parallel,
+        "pipeline_model_parallel_size": file.pipeline_parallel,
+        "context_parallel_size": file.context_parallel,
+    }
+    lines = [f"    {name}.{field} = {size}" for field, size in chosen.items() if size]
+    if not lines:
+        return []
+    return ["", "    # Your split over GPUs instead of the recipe's.", f"    {name} = {owner}", *lines]
