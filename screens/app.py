@@ -132,7 +132,8 @@ class Wizard(Installing):
 
         lost = None
         try:
-            self._remember()
+            if left := self._remember():
+                lost = Text(f"tui-train: {left}")
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
         give_up()

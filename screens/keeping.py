@@ -34,6 +34,7 @@ class Keeping(Looking):
         self._kept: Profile | None = None
         self._opened: Profile | None = None  # what the edits began with; None: the default
         self._remembered: Profile | None = None
+        self._left_out = ""
         self._remembering = threading.Lock()
         self._typing: Timer | None = None
         self._naming: Timer | None = None
@@ -201,16 +202,22 @@ class Keeping(Looking):
 
     @work(thread=True, group="keep")
     def _keep_now(self) -> None:
-        self._remember()
+        if said := self._remember():
+            self.notify(said, severity="warning", markup=False)
 
-    def _remember(self) -> None:
+    def _remember(self) -> str:
+        """Remember the profile; return which secrets in it are not kept, unless that was said before."""
         from tui_train.workflow.session import remember
 
         with self._remembering:
             kept = self._kept
-            if kept is not None and kept != self._remembered:
-                remember(kept)
-                self._remembered = kept
+            if kept is None or kept == self._remembered:
+                return ""
+            left = ", ".join(dict.fromkeys(visible(secret.words) for secret in remember(kept)))
+            self._remembered = kept
+            said = left != self._left_out
+            self._left_out = left
+            return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""
 
 
 def _place(profile: Profile) -> object:

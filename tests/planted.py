@@ -207,6 +207,20 @@ HEALTHY = (
     "tokenizing: 100%|██████████| 51760/51760 [00:12<00:00, 4200.12 examples/s]",
     "MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 WORLD_SIZE=8 RANK=0 OMP_NUM_THREADS=12 PYTHONPATH=/a:/b",
     "git clone git@github.com:a/b.git; http://host:8080/x@y; user@host:/path; https://me@example.org/x",
+    "seed 42, model QWENMOEPRETRAININGAB, seed: 42 run QWENMOEPRETRAININGA2",
+    "role=bearer assistant, role: bearer of-the-ring-and-of-all-others, --role bearer tokens",
+    "cookie: chocolate chip recipe with 200 g of flour and 2 eggs",
+    "trainer.py:1234:train:loop:0.5\nnode01:29500:rank0:ready:step100\nkernel.cu:5432:launch:main:failed",
+    "/data/hooks/forward_hook_1234567890_layer_12.pt, see https://example.org/hooks/forward_hook_1234567890_layer_12",
+    "--mode upload -p 8080, --stage zip -P 8, docker login registry.example.org -p 8080, --db mysql -pretrained",
+    "--tag otp --vocab ABCDEFGHIJKLMNOPQRSTUVWXYZ234567, mfa: MONTREALFORCEDALIGNER",
+    "wandb: git commit {hex:40}, logged in; login node at revision {hex:40}",
+    "default password is none; machine learning password reset",
+    "authorization: disabled, authorization: token required, authorization: bearer tokens are passed on",
+    "totp: 6 digits, otp = OPENTRAININGPROTOCOL, 2fa off, seed=1234567890123456789",
+    '{{"role": "user", "content": "What does a bearer of tokens and cookies do?"}}',
+    "optimizer.seed: 1234, data_seed: 42, seeds: [1234, 1235], PYTHONHASHSEED=0, port: 29500, host: 0.0.0.0:8080",
+    "/opt/hooks/pre_commit_2026_11_24_checks.sh: 3 hooks/s, git_sha: {hex:40}, model_name: QWEN2MOE7BINSTRUCT",
 )  # fmt: skip
 
 _FIELD = re.compile(r"\{(\w+)(?::(\d+))?\}")

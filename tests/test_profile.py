@@ -355,10 +355,32 @@ def test_what_may_be_a_secret_is_saved_with_a_warning_that_does_not_show_it(name
     [
         ("-p", "2222"), ("-p", "/data/x"), ("-p", "bf16-mixed"), ("-p", "gpu.large"), ("-p", "train"), ("-p", "$PASS"),
         ("--groq", "$GROQ"), ("--max_tokens=512",), ("--repo", "https://me@example.org/x"), ("-P", "16"),
+        ("--seed", "42", "--run-name", "QWENMOEPRETRAININGA"), ("--mode", "upload", "-p", "8080"),
+        ("--role", "bearer", "tokens"), ("--stage", "zip", "-P", "8"), ("--db", "mysql", "-pretrained", "x"),
+        ("--tag", "otp", "--vocab", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"), ("--hook", "/hooks/forward_hook_1234567890_a"),
+        ("--note", "cookie: chocolate chip recipe"), ("--at", "trainer.py:1234:train:loop:0.5"),
+        ("--tracker", "wandb", "--revision", "0123456789abcdef0123456789abcdef01234567"), ("--auth", "none"),
     ],
 )  # fmt: skip
 def test_arguments_that_are_no_secrets_raise_nothing(words):
     assert [*secret_values.secret_values(profile({"trainer.arguments": words, "notify.command": words}))] == []
+
+
+@pytest.mark.parametrize("words", [("--tool", "curl", "-u", "me:pass1234"), ("--otp", "otp ABCDEFGH234567ABCDEFGH")])
+def test_what_only_the_words_around_it_suggest_stops_no_start(words):
+    chosen = profile({"name": "one", "trainer.arguments": words})
+    assert [found.sure for found in secret_values.secret_values(chosen)] == [False]
+    store.save(chosen)
+    assert remember(chosen) == ()
+    assert last().trainer.arguments == words
+
+
+def test_only_the_argument_that_is_a_secret_is_not_remembered():
+    words = ("--seed", "42", "--password", "pass1234", f"--groq={token('gsk_', 'x')}", "--steps", "7")
+    left = remember(profile({"trainer.arguments": words, "trainer.secrets": ("HF_TOKEN", token("gsk_", "y"))}))
+    assert last().trainer.arguments == ("--seed", "42", "--steps", "7")
+    assert last().trainer.secrets == ("HF_TOKEN",)
+    assert [secret.words for secret in left] == ["--password", "--groq", "trainer.secrets"]
 
 
 def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():

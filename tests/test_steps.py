@@ -22,7 +22,7 @@ from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.ink import fit
 from tui_train.screens.widgets.keys import Keys
 
-from tui_train.base.places import last_profile
+from tui_train.base.places import last_profile, webhooks_folder
 from tui_train.wizard import wizard
 
 __all__ = ["machine", "terminals"]  # fixtures
@@ -164,7 +164,27 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
         await keys("enter")(pilot)
         assert "planted" not in shows(pilot)
     assert read(app.profile.notify.webhook) == (f"{address}\n", 0o600)
+    assert len([*webhooks_folder().iterdir()]) == 1
     assert "planted" not in read(last_profile())[0]
+
+
+async def test_what_is_not_kept_for_the_next_session_is_said(machine: Any) -> None:
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40), notifications=True) as pilot:
+        await keys("enter", "enter")(pilot)
+        await to(pilot, ADVANCED)
+        form = app.screen.query_one(Form)
+        while form.cursor != "notify.command":
+            await keys("down")(pilot)
+        await keys(*"curl -u me:planted0 h.example")(pilot)
+        await keys("escape")(pilot)
+        for _ in range(200):
+            if "Not kept" in shows(pilot):
+                break
+            await pilot.pause(0.02)
+        assert "Not kept for the next session" in shows(pilot)
+        assert "notify.command" in shows(pilot)
+    assert "planted0" not in last_profile().read_text()
 
 
 async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
+_OPAQUE = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{20,}"
+)
 _CLASSES = (str.isupper, str.islower, str.isdigit)
 
 
@@ -37,6 +40,21 @@ def random_like(text: str) -> bool:
     changes = sum(first != second for first, second in pairwise(classes) if 3 not in {first, second})
     mixed = min(classes.count(0), classes.count(1)) >= 4 and 2 in classes
     return mixed and changes >= (len(text) - classes.count(3)) * 0.4
+
+
+def _opaque(text: str) -> bool:
+    """Return whether a text is made by a machine: random, a UUID, or 20 letters and digits without a separator."""
+    return random_like(text) or bool(_OPAQUE.search(text))
+
+
+def _no_number(text: str) -> bool:
+    """Return whether the value of an option is more than a port, a number of threads, or ids as 1000:1000."""
+    return bool(text.strip("'\"0123456789.:"))
+
+
+def _no_option(text: str) -> bool:
+    """Return whether what follows -p is no rest of an option: of -path and -pretrained small letters follow."""
+    return _no_number(text) and not re.fullmatch(r"[a-z_-]+", text)
 
 
 def _token(begin: str, rest: str, *near: str) -> Form:
@@ -139,14 +157,19 @@ _KEYS = (
 )
 
 _WORD = r"[^\s'\",;<]"
-_HEADERS = (
+# After a scheme nearly anything; alone what has a digit, as "enabled" and "token required" are settings.
+_AUTHORIZATIONS = (
     _around(
         "authorizations",
         "authorization",
-        rf"authorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer|token)\s+)?(?P<secret>{_WORD}{{4,}})",
+        rf"authorization['\"]?\s*[:=]\s*['\"]?(?:"
+        rf"(?:basic|bearer)\s+(?!tokens?\b|auth\b|[$<{{])|(?:token\s+)?(?=[^\s'\",;<\d]*\d)(?!basic\s|bearer\s))"
+        rf"(?P<secret>{_WORD}{{4,}})",
     ),
-    _around("authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_WORD}{{4,}})"),
-    _around("cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[^\r\n'\"<]{4,})"),
+)
+_HEADERS = (
+    _around("authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_WORD}{{16,}})", _opaque),
+    _around("cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"),
 )
 
 _URLS = (
@@ -168,7 +191,13 @@ _WEBHOOKS = (
     _around("webhooks", "office.com", rf"//[\w.-]*office\.com/webhook\w*/{_PATH}"),
     _around("webhooks", "api.telegram.org", rf"//api\.telegram\.org/(?:file/)?bot{_PATH}"),
     _around("webhooks", "hc-ping.com", rf"//hc-ping\.com/{_PATH}"),
-    _around("webhooks", "hook/ hooks/", r"hooks?/(?=[\w-]*\d)(?P<secret>[\w-]{20,}[^\s'\"<>]*)"),
+    # Of any server: below its address, not in the path of a file.
+    _around(
+        "webhooks",
+        "hook/ hooks/",
+        r"://[^\s'\"<>]{1,200}?hooks?/(?=[\w-]*\d)(?P<secret>[\w-]{20,}[^\s'\"<>]*)",
+        _opaque,
+    ),
 )
 
 _BASE64 = r"[A-Za-z0-9+/]"
@@ -181,13 +210,15 @@ _AWS = (
         rf"A[KS]IA[A-Z0-9]{{16}}[^\r\n]{{1,40}}?(?<!{_BASE64})(?P<secret>{_BASE64}{{40}})(?![A-Za-z0-9+/=])",
     ),
 )
+# A commit of git has the form of a key.
+_NO_COMMIT = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
 _NEARBY = (
     Form(
         "keys of Twilio",
         ("ac",),
         rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX % 32}",
     ),
-    _around("keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login)[^\r\n]{{0,60}}?{_HEX % 40}"),
+    _around("keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login){_NO_COMMIT}{{0,60}}?{_HEX % 40}"),
     _around(
         "keys of Kaggle",
         "username",
@@ -201,8 +232,10 @@ _NEARBY = (
     ),
     _around(
         "seeds",
-        "seed totp 2fa otp mfa",
-        r"\b(?:seed|totp|2fa|otp|mfa)\b[^\r\n]{0,40}?(?<![A-Z0-9])(?P<secret>(?-i:[A-Z2-7]{16,64}))(?![A-Za-z0-9])",
+        "totp 2fa otp mfa",
+        r"\b(?:totp|2fa|otp|mfa)\b(?:[ _-]?(?:seed|secret|key|code))?['\"]?(?:\s*[:=]|\s+is)?\s*['\"]?"
+        # Words in capitals have no digit.
+        r"(?P<secret>(?-i:(?=[A-Z]*[2-7])[A-Z2-7]{16,64}))(?![A-Za-z0-9])",
     ),
     # A name and a blank.
     Form(
@@ -218,12 +251,16 @@ _NEARBY = (
     _around(
         "passwords",
         "machine default",
-        r"\b(?:machine\s+\S+|default)(?:\s+(?:login|account)\s+\S+){0,2}\s+password\s+(?P<secret>\S+)",
+        r"\b(?:machine\s+[\w-]+(?:\.[\w-]+)+|(?:machine\s+\S+|default)(?:\s+(?:login|account)\s+\S+){1,2})"
+        r"(?:\s+(?:login|account)\s+\S+){0,2}\s+password\s+(?P<secret>\S+)",
     ),
     Form(
         "passwords",
         (":",),
-        r"(?m:^)[\w.*-]{1,200}:(?:\d{4,5}|\*):[\w.*-]{1,100}:[\w.*-]{1,100}:(?P<secret>\S{1,200})(?m:$)",
+        # The ports of PostgreSQL and of its poolers: a line of a program has the same form.
+        r"(?m:^)[\w.*-]{1,200}(?<!\.py)(?<!\.cc)(?<!\.cu)(?<!\.cpp):(?:[56]4\d\d|\*):[\w.*-]{1,100}:[\w.*-]{1,100}:"
+        r"(?P<secret>\S{1,200})(?m:$)",
+        _no_number,
     ),
 )
 
@@ -235,21 +272,30 @@ _ARGUMENT = rf"(?P<secret>{_QUOTED}|[^\s'\",;|&<$-][^\s'\",;|&<]*)"
 _LOGIN = r"(?P<secret>'[^'\r\n]*:[^'\r\n]*'|\"[^\"\r\n]*:[^\"\r\n]*\"|[^\s'\",:;|&<$-][^\s'\",:;|&<]*:[^\s'\",;|&<]*)"
 
 
-def _command(programs: str, options: str, value: str = _ARGUMENT, *, between: str = _NEXT) -> Form:
+def _command(
+    programs: str,
+    options: str,
+    value: str = _ARGUMENT,
+    *,
+    between: str = _NEXT,
+    holds: Callable[[str], bool] = _no_number,
+) -> Form:
     words = "|".join(map(re.escape, programs.split()))
     pattern = rf"(?<![\w.-])(?:{words})(?![\w.]){_MIDDLE}(?:{options}){between}{value}"
-    return Form("passwords in commands", tuple(programs.split()), pattern)
+    return Form("passwords in commands", tuple(programs.split()), pattern, holds)
 
 
 _COMMANDS = (
-    _command("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump", "-p", between=""),
+    _command("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump", "-p", between="", holds=_no_option),
     _command("curl", r"-[A-Za-z]{0,6}[uU]|--user|--proxy-user", _LOGIN, between=r"(?:=|\s*|['\"],\s*)"),
-    _command("sshpass", "-p", between=rf"(?:{_NEXT})?"),
+    _command("sshpass", "-p", between=rf"(?:{_NEXT})?", holds=bool),
     _command("redis-cli", "-a|--pass"),
     _command("mongo mongosh mongodump mongorestore mongoimport mongoexport", "-p", between=rf"(?:{_NEXT})?"),
-    # docker login, twine upload.
-    _command("login upload", "-p"),
-    _command("7z 7za 7zz", "-p", between=""),
+    _command(
+        "docker podman nerdctl buildah skopeo helm oras apptainer singularity az oc twine",
+        rf"(?:login|upload)['\"]?,?{_MIDDLE}-p",
+    ),
+    _command("7z 7za 7zz", "-p", between="", holds=_no_option),
     _command("zip unzip", "-P", between=rf"(?:{_NEXT})?"),
     _command("ldapsearch ldapmodify ldapadd", "-w"),
     _command("openssl", "pass:", between=""),
@@ -281,4 +327,8 @@ GUESSES = (
     ),
 )
 # What stands beside another format comes before that one.
-FORMS = (*_KEYS, *_AWS, *_WEBHOOKS, *_TOKENS, *_HEADERS, *_URLS, *_NEARBY, *_COMMANDS)
+FORMS = (*_KEYS, *_AWS, *_WEBHOOKS, *_TOKENS, *_AUTHORIZATIONS, *_HEADERS, *_URLS, *_NEARBY, *_COMMANDS)
+# They need no words around them that other texts have too.
+PROVEN = (*_KEYS, *_WEBHOOKS, *_TOKENS, *_AUTHORIZATIONS, *_URLS)
+# In a command a program's option for a password proves it, which among the arguments of a training is another one's.
+PROVEN_IN_COMMANDS = (*PROVEN, *_HEADERS, *_COMMANDS)

@@ -6,8 +6,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
-from tui_train.base.secret_forms import FORMS, GUESSES, Form
+from tui_train.base.secret_forms import FORMS, GUESSES, PROVEN, PROVEN_IN_COMMANDS, Form
 
 MASK = "<masked>"
 _SHORTEST = 6
@@ -68,21 +69,37 @@ def is_plain(value: str) -> bool:
     return bool(_PLAIN.fullmatch(value))
 
 
-def in_words(words: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield name and value of each argument that looks like a secret, and whether its format proves it."""
+class Argument(NamedTuple):
+    """An argument that looks like a secret: its name, its value, whether that is sure, and which words it is."""
+
+    name: str
+    value: str
+    sure: bool
+    at: tuple[int, ...]
+
+
+def in_words(words: Iterable[str], *, command: bool = False) -> Iterator[Argument]:
+    """Yield each argument that looks like a secret; its format or name makes that sure, in a command its program."""
     before = ""
-    for word in words:
+    for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if not (equals and _OPTION.fullmatch(name)):
             name, value = before, word
-        bare = name.lstrip("-+~")
-        if formed(value):
-            yield name, value, True
-        elif value and not value.startswith("-") and named(bare) and not is_plain(value):
-            yield name, value, bool(_PASSWORD.search(bare))
-        elif (name in {"-p", "-P"} and _like_password(value)) or any(_found(value, GUESSES)):
-            yield name, value, False
+        sure = _sure(name, value, command=command)
+        if sure is not None:
+            yield Argument(name, value, sure, (at - 1, at) if name and name == before and value == word else (at,))
         before = word if word.startswith("-") and not equals else ""
+
+
+def _sure(name: str, value: str, *, command: bool) -> bool | None:
+    """Return whether an argument surely is a secret; None where nothing speaks for it."""
+    bare = name.lstrip("-+~")
+    if proven(value, command=command):
+        return True
+    if value and not value.startswith("-") and named(bare) and not is_plain(value):
+        return bool(_PASSWORD.search(bare))
+    guessed = formed(value) or (name in {"-p", "-P"} and _like_password(value)) or any(_found(value, GUESSES))
+    return False if guessed else None
 
 
 def _like_password(value: str) -> bool:
@@ -91,9 +108,18 @@ def _like_password(value: str) -> bool:
 
 
 def formed(value: str) -> bool:
-    """Return whether a value contains a known format of secrets: a token, a key, a URL with a password."""
+    """Return whether a value contains what looks like a secret by its format, or by the words around it."""
+    return _has(value, FORMS)
+
+
+def proven(value: str, *, command: bool = False) -> bool:
+    """Return whether a value contains a format that only secrets have: a token, a key, a URL with a password."""
+    return _has(value, PROVEN_IN_COMMANDS if command else PROVEN)
+
+
+def _has(value: str, forms: tuple[Form, ...]) -> bool:
     plain = _COLOUR.sub("", value)
-    if any(_found(plain, FORMS)):
+    if any(_found(plain, forms)):
         return True
     return any(_of_query(match) for match in _IN_QUERY.finditer(plain))
 

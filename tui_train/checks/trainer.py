@@ -141,7 +141,7 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
         if name in _OURS:
             message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
-        elif fields.looks_secret(name) or secrets.formed(value):
+        elif fields.looks_secret(name) or secrets.proven(value):
             remaining = {other: text for other, text in trainer.environment.items() if other != name}
             edits: tuple[tuple[str, fields.Value], ...] = (
                 ("trainer.environment", remaining),
@@ -176,7 +176,7 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
 def secrets_by_value(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
     for secret in secret_values.secret_values(profile):
-        if secret.key != secret_values.ENVIRONMENT:
+        if secret.key != secret_values.ENVIRONMENT or not secret.sure:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
             yield Finding(
                 level="error" if secret.sure else "warning",

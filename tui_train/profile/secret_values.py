@@ -13,17 +13,19 @@ ENVIRONMENT = "trainer.environment"
 _NAMES = "trainer.secrets"
 # Its address is kept in a file, and the profile names that.
 _WEBHOOK = "notify.webhook"
+_COMMAND = "notify.command"
 
 
 class SecretValue(NamedTuple):
     """Where a value that looks like a secret is: its key, and the name of its variable or argument, empty for none.
 
-    `sure`: its format or its name proves it; it is saved nowhere.
+    `sure`: its format or its name proves it; it is saved nowhere. `at` are its words in a list; none: all of them.
     """
 
     key: str
     name: str
     sure: bool
+    at: tuple[int, ...] = ()
 
     @property
     def words(self) -> str:
@@ -41,19 +43,27 @@ def secret_values(profile: Profile) -> Iterator[SecretValue]:
             words = tuple(map(str, value))
             yield from _in_names(key, words) if key == _NAMES else _in_words(key, words)
         elif isinstance(value, str) and key != _WEBHOOK and secrets.formed(value):
-            yield SecretValue(key, "", sure=True)
+            yield SecretValue(key, "", secrets.proven(value))
 
 
-def without(profile: Profile) -> Profile:
-    """Return a profile without the values that surely are secrets."""
-    for secret in [found for found in secret_values(profile) if found.sure]:
-        value = fields.get(profile, secret.key)
-        if isinstance(value, dict):
-            rest = {name: text for name, text in value.items() if name != secret.name}
-            profile = fields.put(profile, secret.key, rest)
-        else:
-            profile = fields.put(profile, secret.key, fields.get(Profile(), secret.key))
-    return profile
+def without(profile: Profile) -> tuple[Profile, tuple[SecretValue, ...]]:
+    """Return a profile without the values that surely are secrets, and those."""
+    left = tuple(found for found in secret_values(profile) if found.sure)
+    for key in dict.fromkeys(secret.key for secret in left):
+        of_key = [secret for secret in left if secret.key == key]
+        profile = fields.put(profile, key, _rest(key, fields.get(profile, key), of_key))
+    return profile, left
+
+
+def _rest(key: str, value: fields.Value, found: list[SecretValue]) -> fields.Value:
+    """Return what is left of a value; half a command would be another one."""
+    if isinstance(value, dict):
+        names = {secret.name for secret in found}
+        return {name: text for name, text in value.items() if name not in names}
+    if isinstance(value, tuple) and all(secret.at for secret in found):
+        places = {at for secret in found for at in secret.at}
+        return tuple(str(word) for at, word in enumerate(value) if at not in places)
+    return fields.get(Profile(), key)
 
 
 def displayed(profile: Profile, key: str) -> str:
@@ -69,20 +79,27 @@ def displayed(profile: Profile, key: str) -> str:
 
 def _in_table(key: str, table: dict[str, str]) -> Iterator[SecretValue]:
     for name, value in table.items():
-        if secrets.formed(value) or (key == ENVIRONMENT and fields.looks_secret(name)):
+        if secrets.proven(value) or (key == ENVIRONMENT and fields.looks_secret(name)):
             yield SecretValue(key, name, sure=True)
-        elif key != ENVIRONMENT and secrets.named(name) and not secrets.is_plain(value):
+        elif secrets.formed(value) or (key != ENVIRONMENT and secrets.named(name) and not secrets.is_plain(value)):
             yield SecretValue(key, name, sure=False)
 
 
 def _in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretValue]:
-    if any(map(secrets.formed, names)):
-        yield SecretValue(key, "", sure=True)
+    places = tuple(at for at, name in enumerate(names) if secrets.formed(name))
+    if places:
+        yield SecretValue(key, "", sure=True, at=places)
 
 
 def _in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretValue]:
-    found = [SecretValue(key, name, sure) for name, _, sure in secrets.in_words(words)]
+    command = key == _COMMAND
+    found = [
+        SecretValue(key, secret.name, secret.sure, () if command else secret.at)
+        for secret in secrets.in_words(words, command=command)
+    ]
     yield from found
     # A password of a command, such as curl -u, shows only beside the words before it.
-    if not any(secret.sure for secret in found) and secrets.formed(shlex.join(words)):
-        yield SecretValue(key, "", sure=True)
+    line = shlex.join(words)
+    sure = command and secrets.proven(line, command=True)
+    if (sure and not any(secret.sure for secret in found)) or (not found and secrets.formed(line)):
+        yield SecretValue(key, "", sure)

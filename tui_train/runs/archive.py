@@ -194,7 +194,7 @@ def _known(run: RunDir) -> frozenset[str]:
         return frozenset(values)
     values |= {os.environ.get(name, "") for name in trainer.secrets}
     values |= {value for name, value in trainer.environment.items() if secrets.named(name)}
-    values |= {value for _, value, _ in secrets.in_words(trainer.arguments)}
+    values |= {secret.value for secret in secrets.in_words(trainer.arguments)}
     return frozenset(values)
 
 

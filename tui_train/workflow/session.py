@@ -3,17 +3,22 @@
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE, write_beside
 from tui_train.base.places import last_profile
-from tui_train.profile import secret_values, store
+from tui_train.profile import store
+from tui_train.profile.secret_values import SecretValue, without
 from tui_train.profile.types import Profile
 
 
-def remember(profile: Profile) -> None:
-    """Write the profile without secrets for the next session; errors are ignored, as nothing depends on it."""
+def remember(profile: Profile) -> tuple[SecretValue, ...]:
+    """Write the profile for the next session, and return what is left out, as it is a secret.
+
+    Errors are ignored, as nothing depends on it.
+    """
+    rest, left = without(profile)
     try:
-        kept = store.with_webhook_kept(secret_values.without(profile))
-        write_beside(last_profile(), store.dumps(kept), PRIVATE)
+        write_beside(last_profile(), store.dumps(store.with_webhook_kept(rest)), PRIVATE)
     except TuiTrainError:
-        return
+        return ()
+    return left
 
 
 def last() -> Profile:
