@@ -1,6 +1,7 @@
 """What tells the user of a run's end: a command and a POST, of real runs that nobody watches."""
 
 import json
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +20,7 @@ from tui_train.runs import archive
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
+from tui_train.supervisor import notify
 from tui_train.workflow import session
 
 pytestmark = pytest.mark.training
@@ -133,6 +135,30 @@ def test_a_server_that_does_not_answer_is_said_without_the_address(tmp_path, ser
 def test_a_file_that_holds_no_secret_address_is_refused_before_the_start(tmp_path, text, mode, words):
     path = private(tmp_path, text or "", mode) if text is not None else str(tmp_path / "none")
     refused(run_of(tmp_path, webhook=path), words)
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["https://h.example/planted", "HTTPS://me:planted@h.example/planted", "h.example/planted", "/x/a://planted"],
+)
+def test_an_address_in_a_plan_is_refused_and_its_host_alone_shown(named):
+    url, problem = notify.address(named, {})
+    assert url == ""
+    assert problem.startswith("notify.webhook is neither a variable nor the path of a file")
+    assert "planted" not in problem
+    assert ("at h.example:" in problem) == named.lower().startswith("https")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+def test_root_reads_the_file_of_another_in_a_folder_of_theirs(tmp_path):
+    (home := tmp_path / "home").mkdir()
+    path = private(home, ADDRESS)
+    os.chown(path, 1000, 1000)
+    assert "it belongs to" in notify.address(path, {})[1]
+    os.chown(home, 1000, 1000)
+    assert notify.address(path, {}) == (ADDRESS, "")
+    Path(path).chmod(0o620)
+    assert "others may change it, and it holds a secret: chmod 600 it" in notify.address(path, {})[1]
 
 
 def test_a_variable_that_is_not_set_is_refused_before_the_start(tmp_path):

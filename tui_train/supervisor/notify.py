@@ -10,7 +10,7 @@ from typing import Mapping
 
 from . import commands
 from .planned import Planned
-from .regular import open_regular
+from .regular import open_regular, user
 from .run import Outcome
 from .start import say
 from .text import visible
@@ -41,6 +41,9 @@ def _run(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
 
 def address(named: str, environment: Mapping[str, str]) -> tuple[str, str]:
     """Return the address in a variable ($NAME) or a file, and what is wrong with it, which never shows the address."""
+    if "://" in named or not named.startswith(("/", "$")):
+        what = "notify.webhook is neither a variable nor the path of a file"
+        return "", f"{what}{_host(named)}: write the address to a file (mode 0600), and name that"
     shown = visible(named)
     try:
         url = environment.get(named[1:], "") if named.startswith("$") else _private(named)
@@ -54,13 +57,32 @@ def address(named: str, environment: Mapping[str, str]) -> tuple[str, str]:
     return url, ""
 
 
+def _host(address: str) -> str:
+    """Return in words the host of an address: the rest is secret."""
+    from urllib.parse import urlsplit
+
+    try:
+        host = urlsplit(address.strip()).hostname
+    except ValueError:
+        host = None
+    return f", but an address at {visible(host)}" if host else ""
+
+
 def _private(path: str) -> str:
-    """Return the text of a file that only its owner may read; OSError where others may too."""
+    """Return the text of a file that is the user's and that only they may read; OSError says why it is not."""
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
-        if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
-            raise OSError(errno.EACCES, "others may read it, and it holds a secret: chmod 600 it")
+        if status.st_mode & 0o066:
+            what = "read" if status.st_mode & 0o044 else "change"
+            raise OSError(errno.EACCES, f"others may {what} it, and it holds a secret: chmod 600 it")
+        if status.st_uid not in (os.geteuid(), 0) and not _of_its_folder(path, status.st_uid):
+            raise OSError(errno.EACCES, f"it belongs to {visible(user(status.st_uid))}: name a file of yours")
         return file.read(_MOST_ADDRESS).decode("utf-8", "replace").strip()
+
+
+def _of_its_folder(path: str, owner: int) -> bool:
+    """Return whether we are root, as in a container, and the file lies in a folder of its owner, as a mounted home."""
+    return os.geteuid() == 0 and os.stat(os.path.dirname(os.path.realpath(path))).st_uid == owner
 
 
 def _post(named: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
