@@ -1,5 +1,7 @@
 """The user's accelerate config: read where accelerate reads it, and kept in the plan's own, or said and why."""
 
+import ast
+import importlib.util
 import json
 import os
 import subprocess
@@ -186,7 +188,13 @@ def test_what_has_no_key_is_passed_on_as_accelerate_reads_it(tmp_path):
         ({"deepspeed_config": {"deepspeed_config_file": "ds.json"}}, "error", "deepspeed_config_file in", None),
         ({"distributed_type": "MEGATRON_LM"}, "warning", "is for MEGATRON_LM", None),
         ({"compute_environment": "AMAZON_SAGEMAKER"}, "warning", "is for AMAZON_SAGEMAKER", None),
-        ({"backend": "gloo"}, "warning", "does not know: backend", None),
+        ({"backend": "gloo"}, "warning", "backend in your accelerate config /c.yaml is not a key", None),
+        ({"ipex_config": {"ipex": True}}, "warning", "ipex_config in", None),
+        ({"tp_config": {"tp_size": 2}}, "error", "tp_config in /c.yaml", None),
+        ({"num_processes": "4"}, "note", "starts 4 processes, and this plan 2", None),
+        ({"num_processes": "four"}, "warning", "num_processes: four in", None),
+        ({"enable_cpu_affinity": True}, "note", "enable_cpu_affinity in /c.yaml has no effect",
+         {"trainer.environment": {"ACCELERATE_CPU_AFFINITY": "1"}}),
         ({"mixed_precision": "int8"}, "warning", "does not know: int8", None),
         ({"fsdp_config": [1]}, "warning", "no table under fsdp_config", None),
     ],
@@ -199,6 +207,102 @@ def test_what_is_not_kept_is_a_finding_with_its_key(config, level, message, edit
     ]
     assert [item.level for item in found] == [level]
     assert (dict(found[0].change.edits) if found[0].change else None) == edits
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 1, "fsdp_reshard_after_forward": "NO_SHARD"}},
+        {"distributed_type": "FSDP", "fsdp_config": {"sharding_strategy": 3}},
+        {"main_training_function": "train", "downcast_bf16": "no", "ipex_config": {"ipex": False}},
+        {"dynamo_backend": None, "num_processes": "2"},
+    ],
+)
+def test_what_makes_no_difference_is_not_spoken_of(config):
+    where = with_config({"num_processes": 2, **config}, TWO)
+    chosen = profile(SCRIPT | {"trainer.preset": "hf-trainer"})
+    assert not [item.message for item in check(chosen, where) if "accelerate config" in item.message]
+    assert "dynamo_config" not in written({}, where)
+
+
+def test_an_unknown_key_costs_only_itself():
+    values = written({}, with_config({"backend": "gloo", "ipex_config": {"ipex": True}, "mixed_precision": "bf16"}))
+    assert values["mixed_precision"] == "bf16"
+    assert not {"backend", "ipex_config"} & {*values}
+
+
+@pytest.mark.parametrize("dynamo", [{"dynamo_backend": None}, {"dynamo_config": {"dynamo_backend": None}}])
+def test_a_compiler_that_is_null_is_none(dynamo):
+    assert "dynamo_config" not in written({}, with_config(dynamo))
+
+
+@pytest.mark.parametrize("mixed", ["fp16", "fp8"])
+def test_a_config_for_gpus_names_no_precision_and_no_processes_for_the_cpu(mixed):
+    chosen = {"hardware.device": "cpu"}
+    where = with_config({"mixed_precision": mixed, "distributed_type": "MULTI_GPU", "num_processes": 8})
+    said = [item for item in check(profile(SCRIPT | chosen), where) if "accelerate config" in item.message]
+    assert [(item.level, item.key) for item in said] == [("note", "recipe.precision")]
+    assert f"sets {mixed} for GPUs" in said[0].message
+    assert written(chosen, where)["mixed_precision"] == "no"
+    # One for the CPU is the user's word about it.
+    own = with_config({"mixed_precision": "fp16", "use_cpu": True})
+    assert "error" in {item.level for item in check(profile(SCRIPT | chosen), own) if item.key == "recipe.precision"}
+    more = with_config({"distributed_type": "MULTI_CPU", "use_cpu": True, "num_processes": 8})
+    assert any(item.key == "hardware.processes" for item in check(profile(SCRIPT | chosen), more))
+
+
+def offered():
+    """What `accelerate config` lets one choose for FSDP, by the constants of the installed accelerate."""
+    found = importlib.util.find_spec("accelerate")
+    source = Path(found.submodule_search_locations[0], "utils", "constants.py").read_text()
+    known = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List) and isinstance(node.targets[0], ast.Name)
+    }
+    choices = {
+        "auto_wrap_policy": "AUTO_WRAP_POLICY", "backward_prefetch": "BACKWARD_PREFETCH",
+        "reshard_after_forward": "SHARDING_STRATEGY", "sharding_strategy": "SHARDING_STRATEGY",
+        "state_dict_type": "STATE_DICT_TYPE",
+    }  # fmt: skip
+    flags = ("offload_params", "forward_prefetch", "use_orig_params", "cpu_ram_efficient_loading",
+             "sync_module_states", "activation_checkpointing")  # fmt: skip
+    first = [(key, value) for key, name in choices.items() for value in known[f"FSDP_{name}"]]
+    first += [("sharding_strategy", number) for number in range(1, len(known["FSDP_SHARDING_STRATEGY"]) + 1)]
+    second = [("state_dict_type", value) for value in known["FSDP2_STATE_DICT_TYPE"]]
+    second += [("reshard_after_forward", value) for value in (True, False)]
+    both = [(key, value) for key in flags for value in (True, False)]
+    both += [("min_num_params", 10**8), ("transformer_layer_cls_to_wrap", "A,B"), ("reshard_after_forward", None)]
+    for version, options in ((1, [*first, *both]), (2, [*second, *both])):
+        yield from ({"fsdp_version": version, f"fsdp_{key}": value} for key, value in options)
+
+
+def test_accelerate_takes_every_choice_of_fsdp_as_it_is_written(tmp_path):
+    """By its own launch code, and the plugin that a script makes of the variables from there."""
+    resharding = {"FULL_SHARD": "true", "SHARD_GRAD_OP": "false", "HYBRID_SHARD": "true", "HYBRID_SHARD_ZERO2": "false",
+                  1: "true", 2: "false", 4: "true", 5: "false", False: "false"}  # fmt: skip
+    lost = {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "LOCAL_STATE_DICT", 4, 5}
+    cases, lines = [*offered()], []
+    chosen = profile(SCRIPT | {"trainer.strategy": "fsdp2", "trainer.preset": "hf-trainer"})
+    for number, settings in enumerate(cases):
+        where = with_config({"distributed_type": "FSDP", "num_processes": 2, "fsdp_config": settings}, TWO)
+        said = [item for item in check(chosen, where) if item.key == "trainer.accelerate_config"]
+        (_, version), (key, value) = settings.items()
+        assert [item.level for item in said] == (["warning"] if version == 1 and value in lost else []), settings
+        assert all(f"{key}: " in item.message for item in said)
+        prepared = ready(chosen, where)
+        run = tmp_path / str(number)
+        run.mkdir()
+        (run / "accelerate.yaml").write_text(next(f.text for f in prepared.files if f.path == "accelerate.yaml"))
+        lines.append(argv(prepared.plan.attempts[0].command, str(run))[3:])
+    for settings, found in zip(cases, parsed("accelerate", lines)["found"], strict=True):
+        assert "refused" not in found, (settings, found)
+        (_, _), (key, value) = settings.items()
+        if key in {"fsdp_reshard_after_forward", "fsdp_sharding_strategy"}:
+            assert found["env"]["FSDP_RESHARD_AFTER_FORWARD"] == resharding.get(value, "true"), settings
+        if key == "fsdp_state_dict_type":
+            kept = "SHARDED_STATE_DICT" if value in lost else value
+            assert found["env"]["FSDP_STATE_DICT_TYPE"] == kept, settings
 
 
 @pytest.mark.parametrize(
@@ -234,7 +338,7 @@ def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     other.write_text("distributed_type: 'NO'\nmixed_precision: fp16\n")
     chosen = profile(SCRIPT | {"trainer.accelerate_config": str(other)})
     files = named(chosen)
-    where = msgspec.structs.replace(facts(), documents=files.documents, accelerate_config=files.accelerate_config)
+    where = msgspec.structs.replace(TWO, documents=files.documents, accelerate_config=files.accelerate_config)
     assert resolve(chosen, where).settled.recipe.precision == "fp16"
 
 

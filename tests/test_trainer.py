@@ -196,7 +196,10 @@ def test_two_processes_train_the_same_and_one_can_go_on(script, whole, tmp_path)
 
 def test_two_processes_of_accelerate_whatever_the_environment_says(script, whole, tmp_path):
     words, variables = (*batch(2, 2), "--expect=2xcpu"), {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "7"}
-    train(script, tmp_path, *words, launcher=ACCELERATE, **variables)
+    # Without a file it reads what `accelerate config` wrote for this user, a precision among it.
+    config = tmp_path / "accelerate.yaml"
+    config.write_text("distributed_type: MULTI_GPU\n")
+    train(script, tmp_path, *words, launcher=[*ACCELERATE, f"--config_file={config}"], **variables)
     assert same(history(tmp_path), history(whole[0]))
     assert history(tmp_path, "grad_norm") == pytest.approx(history(whole[0], "grad_norm"), rel=1e-2)
 

@@ -29,6 +29,19 @@ def torchrun(words):
     }
 
 
+def plugin(variables):
+    """Make of the variables what a script's Accelerator makes of them; it refuses some."""
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        FullyShardedDataParallelPlugin()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def accelerate(words):
     """What accelerate launch would do: which of its launchers, with which variables."""
     import yaml
@@ -50,6 +63,8 @@ def accelerate(words):
     else:
         make = "deepspeed" if seen["name"] == "deepspeed_launcher" else "simple_launcher"
         after = getattr(env, f"prepare_{make}_cmd_env")(args)[1]
+    if args.use_fsdp:
+        plugin(after)
     return {
         "launcher": seen["name"],
         # Keys in there that it does not know are dropped without a word.

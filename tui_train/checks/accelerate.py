@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tui_train.base.text import counted, home
+from tui_train.base.text import counted, home, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import called
 from tui_train.facts.types import Facts
@@ -16,6 +16,7 @@ from tui_train.trainers import takes_field
 
 _KEY = "trainer.accelerate_config"
 _UNSHARDED: Strategy = "ddp"
+_AFFINITY = "ACCELERATE_CPU_AFFINITY"
 
 
 def readable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -46,6 +47,47 @@ def unsupported(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         )
 
 
+def dropped(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Entries of the config that are not used; the rest of it is."""
+    path = home(launcher_config.path_of(profile, facts))
+    for entry, why in accelerate_config.dropped(resolved.launcher_config, profile.trainer.strategy).items():
+        yield Finding(
+            level="warning",
+            key=_KEY,
+            message=f"{visible(entry)} in your accelerate config {path} {why}: it is not used",
+            remedy="Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
+        )
+
+
+def precision(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A precision of a config for GPUs that a plan on the CPU cannot have."""
+    document, config = launcher_config.document_of(profile, facts), resolved.launcher_config
+    if document is None or not config or resolved.values["precision"].value not in {None, "fp32"}:
+        return
+    held = launcher_config.held(profile, resolved.preset, document.values).get("precision")
+    if held and not accelerate_config.precision(config) and not profile.recipe.precision:
+        named = held.words or held.value
+        message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
+        yield _differs("recipe.precision", message, "Set recipe.precision to choose one.", None, note=True)
+
+
+def affinity(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
+    wanted = accelerate_config.binds_cpus(resolved.launcher_config)
+    environment = profile.trainer.environment
+    if not wanted or resolved.device != "cuda" or _AFFINITY in environment:
+        return
+    edits = (("trainer.environment", {**environment, _AFFINITY: "1"}),)
+    yield _differs(
+        "trainer.environment",
+        f"enable_cpu_affinity in {home(launcher_config.path_of(profile, facts))} has no effect: "
+        "`accelerate launch` does not read it from a file",
+        f"Set {_AFFINITY}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
+        Change("CPU affinity", "as in your accelerate config", edits),
+        note=True,
+    )
+
+
 def sharding(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
     config, trainer = resolved.launcher_config, profile.trainer
@@ -71,24 +113,24 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     config, hardware = resolved.launcher_config, profile.hardware
     if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or resolved.scheduled:
         return
-    machines = config.get("num_machines", 1)
-    if isinstance(machines, int) and machines > 1:
+    machines = accelerate_config.whole_number(config.get("num_machines")) or 1
+    if machines > 1:
         yield _machines(config, machines)
-    elif hardware.device == "auto" and config.get("use_cpu") and resolved.device == "cuda":
+    elif hardware.device == "auto" and accelerate_config.on_cpu(config) and resolved.device == "cuda":
         change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
         message = "your accelerate config trains on the CPU, and this plan on GPUs"
         yield _differs("hardware.device", message, "Set hardware.device=cpu to train there.", change, note=True)
     elif resolved.device == "cuda":
         yield from _gpus(config, facts, resolved)
-    else:
+    elif accelerate_config.on_cpu(config):
         yield from _processes(config, resolved)
 
 
 def _machines(config: Mapping[str, Any], machines: int) -> Finding:
     edits: list[tuple[str, Any]] = [("nodes.count", machines)]
-    address, port = config.get("main_process_ip"), config.get("main_process_port")
+    address, port = config.get("main_process_ip"), accelerate_config.whole_number(config.get("main_process_port"))
     edits += [("nodes.address", address)] if isinstance(address, str) else []
-    edits += [("nodes.port", port)] if isinstance(port, int) and port > 0 else []
+    edits += [("nodes.port", port)] if port else []
     change = Change(f"{machines} machines", "as in your accelerate config", tuple(edits))
     message = f"your accelerate config trains on {machines} machines, and this plan on one"
     return _differs("nodes.count", message, f"Set nodes.count={machines} and nodes.address.", change)
@@ -110,8 +152,8 @@ def _gpus(config: Mapping[str, Any], facts: Facts, resolved: Resolved) -> Iterat
 
 def _processes(config: Mapping[str, Any], resolved: Resolved) -> Iterator[Finding]:
     """Another number of processes."""
-    wanted = config.get("num_processes")
-    if not isinstance(wanted, int) or wanted < 1 or wanted == resolved.world_size:
+    wanted = accelerate_config.whole_number(config.get("num_processes"))
+    if wanted is None or wanted == resolved.world_size:
         return
     message = (
         f"your accelerate config starts {counted(wanted, 'process', 'processes')}, and this plan {resolved.world_size}"
@@ -138,7 +180,8 @@ def unread(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         or accelerate_config.problem(document.values)
     ):
         return
-    values = launcher_config.held(profile, resolved.preset, document.values)
+    config = launcher_config.for_device(document.values, resolved.device)
+    values = launcher_config.held(profile, resolved.preset, config)
     held = values.get("precision")
     if held is None or held.value in {"fp32", resolved.settled.recipe.precision} or profile.recipe.precision:
         return

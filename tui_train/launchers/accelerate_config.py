@@ -1,8 +1,10 @@
 """The user's accelerate config: what of it is kept, and what it says of things that the plan decides.
 
-Keys as in `ClusterConfig` of accelerate 1.15 (commands/config/config_args.py); older names are read as it reads them.
+Keys as in `ClusterConfig` of accelerate 1.6 to 1.15 (commands/config/config_args.py); older names are read as it reads
+them.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -19,18 +21,25 @@ _KEYS = frozenset(
         "same_network", "main_training_function", "enable_cpu_affinity", "fp8_config", "deepspeed_config",
         "fsdp_config", "parallelism_config", "megatron_lm_config", "mpirun_config", "downcast_bf16", "tpu_name",
         "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "command_file", "commands", "tpu_vm", "tpu_env",
-        "dynamo_config", "fp16", "dynamo_backend",
+        "dynamo_config", "fp16", "dynamo_backend", "tp_config", "ipex_config",
     }
 )  # fmt: skip
 # They change how the model is split or the processes are started, and no key of a profile says the same.
-_UNSUPPORTED = ("parallelism_config", "megatron_lm_config", "mpirun_config", "commands", "command_file", "tpu_name")
+_UNSUPPORTED = (
+    "parallelism_config", "tp_config", "megatron_lm_config", "mpirun_config", "commands", "command_file", "tpu_name",
+)  # fmt: skip
 # Of FSDP2 and DeepSpeed what the plan does not decide by itself: version, stage, offload, batch and machines.
 _FSDP = frozenset(
     {
-        "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "state_dict_type",
-        "cpu_ram_efficient_loading", "activation_checkpointing", "reshard_after_forward", "ignored_modules",
+        "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "cpu_ram_efficient_loading",
+        "activation_checkpointing", "activation_checkpointing_offload", "ignored_modules",
     }
 )  # fmt: skip
+# FSDP1 says by a strategy what FSDP2 says by a bool, and accelerate reads numbers (from 1) for the names of both.
+_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+_RESHARDS = {"FULL_SHARD": True, "HYBRID_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD_ZERO2": False}
+_STATE_DICTS = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
+_NO_STATE_DICT = "LOCAL_STATE_DICT"
 _DEEPSPEED = frozenset({"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"})
 
 
@@ -38,14 +47,16 @@ def problem(config: Mapping[str, Any]) -> str:
     """Return why nothing of a config can be used, as words that follow its name; empty if it can."""
     if config.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         return f"is for {config['compute_environment']}"
-    if unknown := next((key for key in config if key not in _KEYS), ""):
-        return f"has a key that accelerate does not know: {unknown}"
     kind = str(config.get("distributed_type", ""))
     if config and kind not in _TYPES:
         return f"is for {kind}, which is not supported here" if kind else "has no distributed_type"
     if config and precision(config) is None:
         return f"has a mixed_precision that accelerate does not know: {config.get('mixed_precision')}"
-    wrong = (key for key in config if key.endswith("_config") and not isinstance(config[key], dict | None))
+    wrong = (
+        key
+        for key in sorted(_KEYS & config.keys())
+        if key.endswith("_config") and not isinstance(config[key], dict | None)
+    )
     return next((f"has no table under {key}" for key in wrong), "")
 
 
@@ -62,7 +73,7 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     """Return how it shards the model."""
     kind = config.get("distributed_type")
     if kind == "FSDP":
-        return "fsdp2"
+        return "ddp" if _sharding(config)[1] == "NO_SHARD" else "fsdp2"
     stage = str((config.get("deepspeed_config") or {}).get("zero_stage", 2))
     stages: dict[str, Strategy] = {"1": "zero1", "2": "zero2", "3": "zero3"}
     return stages.get(stage, "ddp") if kind == "DEEPSPEED" else "ddp"
@@ -77,19 +88,48 @@ def offloads(config: Mapping[str, Any]) -> bool:
 
 def accumulation(config: Mapping[str, Any]) -> int | None:
     """Return the gradient accumulation that it gives DeepSpeed, which alone reads it from there."""
-    steps = (config.get("deepspeed_config") or {}).get("gradient_accumulation_steps")
-    return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
+    return whole_number((config.get("deepspeed_config") or {}).get("gradient_accumulation_steps"))
 
 
 def clipping(config: Mapping[str, Any]) -> float | None:
     """Return the gradient norm at which it has DeepSpeed clip."""
     norm = (config.get("deepspeed_config") or {}).get("gradient_clipping")
-    return float(norm) if isinstance(norm, (int, float)) and not isinstance(norm, bool) and norm > 0 else None
+    try:
+        # `accelerate config` writes the answer as text.
+        number = float(norm) if isinstance(norm, int | float | str) and not isinstance(norm, bool) else 0.0
+    except ValueError:
+        return None
+    return number if 0 < number < math.inf else None
+
+
+def whole_number(value: object) -> int | None:
+    """Return a positive whole number, as text too, as accelerate takes it; None for anything else."""
+    number = value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value, re.ASCII):
+        number = int(value)
+    return number if number > 0 else None
+
+
+def on_cpu(config: Mapping[str, Any]) -> bool:
+    """Return whether it is one for training on the CPU."""
+    return _on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
+
+
+def without_gpus(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a plan on the CPU uses of it: of one for GPUs no precision that only GPUs have."""
+    if on_cpu(config) or precision(config) not in {"fp16", "fp8"}:
+        return config
+    return {key: value for key, value in config.items() if key not in {"mixed_precision", "fp16", "fp8_config"}}
 
 
 def checkpoints_activations(config: Mapping[str, Any]) -> bool:
     """Return whether FSDP recomputes activations by it."""
     return _on(_fsdp(config).get("fsdp_activation_checkpointing"))
+
+
+def binds_cpus(config: Mapping[str, Any]) -> bool:
+    """Return whether it asks to bind each process to the CPUs near its GPU."""
+    return _on(config.get("enable_cpu_affinity"))
 
 
 def gpu_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -105,31 +145,97 @@ def unsupported(config: Mapping[str, Any]) -> tuple[str, ...]:
     return (*keys, *(["deepspeed_config.deepspeed_config_file"] if named else []))
 
 
+def dropped(config: Mapping[str, Any], chosen: Strategy) -> dict[str, str]:
+    """Return what of it cannot be kept for a strategy, each with why, as words that follow."""
+    found = {key: "is not a key of accelerate's" for key in config if key not in _KEYS}
+    if _on((config.get("ipex_config") or {}).get("ipex")):
+        found["ipex_config"] = "is for Intel's extension, which is not supported here"
+    for key in ("num_processes", "num_machines"):
+        value = config.get(key)
+        # -1: to be named at each start.
+        if value not in (None, -1) and whole_number(value) is None:
+            found[f"{key}: {value}"] = "is not a positive whole number"
+    if chosen == "fsdp2":
+        key, sharding = _sharding(config)
+        if sharding.startswith("HYBRID"):
+            found[f"{key}: {sharding}"] = "has no counterpart in FSDP2, which shards over all GPUs"
+        elif sharding not in {"", "NO_SHARD", *_RESHARDS}:
+            found[f"{key}: {sharding}"] = "is not known to accelerate"
+        if (kind := _state_dict(config)) not in {"", *_STATE_DICTS} - {_NO_STATE_DICT}:
+            found[f"fsdp_state_dict_type: {kind}"] = "is not possible with FSDP2"
+    return found
+
+
 def kept(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> dict[str, Plain]:
-    """Return what the plan's own config takes over unchanged for a strategy."""
+    """Return what the plan's own config takes over for a strategy."""
     values: dict[str, Plain] = {}
     if config.get("debug"):
         values["debug"] = True
-    dynamo = config.get("dynamo_config") or {}
-    if not dynamo and (backend := config.get("dynamo_backend")):
-        dynamo = {"dynamo_backend": backend}
-    if str(dynamo.get("dynamo_backend", "no")).lower() not in {"no", "false"}:
-        values["dynamo_config"] = dict(dynamo)
+    if dynamo := _dynamo(config):
+        values["dynamo_config"] = dynamo
     if fp8 and config.get("fp8_config"):
         values["fp8_config"] = dict(config["fp8_config"])
     if chosen == "fsdp2":
-        shards = {key: value for key, value in _fsdp(config).items() if key.removeprefix("fsdp_") in _FSDP}
+        shards = _fsdp2(config)
         name = "fsdp_config"
     else:
-        shards = {key: value for key, value in (config.get("deepspeed_config") or {}).items() if key in _DEEPSPEED}
+        of_deepspeed = _prefixed(config.get("deepspeed_config") or {}, "")
+        shards = {key: value for key, value in of_deepspeed.items() if key in _DEEPSPEED}
         name = "deepspeed_config"
     return {**values, **({name: shards} if shards and chosen != "ddp" else {})}
 
 
+def _dynamo(config: Mapping[str, Any]) -> dict[str, Plain]:
+    """Return its settings of torch.compile, empty where it does not compile."""
+    settings = config.get("dynamo_config") or {"dynamo_backend": config.get("dynamo_backend")}
+    settings = _prefixed(settings, "dynamo_")
+    return {} if str(settings.get("dynamo_backend", "no")).lower() in {"no", "false", ""} else settings
+
+
+def _fsdp2(config: Mapping[str, Any]) -> dict[str, Plain]:
+    """Return its settings of FSDP, in the words of FSDP2."""
+    settings: dict[str, Plain] = {
+        key: value for key, value in _fsdp(config).items() if key.removeprefix("fsdp_") in _FSDP
+    }
+    if (reshards := _RESHARDS.get(_sharding(config)[1])) is not None:
+        settings["fsdp_reshard_after_forward"] = reshards
+    if (kind := _state_dict(config)) in _STATE_DICTS and kind != _NO_STATE_DICT:
+        settings["fsdp_state_dict_type"] = kind
+    return settings
+
+
+def _sharding(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the key that says how FSDP shards, and the strategy of FSDP1 that it means; empty where none is named."""
+    settings = _fsdp(config)
+    first = "fsdp_sharding_strategy" in settings and str(settings.get("fsdp_version", 1)) != "2"
+    key = "fsdp_sharding_strategy" if first else "fsdp_reshard_after_forward"
+    named = str(settings.get(key, "")).strip().upper()
+    if named in {"TRUE", "YES", "ON"}:
+        return key, "FULL_SHARD"
+    if named in {"FALSE", "NO", "OFF", "0"}:
+        return key, "SHARD_GRAD_OP"
+    return key, _numbered(named, _SHARDING)
+
+
+def _state_dict(config: Mapping[str, Any]) -> str:
+    return _numbered(str(_fsdp(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICTS)
+
+
+def _numbered(named: str, names: tuple[str, ...]) -> str:
+    """Return the name that a number stands for, from 1."""
+    return next((name for number, name in enumerate(names, 1) if named == str(number)), named)
+
+
 def _fsdp(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of FSDP; accelerate reads them with and without its prefix."""
-    settings = config.get("fsdp_config") or {}
-    return {key if key.startswith("fsdp") else f"fsdp_{key}": value for key, value in settings.items()}
+    """Return the settings of FSDP."""
+    return _prefixed(config.get("fsdp_config") or {}, "fsdp_")
+
+
+def _prefixed(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the settings that have a value, under their full names; accelerate reads both."""
+    return {
+        key if key.startswith(prefix) else prefix + key: value for key, value in settings.items() if value is not None
+    }
 
 
 def _on(value: object) -> bool:

@@ -25,12 +25,17 @@ def document_of(profile: Profile, facts: Facts) -> Document | None:
     return facts.documents.get(path) if path else None
 
 
-def usable(profile: Profile, facts: Facts, launcher: Launcher) -> dict[str, Any]:
-    """Return what it says, empty where this launcher reads none, or it cannot be used."""
+def usable(profile: Profile, facts: Facts, launcher: Launcher, device: str) -> Mapping[str, Any]:
+    """Return what a plan on this device uses of it, empty where this launcher reads none, or it cannot be used."""
     document = document_of(profile, facts)
     if not LAUNCHERS[launcher].READS_CONFIG or document is None or document.problem:
         return {}
-    return {} if accelerate_config.problem(document.values) else document.values
+    return {} if accelerate_config.problem(document.values) else for_device(document.values, device)
+
+
+def for_device(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    """Return what of a config holds on a device."""
+    return config if device == "cuda" else accelerate_config.without_gpus(config)
 
 
 def written(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     unsharded = _unsharded(launcher, device, chosen, toolchain, backend)
     offload = unsharded or fallbacks.too_little_host_memory(gpus, facts.machine.memory_total)
     document = facts.documents.get(profile.trainer.config)
-    config = launcher_config.usable(profile, facts, launcher)
+    config = launcher_config.usable(profile, facts, launcher, device)
     values = in_force(profile, chosen, document, copies, launcher_config.held(profile, chosen, config))
     settled = settle(profile, values)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
