@@ -38,6 +38,7 @@ TEMPLATES = {
     "google chat": "«https://chat.googleapis.com/v1/spaces/{an:11}/messages?key=AIza{url:35}&token={url:43}»",
     "mattermost hook": "webhook = https://chat.example.org/hooks/«{low:26}»",
     "feishu hook": "https://open.feishu.cn/open-apis/bot/v2/hook/«{uuid}» sent",
+    "home assistant": "POST https://ha.example.org/api/webhook/«run-ended-{low:6}3k4j5h{an:4}»",
     "wecom hook": "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=«{uuid}»",
     "dingtalk hook": "https://oapi.dingtalk.com/robot/send?access_token=«{hex:64}»",
     "ntfy token": 'curl -H "Authorization: Bearer «tk_{low:29}»" -d done ntfy.sh/mine',
