@@ -28,7 +28,7 @@ from tui_train.runs.place import Heard, heard_of
 from tui_train.runs.start import BETWEEN
 from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
-from tui_train.targets import target_of_run
+from tui_train.targets import host, target_of_run
 from tui_train.workflow import sending
 
 # The last word is what the shell of the host is given: python3 -c PROGRAM QUESTION.
@@ -116,13 +116,13 @@ def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run
     box["fetch"] = (
         "say(files=4, total=8)\n" + "\n".join(f"named({name.encode()!r}, b'xx')" for name in own) + "\nsay(end=True)"
     )
-    assert fetch(run) == 8
+    assert fetch(run).taken == 8
     after = snapshot(run.path)
     assert {name: after[name] for name in before} == before
     assert sorted(
         path.relative_to(run.path / "output").as_posix() for path in (run.path / "output").rglob("*.*")
     ) == sorted(own)
-    assert not (run.path / arriving._BESIDE).exists()
+    assert not list((run.path / arriving._BESIDE).iterdir())
 
 
 # What a host sends for an output folder, and why nothing is taken.
@@ -161,25 +161,26 @@ def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent
     (run.path / "output").mkdir()
     (run.path / "output" / "model.txt").write_text("first")
     (run.path / "fetched").write_text("1")
+    (run.path / ".fetched-files").write_text("")
     before = snapshot(run.path)
     box["fetch"] = sent
     with pytest.raises(TuiTrainError, match=why) as raised:
         fetch(run)
     assert "\x1b" not in raised.value.message + raised.value.remedy
     assert snapshot(run.path) == before
-    assert not (run.path / arriving._BESIDE).exists()
+    assert not list((run.path / arriving._BESIDE).iterdir())
 
 
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
     output, here = tmp_path / "there" / "output", output_here(run, "")
-    assert fetch(run) == 5
+    assert fetch(run).taken == 5
     assert fetched(run)
     assert not (here / "checkpoint-5").exists()
     (output / "model.txt").write_text("second")
     (output / "more.txt").write_text("more")
     (output / "link").symlink_to("/etc/passwd")
     os.mkfifo(output / "pipe")
-    assert fetch(run, checkpoints=True) == 5010
+    assert fetch(run, checkpoints=True).taken == 5010
     (output / "model.txt").write_text("third")
     shutil.rmtree(output / "checkpoint-5")
     (here / "mine.txt").write_text("mine")
@@ -221,6 +222,61 @@ def test_an_output_folder_of_a_name_that_is_taken_here_is_refused(run, tmp_path,
     assert snapshot(run.path) == before
 
 
+def test_what_an_earlier_version_fetched_is_named_so_and_fetched_again_once_it_is_moved(run, tmp_path):
+    fetch(run)
+    (run.path / ".fetched-files").unlink()
+    with pytest.raises(AlreadyExists, match="output was fetched by an earlier version") as raised:
+        fetch(run)
+    assert "Move it away" in raised.value.remedy
+    assert (output_here(run, "") / "model.txt").read_text() == "first"
+    output_here(run, "").rename(tmp_path / "earlier")
+    assert fetch(run).taken == fetch(run).taken == 5
+
+
+def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(run):
+    failed = []
+
+    def ask():
+        for _ in range(150):
+            try:
+                with arriving.beside(run.path):
+                    pass
+            except Unavailable:
+                pass
+            except TuiTrainError as error:
+                failed.append(error)
+
+    asks = [threading.Thread(target=ask) for _ in range(6)]
+    for each in asks:
+        each.start()
+    for each in asks:
+        each.join()
+    assert failed == []
+
+
+def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
+    output = tmp_path / "there" / "output"
+    for name in ("link", "checkpoint-7"):
+        (output / name).symlink_to("model.txt")
+    (output / "folder").symlink_to(tmp_path)
+    (output / "logs" / "old").mkdir(parents=True)
+    os.mkfifo(output / "pipe")
+    said = subprocess.run(warm.program("fetch", "last"), capture_output=True, text=True, check=True).stdout
+    assert "Left out, for only files are fetched: 2 links, 1 empty folder, 1 special file" in said
+
+
+def test_a_host_says_that_it_still_lists_a_large_folder(box, run):
+    box["fetch"] = """\
+program = program.replace("BEAT = 5.0", "BEAT = 0.0")
+asked = [sys.executable, "-c", program, question]
+first = os.popen(shlex.join(asked)).buffer.readline()
+open(path + ".first", "wb").write(first)
+honest()
+"""
+    assert fetch(run, checkpoints=True).taken == 5005
+    assert json.loads((box.answers / "fetch.first").read_bytes()) == {"beat": True}
+
+
 @pytest.mark.whole
 def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next(box, run):
     fetch(run)
@@ -241,7 +297,7 @@ def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next
 
 def _fetches(run):
     try:
-        return fetch(run)
+        return fetch(run).taken
     except Unavailable:
         return 0
 
@@ -359,8 +415,6 @@ def test_a_start_that_is_asked_for_several_times_is_made_once(new):
 
 def submitted(box, monkeypatch, new):
     """Submit a run to the folder that is there already."""
-    from tui_train.targets import host
-
     monkeypatch.setattr(host.far, "put", lambda *_: new)
 
     class Prepared:
@@ -441,6 +495,27 @@ def test_a_stop_does_not_wait_for_the_log(box, run):
     assert re.search(r"running \d+ s ago", done.stderr)
 
 
+def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run, monkeypatch):
+    monkeypatch.setattr(host, "_LOG", 0.5)
+    keep(run, Heard(at=time.time(), status=Status("running")))
+    box["stop"] = "open(path + '.done', 'w'); say(stopped=True)"
+    box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"
+    box["feed"] = "say(beat=True); time.sleep(120)"
+    begun = time.monotonic()
+    target = target_of_run(run)
+    assert (target.probe_state(run).state, target.stop(run).state) == ("running", "stopped")
+    assert time.monotonic() - begun < 20
+    assert status(run).state == "stopped"
+
+
+def test_what_a_stop_learns_of_a_run_is_kept(box, run):
+    keep(run, Heard(at=time.time(), status=Status("running")))
+    box["status"] = "say(status=['stopped'])"
+    said = subprocess.run(warm.program("stop", "last"), capture_output=True, text=True, check=True).stdout
+    assert "is not running: stopped on box" in said
+    assert "stopped on box" in subprocess.run(warm.program("runs"), capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize("now", [True, False])
 def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
     monkeypatch.setattr(far, "_STATUS", 0.5)
@@ -501,6 +576,14 @@ Host box
     if shutil.which("ssh") is None:
         pytest.skip("NOT TESTED, for want of ssh (openssh-client): the user's configuration")
     command, *words = ssh.words("box")
+    # As to a client that does not know it yet, nor what the user's configuration has it ignore.
+    old = [word.replace("RemoteCommand", "RemoteCommandOfLater") for word in words]
+    (tmp_path / "old").write_text(
+        (tmp_path / "config").read_text() + "  IgnoreUnknown UseKeychain\n  UseKeychain yes\n"
+    )
+    asked = [command, "-G", "-F", tmp_path / "old", *old]
+    options = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"serveralivecountmax 3", "port 2222", "proxyjump gate", "forwardagent no"} <= set(options)
     done = subprocess.run(
         [command, "-G", "-F", tmp_path / "config", *words], capture_output=True, text=True, check=True
     )

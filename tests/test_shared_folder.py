@@ -251,7 +251,24 @@ def test_only_the_names_of_a_lock_are_removed(tmp_path):
     (at / f"owner{regular.NEW}left by a power cut").write_text("")
     (at / "chapter").write_text("thesis")
     held.release()
-    assert [path.name for path in at.iterdir()] == ["chapter"]
+    assert {path.name for path in at.iterdir()} == {"chapter", "owner"}
+    held_at(at).release()
+    assert (at / "chapter").read_text() == "thesis"
+
+
+@pytest.mark.parametrize("names", ["a dead one", "nobody"])
+def test_a_lock_in_which_a_disk_left_something_is_taken_over_again_and_again(tmp_path, names):
+    at, me = tmp_path / ".lock", lock_owner.myself("m", str(tmp_path))
+    at.mkdir()
+    if names == "a dead one":
+        (at / "owner").write_text(json.dumps(me._replace(pid=2**22 + 1)._asdict()))
+    for left in (".nfs000000000a1b2c3d00000001", ".DS_Store"):
+        (at / left).write_text("open")
+    for _ in range(2):
+        held = held_at(at)
+        assert lock_owner.read(str(at)) == me
+        held.release()
+    assert {path.name for path in at.iterdir()} == {".nfs000000000a1b2c3d00000001", ".DS_Store", "owner"}
 
 
 def test_a_lock_follows_its_folder_and_a_link_of_the_owner_names_nobody(tmp_path):

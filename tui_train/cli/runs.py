@@ -104,9 +104,11 @@ def next_commands(run: RunDir, now: Status) -> str:
 def fetch(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
     run = rundir.find(reference)
-    taken = fetching.fetch(run, checkpoints=checkpoints)
+    came = fetching.fetch(run, checkpoints=checkpoints)
     now = status(run)
-    click.echo(f"{amount(taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
+    click.echo(f"{amount(came.taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
+    if came.left_out:
+        click.echo(f"Left out, for only files are fetched: {came.left_out}")
     if now.live:
         click.echo(f"{visible(run.name)} still trains: fetch again when it has ended.")
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
 from tui_train.base.files import read_regular, write_beside, writing
-from tui_train.base.text import amount, visible
+from tui_train.base.text import amount, counted, visible
 from tui_train.runs.host_lines import HostStream, Line, parsed, refusal
 from tui_train.supervisor.regular import folder_at
 
@@ -31,15 +31,16 @@ _SPARED = 64 << 20
 
 
 class Announced(Struct, frozen=True):
-    """What a host is about to send: the number of files, and their bytes."""
+    """What a host is about to send: the number of files and their bytes, and in words what it leaves out."""
 
     files: int
     total: int
+    left_out: str
 
 
 @contextmanager
 def beside(run: Path) -> Iterator[Path]:
-    """Yield an empty folder in a run folder, which is removed at the end; Unavailable while another fetch has it."""
+    """Yield an empty folder in a run folder, emptied at the end; Unavailable while another fetch has it."""
     folder = run / _BESIDE
     with writing(folder):
         folder.mkdir(exist_ok=True)
@@ -56,7 +57,9 @@ def beside(run: Path) -> Iterator[Path]:
             try:
                 yield folder
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                # The folder stays: another fetch could otherwise lock one that is not there any more.
+                with suppress(OSError):
+                    _empty(folder)
 
 
 def _empty(folder: Path) -> None:
@@ -70,7 +73,7 @@ def _empty(folder: Path) -> None:
 def announced(stream: HostStream, host: str, folder: Path) -> Announced:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
     while line := stream.line():
-        if told := parsed(line):
+        if (told := parsed(line)) and not told.beat:
             break
     else:
         raise Unavailable(f"nothing was fetched from {host}: {stream.last_words()}", f"Look there: ssh {host}")
@@ -85,7 +88,8 @@ def announced(stream: HostStream, host: str, folder: Path) -> Announced:
     if inodes.f_files and told.files > inodes.f_favail:
         message = f"the results on {host} are {told.files} files, and this disk has room for {inodes.f_favail}"
         raise CannotWrite(message, "Remove files that you do not need.")
-    return Announced(told.files, told.total)
+    kinds = ((told.links, "link"), (told.empty, "empty folder"), (told.others, "special file"))
+    return Announced(told.files, told.total, ", ".join(counted(number, kind) for number, kind in kinds if number > 0))
 
 
 def receive(
@@ -158,6 +162,11 @@ def merge(run: Path, folder: Path, target: Path) -> None:
             (folder / name).replace(target / name)
     kept = {entry for entry in earlier if os.fsdecode(entry.split(b" ", 2)[2]) not in arrived}
     _write_list(run, {*kept, *arrived.values()})
+
+
+def has_list(run: Path) -> bool:
+    """Tell whether it is known which files of a run were fetched."""
+    return os.path.lexists(run / _LIST)
 
 
 def refusing(run: Path, target: Path) -> Callable[[str], None]:

@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
 from tui_train.base.files import read_regular, write_beside, writing
 from tui_train.base.text import visible
 from tui_train.render import PLAN, PROFILE, SCRIPT
 from tui_train.runs import far
-from tui_train.runs.arriving import announced, beside, merge, receive, refusing
+from tui_train.runs.arriving import announced, beside, has_list, merge, receive, refusing
 from tui_train.runs.host_lines import HostStream, listening
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.place import HEARD, PLACE, Place, place_of
@@ -27,14 +29,21 @@ _OURS = frozenset({SCRIPT, PLAN, PROFILE, PLACE, HEARD, _FETCHED, "supervisor"})
 _UNDER_WAY: set[Path] = set()
 
 
+class Fetched(Struct, frozen=True):
+    """What came of a fetch: its bytes, and in words what is there besides and was left out."""
+
+    taken: int
+    left_out: str
+
+
 def output_here(run: RunDir, output: str) -> Path:
     """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
     folder = output or "output"
     return run.path / (Path(folder).name if place_of(run.path) else folder)
 
 
-def fetch(run: RunDir, *, checkpoints: bool = False, progress: Callable[[int], None] = lambda _taken: None) -> int:
-    """Copy a run's output folder from its host, and return the bytes; `progress` is called with those so far.
+def fetch(run: RunDir, *, checkpoints: bool = False, progress: Callable[[int], None] = lambda _taken: None) -> Fetched:
+    """Copy a run's output folder from its host; `progress` is called with the bytes so far.
 
     What a live run has made so far is copied as well, but not taken for its results.
     """
@@ -50,27 +59,31 @@ def fetch(run: RunDir, *, checkpoints: bool = False, progress: Callable[[int], N
         _UNDER_WAY.discard(run.path)
 
 
-def _fetch(run: RunDir, place: Place, *, checkpoints: bool, progress: Callable[[int], None]) -> int:
+def _fetch(run: RunDir, place: Place, *, checkpoints: bool, progress: Callable[[int], None]) -> Fetched:
     # How it stands is heard with its results.
     Mirror(run, follow=False).once()
     now = status(run)
     output = str(run.plan().get("output") or "output")
     try:
-        taken = _take(run, place, output, without="" if checkpoints else _CHECKPOINTS, progress=progress)
+        came = _take(run, place, output, without="" if checkpoints else _CHECKPOINTS, progress=progress)
     except Unavailable as error:
         if not now.live:
             raise
         raise Unavailable(error.message, "It still trains: fetch again when it has ended.") from None
     _mark(run, "live" if now.live else str(len(now.attempts)))
-    return taken
+    return came
 
 
-def _take(run: RunDir, place: Place, output: str, *, without: str, progress: Callable[[int], None]) -> int:
-    """Copy the output folder from its host and return its bytes; what was fetched before stays until all is here."""
+def _take(run: RunDir, place: Place, output: str, *, without: str, progress: Callable[[int], None]) -> Fetched:
+    """Copy the output folder from its host; what was fetched before stays until all is here."""
     question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
     target, taken = output_here(run, output), 0
     if target.name in _OURS or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCHED)):
         message = f"{visible(str(target))} is there already, and was not fetched"
+        raise AlreadyExists(message, "Move it away, then fetch again.")
+    if os.path.lexists(target) and not has_list(run.path):
+        # Nothing tells its files from what was changed since.
+        message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
         raise AlreadyExists(message, "Move it away, then fetch again.")
     with beside(run.path) as folder, _asked(place, question) as stream:
         expected = announced(stream, place.host, folder)
@@ -78,7 +91,7 @@ def _take(run: RunDir, place: Place, output: str, *, without: str, progress: Cal
             progress(taken)
         _mark(run, "live")
         merge(run.path, folder, target)
-    return taken
+    return Fetched(taken, expected.left_out)
 
 
 @contextmanager

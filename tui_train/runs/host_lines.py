@@ -1,8 +1,10 @@
 """What a host sends over ssh: lines of JSON of known types, and the bytes of files, bounded in size and in time."""
 
+import math
 import os
 import select
 import subprocess
+import time
 from typing import IO
 
 from msgspec import Struct
@@ -42,9 +44,15 @@ class Line(Struct, frozen=True, kw_only=True):
     # The files of an output folder, or one of them, whose name is in base64.
     files: int | None = None
     total: int = 0
+    # What it leaves out of them.
+    links: int = 0
+    empty: int = 0
+    others: int = 0
     name: bytes = b""
     size: int = 0
     end: bool = False
+    # It still works.
+    beat: bool = False
 
 
 class Gone(Unavailable):
@@ -66,10 +74,12 @@ def refusal(host: str, line: Line) -> Unavailable:
 
 
 class HostStream:
-    """The output of an ssh, by lines or pieces; NoAnswer where the host is silent, or sends a line without end."""
+    """The output of an ssh, by lines or pieces; NoAnswer where the host is silent or late, or a line has no end."""
 
-    def __init__(self, host: str, child: subprocess.Popen[bytes]) -> None:
+    def __init__(self, host: str, child: subprocess.Popen[bytes], within: float = math.inf) -> None:
+        """All is to come `within` some seconds."""
         self._host, self._child = host, child
+        self._within, self._ends = within, time.monotonic() + within
         self._kept = bytearray()
 
     def line(self) -> bytes:
@@ -102,9 +112,12 @@ class HostStream:
         return lost(said)
 
     def _next(self) -> bytes:
-        piece = _read(self._child.stdout, SILENCE)
+        left = self._ends - time.monotonic()
+        piece = _read(self._child.stdout, min(SILENCE, left)) if left > 0 else None
         if piece is None:
-            raise NoAnswer(f"{visible(self._host)} gave no answer in {SILENCE:.0f} s", self._remedy)
+            silent = left > SILENCE
+            why = f"gave no answer in {SILENCE:.0f} s" if silent else f"has not sent all in {self._within:.0f} s"
+            raise NoAnswer(f"{visible(self._host)} {why}", self._remedy)
         return piece
 
     @property

@@ -102,7 +102,7 @@ class Lock:
                     return False
                 if who and lives:
                     raise Refused(BUSY, self._busy(who, self._stranger(folder)))
-                self._refuse_others(folder)
+                self._refuse_others(folder, who)
                 return self._inherit(folder, who, waited) and self._is_mine()
         except FileNotFoundError:
             return False
@@ -113,13 +113,16 @@ class Lock:
             whose = f" of {self._whose(found)}" if self._whose(found) else ""
             raise self._in_the_way(f"is {regular.kind(found.st_mode)}{whose}, not a lock: ") from None
 
-    def _refuse_others(self, folder: int) -> None:
+    def _refuse_others(self, folder: int, who: Owner | None) -> None:
         """Refuse to take over another user's lock, and a folder that is none."""
         stranger = self._stranger(folder)
         if stranger:
             raise self._in_the_way(f"is a lock of {stranger}: if nothing trains there, ")
+        if who:
+            # It is a lock, whatever lies beside its owner: that stays.
+            return
         with regular.folder_at(".", folder, listed=True) as listed:
-            strange = [name for name in os.listdir(listed) if not _is_of_lock(name)]
+            strange = [name for name in os.listdir(listed) if not (_is_of_lock(name) or _is_left(name))]
         if strange:
             raise self._in_the_way(f"is not a lock, it holds {visible(min(strange))}: ")
 
@@ -233,7 +236,14 @@ class Lock:
         with contextlib.suppress(OSError), regular.folder_at(name, self._parent) as folder:
             with regular.folder_at(".", folder, listed=True) as listed:
                 names = os.listdir(listed)
-            for each in filter(_is_of_lock, names):
+            ours = set(filter(_is_of_lock, names))
+            if len(ours) < len(names):
+                # The folder stays, as a lock of nobody, which any start takes over.
+                left = json.dumps(self.me._replace(pid=0)._asdict()).encode()
+                regular.write_beside(FILE, left, folder=folder)
+                os.utime(FILE, (0, 0), dir_fd=folder, follow_symlinks=False)
+                ours.discard(FILE)
+            for each in ours:
                 with contextlib.suppress(OSError):
                     os.unlink(each, dir_fd=folder)
         with contextlib.suppress(OSError):
@@ -252,6 +262,11 @@ def drop_reserve(run_dir: int) -> None:
 
 def _is_of_lock(name: str) -> bool:
     return name in (FILE, _HEIR, _RESERVE) or name.startswith((FILE + regular.NEW, _RESERVE + regular.NEW))
+
+
+def _is_left(name: str) -> bool:
+    """Tell whether a name is of what a disk leaves in any folder: an open file that was removed on NFS, macOS's own."""
+    return name.startswith(".nfs") or name == ".DS_Store"
 
 
 def output_lock(output: str, me: Owner, left_by: Callable[[Owner], str]) -> Lock | None:

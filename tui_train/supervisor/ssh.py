@@ -20,6 +20,8 @@ PLAIN = (
     "ForwardX11=no",
     "Tunnel=no",
     "PermitLocalCommand=no",
+    # For OpenSSH before 7.6; any other list would take the place of one in the user's configuration.
+    "IgnoreUnknown=*",
     "RemoteCommand=none",
 )
 # A link that is cut for less than two minutes changes nothing. A connection that others share could end with them.

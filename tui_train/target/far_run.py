@@ -245,23 +245,35 @@ def fetch(asked: dict[str, Any]) -> None:
     output = existing(asked) / asked["output"]
     if not output.is_dir():
         raise NotDoneError(f"{output} is not there")
-    files = list(listed(output, re.compile(asked["without"] or r"(?!)")))
-    say(files=len(files), total=sum(length for _, length in files))
+    files, left_out, beat = [], {"links": 0, "empty": 0, "others": 0}, time.monotonic()
+    for path, kind, length in listed(output, re.compile(asked["without"] or r"(?!)")):
+        if kind:
+            left_out[kind] += 1
+        else:
+            files.append((path, length))
+        if time.monotonic() - beat > BEAT:
+            say(beat=True)
+            beat = time.monotonic()
+    say(files=len(files), total=sum(length for _, length in files), **left_out)
     for path, length in files:
         send(output, path, length)
     say(end=True)
 
 
-def listed(output: Path, left_out: re.Pattern[str]) -> Iterator[tuple[str, int]]:
-    """Yield the regular files of a folder, and their sizes."""
+def listed(output: Path, without: re.Pattern[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield what is in a folder, what it is where it is no regular file (links, empty, others), and its size."""
     for top, folders, names in os.walk(str(output)):
-        folders[:] = sorted(name for name in folders if not left_out.fullmatch(name))
-        for name in sorted(names):
+        if not folders and not names and top != str(output):
+            yield top, "empty", 0
+        folders[:] = sorted(name for name in folders if not without.fullmatch(name))
+        for name in sorted((*names, *folders)):
             path = os.path.join(top, name)  # noqa: PTH118
             with contextlib.suppress(FileNotFoundError):
                 found = os.lstat(path)
-                if stat.S_ISREG(found.st_mode) and not left_out.fullmatch(name):
-                    yield path, found.st_size
+                if stat.S_ISDIR(found.st_mode) or without.fullmatch(name):
+                    continue
+                other = "links" if stat.S_ISLNK(found.st_mode) else "others"
+                yield path, "" if stat.S_ISREG(found.st_mode) else other, found.st_size
 
 
 def send(output: Path, path: str, length: int) -> None:

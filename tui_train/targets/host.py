@@ -10,7 +10,7 @@ from typing import BinaryIO, ClassVar
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.errors import NoAnswer, TuiTrainError, Unavailable
+from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.files import write_beside, writing
 from tui_train.base.text import duration, visible
 from tui_train.facts import remote
@@ -86,10 +86,10 @@ class Host(Struct, frozen=True):
         return status(run)
 
     def probe_state(self, run: RunDir) -> Status:
-        """Ask the host for a run's state, without what it wrote."""
+        """Ask the host for a run's state and keep it, without what the run wrote."""
         place = _place(run)
         try:
-            return far.status(place).status._replace(host=place.host)
+            heard = far.status(place)
         except Gone:
             if status(run).state == UNCONFIRMED:
                 # Only a start that was refused removes the folder.
@@ -97,6 +97,10 @@ class Host(Struct, frozen=True):
             raise
         except NoAnswer as error:
             raise NoAnswer(f"{_unclear(run)}: {error.message}", _by_hand(place)) from None
+        # A disk that is full here keeps nobody from stopping it.
+        with suppress(CannotWrite):
+            keep(run, heard)
+        return heard.status._replace(host=place.host)
 
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it there, and return its state."""
@@ -114,14 +118,10 @@ class Host(Struct, frozen=True):
 
 
 def ended_there(run: RunDir, now: Status) -> Status:
-    """Keep how a run that was stopped on a host stands, and bring its log as far as that comes in some seconds."""
-    done = False
+    """Bring the log of a run that was stopped on a host as far as that comes in some seconds; return how it stands."""
+    # What does not come is brought by whoever reads the log.
     with suppress(TuiTrainError):
-        _, _, done = feed(run, _place(run), within=_LOG)
-    if not done and (heard := heard_of(run.path)) and heard.status.live:
-        # As long as its log is not here, it is asked about like a live one.
-        with suppress(TuiTrainError):
-            keep(run, msgspec.structs.replace(heard, status=heard.status._replace(state="stopping")))
+        feed(run, _place(run), within=_LOG)
     return now
 
 
