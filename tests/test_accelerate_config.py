@@ -316,6 +316,7 @@ def test_a_damaged_file_is_said_and_not_used(text):
     assert "error" in {item.level for item in check(named_file, where) if item.key == "trainer.accelerate_config"}
 
 
+@pytest.mark.whole
 def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     """Written by `accelerate config` itself, for each of the variables that move it."""
     assert not named(profile(SCRIPT)).accelerate_config

@@ -139,6 +139,7 @@ def read(path: str | Path) -> tuple[str, int]:
     return Path(path).read_text(), Path(path).stat().st_mode & 0o777
 
 
+@pytest.mark.whole
 async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine: Any) -> None:
     address = "https://h.example/planted0"
     app: Any = wizard()
