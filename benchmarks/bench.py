@@ -67,6 +67,7 @@ for tick in range({seconds} * 100):
 with open({result!r} + ".new", "w") as file:
     file.write(str(time.perf_counter() - begin))
 os.rename({result!r} + ".new", {result!r})
+time.sleep(30)  # so that the last keys are answered by a run that is still followed
 """
 
 

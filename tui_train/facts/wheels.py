@@ -6,6 +6,7 @@ from typing import NoReturn
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
+from tui_train.base.text import visible
 from tui_train.base.versions import major
 from tui_train.facts.capability import TEGRA, number, runs
 from tui_train.facts.gpus import judge, recommended
@@ -81,12 +82,11 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None, beside: Sequence[Gpu] = 
 
 def _refuse(cards: Sequence[str], driver_cuda: str | None, versions: Sequence[int]) -> NoReturn:
     """Raise Unavailable for cards that no build supports with this driver; `versions` of CUDA are those that could."""
-    capabilities = " and ".join(dict.fromkeys(cards))
+    capabilities = visible(" and ".join(dict.fromkeys(cards)))
     if versions:
         needed = max(_DRIVERS[min(versions)], *(_FIRST_DRIVERS.get(name.partition(".")[0], 0) for name in cards))
-        message = (
-            f"the NVIDIA driver is too old (CUDA {driver_cuda}): torch for these GPUs needs driver {needed} or newer"
-        )
+        old = visible(str(driver_cuda))
+        message = f"the NVIDIA driver is too old (CUDA {old}): torch for these GPUs needs driver {needed} or newer"
         raise Unavailable(message, f"Update the NVIDIA driver to {needed} or newer.")
     message = f"no build of torch supports compute capability {capabilities}"
     if all(number(name) in TEGRA or number(name) == _THOR for name in cards):
