@@ -277,6 +277,7 @@ def offered():
         yield from ({"fsdp_version": version, f"fsdp_{key}": value} for key, value in options)
 
 
+@pytest.mark.whole
 def test_accelerate_takes_every_choice_of_fsdp_as_it_is_written(tmp_path):
     """By its own launch code, and the plugin that a script makes of the variables from there."""
     resharding = {"FULL_SHARD": "true", "SHARD_GRAD_OP": "false", "HYBRID_SHARD": "true", "HYBRID_SHARD_ZERO2": "false",

@@ -169,6 +169,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
     assert "planted" not in read(last_profile())[0]
 
 
+@pytest.mark.whole
 async def test_what_is_not_kept_for_the_next_session_is_said(machine: Any) -> None:
     app: Any = wizard()
     async with app.run_test(size=(80, 40), notifications=True) as pilot:

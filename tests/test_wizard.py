@@ -1111,6 +1111,7 @@ def in_container(**more: Any) -> Profile:
     return msgspec.structs.replace(Profile(), container=chosen)
 
 
+@pytest.mark.whole
 async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
