@@ -81,19 +81,19 @@ class Installing(Navigation):
 
     @work(thread=True, group="install")
     def _make(self, wanted: "Install", machine: "Machine", now: Installation) -> None:
-        told, worker = _Teller(self, now), get_current_worker()
+        reporter, worker = _Reporter(self, now), get_current_worker()
 
         def cancelled() -> bool:
-            told.catch_up()
+            reporter.catch_up()
             # The worker is cancelled with the app, however that ends.
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            told.finish(_made(wanted, machine, told, cancelled))
+            reporter.finish(_made(wanted, machine, reporter, cancelled))
         except TuiTrainError as error:
-            told.fail(error)
+            reporter.fail(error)
         except BaseException:
-            told.fail(TuiTrainError("the installation failed", "See its last lines."))
+            reporter.fail(TuiTrainError("the installation failed", "See its last lines."))
             raise
 
     @on(Moved)
@@ -107,8 +107,8 @@ class Installing(Navigation):
             self.notify(visible(event.now.failure), severity="error", timeout=10, markup=False)
 
 
-class _Teller:
-    """Tells the app what an installation has come to, not more often than can be seen."""
+class _Reporter:
+    """Reports the state of an installation to the app, not more often than can be seen."""
 
     def __init__(self, app: Installing, now: Installation) -> None:
         from tui_train.environments.progress import Reader
@@ -116,12 +116,12 @@ class _Teller:
         self._app = app
         self._now = now
         self._reader = Reader()
-        self._told = 0.0
+        self._reported = 0.0
         self._known = now
 
     def place(self, place: str) -> None:
         """Name the folder."""
-        self._tell(replace(self._now, place=place), at_once=True)
+        self._report(replace(self._now, place=place), at_once=True)
 
     def say(self, line: str) -> None:
         """Add a line that says what is done from now on."""
@@ -133,11 +133,11 @@ class _Teller:
 
     def _add(self, line: str, progress: "Progress") -> None:
         lines = (*self._now.lines, visible(line))[-_MOST_LINES:]
-        self._tell(replace(self._now, lines=lines, progress=progress))
+        self._report(replace(self._now, lines=lines, progress=progress))
 
     def catch_up(self) -> None:
-        """Tell what has come since it was last told."""
-        self._tell(self._now)
+        """Report what has come since the last report."""
+        self._report(self._now)
 
     def finish(self, python: str) -> None:
         """Say that it is there."""
@@ -148,16 +148,16 @@ class _Teller:
         self._end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
 
     def _end(self, **how: Any) -> None:
-        self._tell(replace(self._now, took=time.monotonic() - self._now.began, **how), at_once=True)
+        self._report(replace(self._now, took=time.monotonic() - self._now.began, **how), at_once=True)
 
-    def _tell(self, now: Installation, *, at_once: bool = False) -> None:
+    def _report(self, now: Installation, *, at_once: bool = False) -> None:
         self._now = now
-        if now is not self._known and (at_once or time.monotonic() - self._told > _SELDOM):
-            self._told, self._known = time.monotonic(), now
+        if now is not self._known and (at_once or time.monotonic() - self._reported > _SELDOM):
+            self._reported, self._known = time.monotonic(), now
             self._app.post_message(Moved(now))
 
 
-def _made(wanted: "Install", machine: "Machine", told: _Teller, cancelled: Any) -> str:
+def _made(wanted: "Install", machine: "Machine", reporter: _Reporter, cancelled: Any) -> str:
     """Make an environment in a folder that does not exist yet, and return its Python."""
     from tui_train import environments
     from tui_train.base.places import environments_folder
@@ -166,10 +166,10 @@ def _made(wanted: "Install", machine: "Machine", told: _Teller, cancelled: Any) 
 
     package_set = environments.find(wanted.set_name)
     place = create.free(environments_folder() / package_set.name)
-    told.place(home(str(place)))
+    reporter.place(home(str(place)))
     wheel = create.build_for(machine, "")
     plan = create.making(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
     plan = replace(plan, cuda=plan.cuda or of_machine(machine).cuda)
-    create.create(plan, machine, told.say, told.follow, cancelled)
+    create.create(plan, machine, reporter.say, reporter.follow, cancelled)
     return str(plan.python)
