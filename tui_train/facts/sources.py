@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from tui_train.base.files import read_regular, reason
 from tui_train.base.text import visible
+from tui_train.facts.script_arguments import by_argparse, commands, unnamed
+from tui_train.facts.script_calls import Module
 from tui_train.facts.types import Source
 
 _MOST = 2**20
@@ -30,9 +32,17 @@ def read(data: bytes) -> Source:
             nodes = [*ast.walk(ast.parse(data))]
             calls = [node for node in nodes if isinstance(node, ast.Call)]
             line, words = _bare_train(nodes, calls)
+            script = Module("", tuple(nodes))
+            parameters = tuple(by_argparse(script))
+            parser = next(script.calls("ArgumentParser"), None)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Source(problem=visible(f"it is not Python: {str(error)[:200]}"))
     return Source(
+        kind="argparse" if parser else "",
+        line=parser.lineno if parser else 0,
+        parameters=parameters,
+        commands=commands(script),
+        others=unnamed(script),
         bare_train=line,
         train_words=words,
         accelerates=any(_called(call) == "Accelerator" for call in calls),

@@ -173,14 +173,68 @@ class ScriptHelp(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+ScriptKind = Literal[
+    "",
+    "none",
+    "hf-trainer",
+    "trl",
+    "lightning",
+    "nanogpt",
+    "hydra",
+    "argparse",
+    "dataclass",
+    "click",
+    "typer",
+    "fire",
+    "absl",
+]
+# How a value is written after the name: --name=VALUE, name=VALUE, the value alone, --name alone, --name or --no-name.
+ParameterForm = Literal["option", "key", "positional", "switch", "pair"]
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """An argument that a script takes, as its source says; texts are as written there, empty where they are not plain.
+
+    `name` is its longest spelling, with its dashes; `flags` are all of them. `type` is int, float, str, bool or another
+    name. `several`: it takes any number of values. `command` is the subcommand that takes it, empty for none. `file` is
+    the name of an imported file that declares it, empty for the script itself.
+    """
+
+    name: str
+    flags: tuple[str, ...] = ()
+    form: ParameterForm = "option"
+    type: str = ""
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+    required: bool = False
+    several: bool = False
+    command: str = ""
+    line: int = 0
+    file: str = ""
+
+
 class Source(Struct, frozen=True, kw_only=True):
     """Facts in the text of a training script; lines count from 1, 0 is none. `problem`: why it could not be parsed.
+
+    `kind` is how it reads its command line ("none": not at all; empty: that is not known), decided by `line` of `file`
+    (empty: the script itself), and `unread` why its arguments are not known. `parameters` are its arguments, `commands`
+    its subcommands; `others` is the line that adds arguments which the source does not name. `base` is the class of a
+    library whose fields are arguments too, such as TrainingArguments.
 
     `bare_train` is the line of a train() without a checkpoint, if no train() has one, and `train_words` the corrected
     call. `accelerates`: it creates an Accelerator. `names_checkpoint`: it mentions resume_from_checkpoint. `local_rank`
     is the line of an argument --local_rank, `reads_local_rank`: it mentions the variable LOCAL_RANK.
     """
 
+    kind: ScriptKind = ""
+    line: int = 0
+    file: str = ""
+    base: str = ""
+    unread: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    commands: tuple[str, ...] = ()
+    others: int = 0
     bare_train: int = 0
     train_words: str = ""
     accelerates: bool = False
