@@ -135,7 +135,7 @@ def by_absl(module: Module) -> Iterator[Parameter]:
             flags=(f"--{name}",),
             type=_ABSL[called(call)],
             default=plain(call.args[1] if len(call.args) > 1 else keyword(call, "default")),
-            choices=plains(call.args[2] if enum and len(call.args) > 2 else None),  # noqa: PLR2004
+            choices=plains(call.args[2] if enum and len(call.args) > 2 else None),
             help=sentence(words[0] if words else keyword(call, "help")),
             required=name in required or is_true(keyword(call, "required")),
             line=call.lineno,
