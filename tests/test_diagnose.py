@@ -125,7 +125,7 @@ def test_a_worker_that_a_signal_took_is_no_broken_checkpoint(error):
         "    with _resource_sharer.get_connection(self._id) as conn:\n"
         '  File "/lib/multiprocessing/connection.py", line 399, in _recv\n'
     )
-    assert said(text + error).failure == "host_oom"
+    assert said(text + error).failure == "dataloader_worker"
 
 
 def test_a_half_written_safetensors_file(tmp_path):
@@ -245,6 +245,20 @@ def test_trainings_beside_each_other_are_no_trainings_after_each_other():
     assert said(("[rank0]: " + header) * 2, 0) is None
 
 
+@pytest.mark.parametrize("code", [126, 127, 129, 130, 134, 135, 137, 139, 143, 7])
+def test_a_quiet_log_shows_no_line_and_names_no_part(code):
+    found = said("epoch 1 loss 2.1\nepoch 2 loss 1.9\n", code)
+    assert (found.line, found.line_number) == ("", 0)
+    assert "worker" not in found.cause.lower()
+    assert found == said("epoch 1 loss 2.1\nepoch 2 loss 1.9\n", 128 - code if code > 128 else code)
+
+
+def test_a_worker_that_died_is_named_by_its_line():
+    text = "epoch 2 loss 1.9\nRuntimeError: DataLoader worker (pid(s) 4242) exited unexpectedly\n"
+    assert "4242" in said(text).cause
+    assert said(text, oom_kills=2).failure == "host_oom"
+
+
 def test_what_only_tells_is_no_failure():
     text = (
         "No GPU found\nWARNING: CUDA is not available\n│   12 │ raise RuntimeError('CUDA out of memory')\n"
@@ -297,7 +311,8 @@ def test_a_change_mends_the_profile():
     tuned = put(put(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
     tuned = put(put(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True)
     for name in named:
-        changes = [(before, change_for(name, evidence, before)) for before in (lower, tuned)]
+        profiles = (lower, tuned, put(lower, "recipe.precision", "fp16"))
+        changes = [(before, change_for(name, evidence, before)) for before in profiles]
         assert any(change for _, change in changes), name
         assert all(apply(change, before) != before for before, change in changes if change)
 
@@ -359,7 +374,7 @@ def test_an_exception_of_the_scripts_own_is_told_in_its_words():
 def test_expressions_and_classes_are_well_formed():
     for signature, expressions in signatures():
         assert 0 < signature.strength < 100
-        assert expressions or signature.failure in {"not_distributed_silent", "resume_ignored"}
+        assert expressions or signature.codes or signature.failure in {"not_distributed_silent", "resume_ignored"}
         names = {name for expression in expressions for name in expression.groupindex}
         for wanted in re.findall(r"\{([a-z]+)", signature.cause + signature.remedy):
             # Those of a failure without expressions are counted, not read.

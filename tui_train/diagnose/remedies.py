@@ -94,6 +94,12 @@ def _precision(profile: Profile, evidence: Evidence) -> Change | None:
     return Change(f"precision {other}", "the other is not available on this device", (("recipe.precision", other),))
 
 
+def _bf16(profile: Profile, evidence: Evidence) -> Change | None:
+    if "precision" not in evidence.takes or profile.recipe.precision != "fp16":
+        return None
+    return Change("precision bf16", "its gradients need no scaling", (("recipe.precision", "bf16"),))
+
+
 def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:
     micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
     if micro is None or whole is None:
@@ -169,6 +175,7 @@ _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "another_port": _another_port,
     "no_interface": _no_interface,
     "precision": _precision,
+    "bf16": _bf16,
     "global_batch": _global_batch,
     "steadier": _steadier,
     "wandb_offline": _wandb_offline,

@@ -32,18 +32,11 @@ _RECOVERED = 5
 _LONGEST = 500
 # With fewer bytes free a disk, or /dev/shm, counts as full.
 _FULL = 64 * 2**20
-_SIGNALS = {
-    1: "sighup",
-    2: "keyboard_interrupt",
-    6: "abort",
-    7: "shm_too_small",
-    9: "host_oom",
-    11: "segfault",
-    15: "sigterm",
-}
 _ALONE = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b|\brank 0/1 \| host ")
 _SEVERAL = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)|\brank \d+/([2-9]|\d\d+) \| host ")
 _ROOT = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
+
+_NO_LINE = Line(0, "")
 
 # No log shows it, for what would have written it was killed as well.
 _LOST = Signature(
@@ -214,10 +207,10 @@ def _decided(best: Hit, evidence: Evidence) -> Hit:
     bus_error = best.signature.failure == "shm_too_small" and "shared memory" not in best.line.text and not shared
     if full and (vague or bus_error) and not evidence.oom_kills:
         return msgspec.structs.replace(best, signature=_first("disk_full"))
-    if vague and best.signature.failure == "host_oom":
+    if vague and best.signature.failure in {"host_oom", "dataloader_worker"}:
         if evidence.oom_kills:
             return msgspec.structs.replace(best, signature=_first("host_oom"))
-        if evidence.oom_kills == 0:
+        if evidence.oom_kills == 0 and best.signature.failure == "host_oom":
             cause = "A process was killed by signal 9, not by the kernel for memory but by a user or a scheduler."
             return msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, cause=cause))
     return best
@@ -228,19 +221,19 @@ def _first(failure: str) -> Signature:
 
 
 def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
-    """Return the hit for the exit code, where the log shows nothing better."""
-    code = evidence.exit_code or 0
-    by_failure = {signature.failure: signature for signature, _ in signatures()}
+    """Return the hit for the exit code, which no line shows, where the log has nothing better."""
     if evidence.lost:
-        last = evidence.lines[-1] if evidence.lines else Line(0, "")
-        return Hit(_first("host_oom") if evidence.oom_kills else _LOST, last, {})
-    number = code - 128 if code > 128 else -code
-    failure = _SIGNALS.get(number, {126: "permission_denied", 127: "command_not_found"}.get(code, ""))
-    last = evidence.lines[-1] if evidence.lines else Line(0, "")
-    if failure:
-        entry = [signature for signature, _ in signatures() if signature.failure == failure][-1]
-        return Hit(entry, last, {})
-    return weak or Hit(by_failure["user_exception"], last, {"code": str(code)})
+        return Hit(_first("host_oom") if evidence.oom_kills else _LOST, _NO_LINE, {})
+    code = evidence.exit_code or 0
+    code = code if code >= 0 else 128 - code
+    meant = next((signature for signature, _ in signatures() if code in signature.codes), None)
+    if meant:
+        return Hit(meant, _NO_LINE, {})
+    return weak or Hit(_last_resort(), _NO_LINE, {"code": str(code)})
+
+
+def _last_resort() -> Signature:
+    return [signature for signature, _ in signatures() if signature.failure == "user_exception"][-1]
 
 
 def _diagnosis(hit: Hit, evidence: Evidence, block: dict[str, str], change: Change | None) -> Diagnosis:

@@ -10,11 +10,12 @@ from tui_train.base.parse import built
 from tui_train.diagnose.types import Signature
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 
-# A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source (│: boxed).
+# A line that only tells: a log record below ERROR, what wandb says beside errors, a Python warning, a line of a
+# traceback's source (│: boxed).
 TELLS = re.compile(
     r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
     r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
-    r"|^\s*[│╭╰]|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
+    r"|^wandb: (?!ERROR)|^\s*[│╭╰]|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
 )
 
 

@@ -74,6 +74,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     cause: str
     remedy: str
     when: tuple[str, ...] = ()
+    codes: tuple[int, ...] = ()
     warning: bool = False
     done: bool = False
     change: str = ""
