@@ -53,6 +53,8 @@ def set_lines(look: DataLook, asked: Question, one: Epoch | None, seconds: float
         lines.append(columns(width, (("one epoch", MUTED), _LABEL), (words, 0)))
     for number, words in enumerate(data.share_lines(look)):
         lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL), (words, 0)))
+    if words := data.end_words(look, asked):
+        lines.append(columns(width, (("end", MUTED), _LABEL), (visible(words), 0)))
     return [*lines, *(_histogram(tokens, look, asked, width) if tokens else [])]
 
 

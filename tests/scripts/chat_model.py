@@ -1,4 +1,7 @@
-"""Makes a tiny chat model: python chat_model.py FOLDER [--plain] [--dtype TYPE] [--seed N]."""
+"""Makes a tiny chat model: python chat_model.py FOLDER [--plain] [--base] [--dtype TYPE] [--seed N].
+
+--base: its end is not the token that ends a turn in its template, as that of a base model.
+"""
 
 import argparse
 import os
@@ -17,6 +20,7 @@ TEMPLATE = (
 parser = argparse.ArgumentParser()
 parser.add_argument("folder")
 parser.add_argument("--plain", action="store_true")
+parser.add_argument("--base", action="store_true")
 parser.add_argument("--dtype", default="float32")
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
@@ -28,7 +32,11 @@ vocabulary = {token: number for number, token in enumerate([*alphabet, *special]
 tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
 tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 tokenizer.decoder = decoders.ByteLevel()
-named = {"eos_token": special[1], "pad_token": special[2], "additional_special_tokens": special[:1]}
+named = {
+    "eos_token": special[2 if options.base else 1],
+    "pad_token": special[2],
+    "additional_special_tokens": special[:1],
+}
 tokens = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
 if not options.plain:
     tokens.chat_template = TEMPLATE
@@ -46,6 +54,6 @@ config = Qwen2Config(
     eos_token_id=tokens.eos_token_id,
     pad_token_id=tokens.pad_token_id,
     bos_token_id=None,
-    initializer_range=0.4,
+    initializer_range=0.02 if options.base else 0.4,
 )
 Qwen2ForCausalLM(config).to(getattr(torch, options.dtype)).save_pretrained(options.folder)

@@ -111,6 +111,7 @@ def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: st
     lines += [f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_words.share_lines(look))]
     if look.tokens:
         lines.append(f"answers  {look.answers.why or 'can be learned alone (--answers-only)'}")
+        lines += [f"end      {words}"] if (words := data_words.end_words(look, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
     lines.append(f"read by  {home(interpreter)}")

@@ -25,7 +25,8 @@ _NO_CARD = {"CUDA_VISIBLE_DEVICES": ""}
 class Question(Struct, frozen=True, kw_only=True):
     """What is asked of data: absolute paths of `files` or folders, and how they will be trained on.
 
-    `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `length` the tokens
+    `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `chat_template` a
+    file or a model whose template is taken, empty for the model's own; `length` the tokens
     at which a sample is cut, 0 for never; `rows` how many are read at most. `weights` are what each of `files` has of
     an epoch; none: what it holds.
     """
@@ -33,6 +34,7 @@ class Question(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     model: str = ""
     revision: str = ""
+    chat_template: str = ""
     method: Method = "sft"
     length: int = 0
     answers_only: bool = False
@@ -136,13 +138,25 @@ class Answers(Struct, frozen=True):
     caution: str = ""
 
 
+class Ends(Struct, frozen=True):
+    """The token that ends an assistant's turn in the chat template, and the tokenizer's end; empty for none.
+
+    `passed` is the former where the model would not stop at it: the training takes it as the end.
+    """
+
+    turn: str = ""
+    eos: str = ""
+    passed: str = ""
+
+
 class DataLook(Struct, frozen=True, kw_only=True):
     """What the data holds; `problem` says why it could not be looked at.
 
     `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
     how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable`
     are the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat
-    template said of a row that it refused, `limit` how many tokens the model takes, 0 where it does not say.
+    template said of a row that it refused, `ends` how turns of a chat end, `limit` how many tokens the model takes, 0
+    where it does not say.
     `shares` are what the files have of an epoch, where they have weights and were read whole.
     """
 
@@ -165,6 +179,7 @@ class DataLook(Struct, frozen=True, kw_only=True):
     tokenizer: str = ""
     template: str = ""
     answers: Answers = Answers()
+    ends: Ends = Ends()
     shares: tuple[FileShare, ...] = ()
     limit: int = 0
     problem: str = ""

@@ -8,6 +8,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile.mixture import weights
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
+from tui_train.trainers.finetune_data import chat_template
 
 
 def question(resolved: Resolved) -> Question | None:
@@ -20,6 +21,7 @@ def question(resolved: Resolved) -> Question | None:
         files=trainer.data,
         model=trainer.model,
         revision=trainer.revision,
+        chat_template=chat_template(profile),
         method=profile.finetune.method,
         length=profile.recipe.sequence_length or 0,
         answers_only=bool(profile.finetune.answers_only),

@@ -11,7 +11,7 @@ from tui_train.facts.types import Facts, Gpu, Toolchain
 from tui_train.presets import Argument, Checkpoints, FileValue, Literal, Preset, Stop, TrainerFile
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
-from tui_train.trainers.finetune_data import PROGRAMS, data_parts
+from tui_train.trainers.finetune_data import PROGRAMS, data_parts, end_token
 from tui_train.trainers.finetune_options import adapter, marks_answers, options
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import Prepares, Trainer, Words
@@ -141,6 +141,8 @@ class Finetune(Trainer):
         falls = chosen.tuning == "full"
         arguments = (*_ARGUMENTS, Argument(_adapter_words(chosen), when="lora=yes")) if falls else _ARGUMENTS
         values = (*_VALUES, *_evaluation(profile), *options(chosen, kind))
+        if facts and (end := end_token(profile, facts.data)):
+            values = (*values, FileValue("eos_token", end))
         if falls and profile.recipe.learning_rate is None:
             values = (*values, FileValue("learning_rate", RATES[chosen.method] * OF_ADAPTERS, when="lora=yes"))
         return Preset(

@@ -1,12 +1,16 @@
 """How the data of a fine-tuning is made ready: the program and its arguments."""
 
+from collections.abc import Mapping
+
 from tui_train.base.command import Part, in_run_dir
+from tui_train.base.parse import json_as
+from tui_train.facts.data import DataLook, Question
 from tui_train.profile.mixture import weights
 from tui_train.profile.types import Profile
 
 PROGRAMS = (
     "prepare_data", "data_chosen", "data_rows", "data_formats", "data_convert", "data_mixture", "data_tally",
-    "data_template", "data_bounds",
+    "data_template", "data_turns", "data_bounds",
 )  # fmt: skip
 
 
@@ -30,16 +34,43 @@ def data_parts(profile: Profile, folder: str, *, marked: bool) -> tuple[Part, ..
 
 def _template(profile: Profile) -> tuple[Part, ...]:
     """Return whose chat template tries the rows: the model's, unless the training takes another one."""
-    own = any(word.split("=")[0] == "--chat_template_path" for word in profile.trainer.arguments)
-    if own or not profile.trainer.model:
+    if not profile.trainer.model:
         return ()
+    own = (f"--chat-template={path}",) if (path := chat_template(profile)) else ()
     only = ("--answers-only",) if profile.finetune.answers_only else ()
+    # A reward model writes nothing that could end.
+    keeps = profile.finetune.method == "reward" or _option(profile, "--eos_token")
+    end = ("--keep-end",) if keeps else ()
     revision = (f"--revision={profile.trainer.revision}",) if profile.trainer.revision else ()
-    return (
-        Part(
-            (f"--model={profile.trainer.model}", *revision, *only), "rows that its chat template refuses are left out"
-        ),
-    )
+    words = (f"--model={profile.trainer.model}", *revision, *own, *only, *end)
+    return (Part(words, "rows that its chat template refuses are left out"),)
+
+
+def chat_template(profile: Profile) -> str:
+    """Return the chat template that TRL's option names instead of the model's, empty for none."""
+    return _option(profile, "--chat_template_path")
+
+
+def end_token(profile: Profile, looks: Mapping[str, DataLook]) -> str:
+    """Return the token to pass as the end of a chat, where its data was read and the model would not stop at it."""
+    if profile.finetune.method != "sft" or _option(profile, "--eos_token"):
+        return ""
+    wanted = profile.trainer.data, profile.trainer.model, profile.trainer.revision, chat_template(profile)
+    for asked, look in looks.items():
+        question = json_as(asked.encode(), Question)
+        if (question.files, question.model, question.revision, question.chat_template) == wanted:
+            return look.ends.passed
+    return ""
+
+
+def _option(profile: Profile, name: str) -> str:
+    """Return the value that the user's arguments give an option, empty for none."""
+    words = profile.trainer.arguments
+    for word, following in zip(words, (*words, "")[1:], strict=True):
+        option, equals, value = word.partition("=")
+        if option == name:
+            return value if equals else following
+    return ""
 
 
 def _mixed(profile: Profile) -> tuple[Part, ...]:

@@ -85,6 +85,17 @@ def share_lines(look: DataLook) -> list[str]:
     return [*lines, *([f"and {counted(more, 'more file')}"] if more else [])]
 
 
+def end_words(look: DataLook, question: Question) -> str:
+    """Return with which token the turns of chats end, and what is done where the model would not stop at it."""
+    ends = look.ends
+    if not ends.turn or question.method == "reward":
+        return ""
+    if not ends.passed:
+        return f"turns end with {ends.turn}, where the model stops"
+    own = f"the tokenizer's end is {ends.eos}" if ends.eos else "the tokenizer has no end"
+    return f"turns end with {ends.turn}; {own}: passed as the end token"
+
+
 def histogram(tokens: Tokens, width: int = 0) -> str:
     """Return how many rows have how many tokens, from 0 to the longest, as blocks; in so many cells at most."""
     counts = list(tokens.histogram)

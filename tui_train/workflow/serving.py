@@ -44,6 +44,9 @@ def _vllm(found: Result, first: str) -> Served:
     words = ["vllm", "serve", found.base, *at, "--enable-lora", "--lora-modules", f"{_name(found)}={weights.path}"]
     if weights.rank > _DEFAULT_RANK:
         words += ["--max-lora-rank", str(next(rank for rank in _RANKS if rank >= weights.rank))]
+    if (Path(weights.path) / "generation_config.json").is_file():
+        # The base's own may name another end than the adapter was trained with.
+        words += ["--generation-config", weights.path]
     return Served("vllm", command(*words))
 
 

@@ -1,9 +1,10 @@
 """Looks at training data in the Python that trains: `python data_child.py QUESTION` prints one line of JSON.
 
 The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
-`revision` (of the latter; empty for main), `method` (sft, dpo, kto or reward), `length` (tokens at which a sample is
-cut, 0 for never), `answers_only`, `rows` (how many are read at most), `weights` (what each of `files` has of an epoch;
-empty: what it holds), `seconds` (how long reading takes at most, and counting tokens as long again).
+`revision` (of the latter; empty for main), `chat_template` (taken instead of its own; empty: its own), `method` (sft,
+dpo, kto or reward), `length` (tokens at which a sample is cut, 0 for never), `answers_only`, `rows` (how many are read
+at most), `weights` (what each of `files` has of an epoch; empty: what it holds), `seconds` (how long reading takes at
+most, and counting tokens as long again).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import data_mixture as mixture
 import data_rows as rows
 import data_template as template
 import data_tokens as tokens
+import data_turns as turns
 from data_tally import Format, Problems, Tally, short
 
 _PR_SET_PDEATHSIG = 1
@@ -118,7 +120,7 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
         return without
     _begin(question["model"])
     try:
-        tokenizer = template.load(question["model"], question["revision"])
+        tokenizer = template.load(question["model"], question["revision"], question["chat_template"])
     except ImportError:
         return without | {"tokenizer": "this Python has no transformers"}
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
@@ -139,6 +141,8 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     }
     if not lengths.lengths:
         return without | told
+    if main[1]:
+        told["ends"] = turns.ends(tokenizer, question["model"], question["revision"])._asdict()
     samples = [tokens.shown(tokenizer, row, question, only) for row in chosen.first]
     return told | {
         "samples": [sample for sample in samples if sample],

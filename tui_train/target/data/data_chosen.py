@@ -11,6 +11,7 @@ import data_convert as convert
 import data_formats as formats
 import data_rows as rows
 import data_template as template
+import data_turns as turns
 from data_bounds import BoundError
 from data_tally import Format, Tally
 
@@ -59,8 +60,9 @@ class Chosen(NamedTuple):
 class ChatTemplate:
     """The chat template of a model, by which rows are tried; of a model that cannot be loaded all are taken."""
 
-    def __init__(self, model: str, revision: str, *, answers_only: bool) -> None:
-        self.model, self.revision, self.answers_only = model, revision, answers_only
+    def __init__(self, model: str, revision: str, own: str, *, answers_only: bool) -> None:
+        """Set the model, and its user's `own` template, empty for the model's."""
+        self.model, self.revision, self.own, self.answers_only = model, revision, own, answers_only
         self._tokenizer: Any = None
         self._only: template.Answers | None = None
 
@@ -80,11 +82,15 @@ class ChatTemplate:
                 chosen.tally.problems.add("refused", found.file, found.line, f"is refused by the template: {why}")
         return frozenset(numbers)
 
+    def ends(self) -> turns.Ends:
+        """Return how turns end, after the rows were tried."""
+        return turns.ends(self._tokenizer, self.model, self.revision) if self._tokenizer is not None else turns.Ends()
+
     def _loaded(self, format_name: str) -> bool:
         if self._tokenizer is not None:
             return True
         try:
-            self._tokenizer = template.load(self.model, self.revision)
+            self._tokenizer = template.load(self.model, self.revision, self.own)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
             say(f"rows are not tried with the chat template: {template.first_line(error)}")
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import data_bounds as bounds
@@ -29,11 +30,21 @@ class Answers(NamedTuple):
     caution: str = ""
 
 
-def load(model: str, revision: str = "") -> Any:
-    """Return the tokenizer of a folder, or of a model in the Hub's cache at a revision (empty: main)."""
+def load(model: str, revision: str = "", chat_template: str = "") -> Any:
+    """Return the tokenizer of a folder, or of a model in the Hub's cache at a revision (empty: main).
+
+    `chat_template` is what TRL's --chat_template_path names: a Jinja file, or a model whose template and end are taken.
+    """
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(model, **_how(revision))
+    tokenizer = AutoTokenizer.from_pretrained(model, **_how(revision))
+    if chat_template.endswith((".jinja", ".j2")) and Path(chat_template).is_file():
+        tokenizer.chat_template = Path(chat_template).read_text("utf-8")
+    elif chat_template:
+        other = AutoTokenizer.from_pretrained(chat_template, **_how(""))
+        tokenizer.add_tokens([token for token in other.added_tokens_decoder.values() if token.special])
+        tokenizer.chat_template, tokenizer.eos_token = other.chat_template, other.eos_token
+    return tokenizer
 
 
 def _how(revision: str) -> dict[str, Any]:

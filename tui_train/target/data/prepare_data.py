@@ -20,6 +20,7 @@ from typing import Any
 import data_bounds as bounds
 import data_mixture as mixture
 import data_rows as rows
+import data_turns as turns
 from data_chosen import ChatTemplate, Chosen, DataError, choose, name_problems, say, usable_rows
 
 _BAD_DATA = 65
@@ -67,7 +68,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--weights", type=_weights, default=[], help="numbers: what each file has of an epoch")
     parser.add_argument("--model", default="", help="whose chat template refuses rows")
     parser.add_argument("--revision", default="", help="of that model, where it is one of the Hub")
+    parser.add_argument("--chat-template", default="", help="a Jinja file or a model, instead of the model's own")
     parser.add_argument("--answers-only", action="store_true", help="by the template that marks answers")
+    parser.add_argument("--keep-end", action="store_true", help="the tokenizer's end token is chosen already")
     parser.add_argument("--marked-answers", action="store_true", help="refuse data without answers that it marks")
     parser.add_argument("files", nargs="+", metavar="FILE")
     return parser.parse_args()
@@ -75,7 +78,7 @@ def _arguments() -> argparse.Namespace:
 
 def prepare(asked: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
-    chat_template = ChatTemplate(asked.model, asked.revision, answers_only=asked.answers_only)
+    chat_template = ChatTemplate(asked.model, asked.revision, asked.chat_template, answers_only=asked.answers_only)
     chosen = choose(asked.files, chat_template)
     if asked.marked_answers:
         _refuse_unmarked(*chosen.format)
@@ -96,8 +99,17 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     if asked.validation:
         evaluated = _validation(asked.validation, chosen.format, chat_template, folder / TEST)
     say(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
+    if not asked.keep_end:
+        _note_ends(chat_template.ends(), folder)
     record = {path: _stamp(path) for path in (*asked.files, *asked.validation)}
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
+
+
+def _note_ends(ends: turns.Ends, folder: Path) -> None:
+    """Say with which token turns end where the model would not stop at it, and keep that for the training."""
+    if ends.passed:
+        say(turns.words(ends))
+        (folder / turns.FILE).write_text(ends.passed, encoding="utf-8")
 
 
 def _refuse_unmarked(name: str, chat: bool) -> None:

@@ -157,7 +157,8 @@ def _ends(model: Any, tokens: Any) -> list[int]:
     """Return the tokens that end an answer: the model's own, and the one with which its template ends a turn."""
     own = model.generation_config.eos_token_id
     known = own if isinstance(own, list) else [own]
-    return [number for number in dict.fromkeys((*known, tokens.eos_token_id)) if number is not None]
+    numbers = (*known, tokens.eos_token_id, load.turn_end(tokens))
+    return [number for number in dict.fromkeys(numbers) if number is not None]
 
 
 def _listen(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:

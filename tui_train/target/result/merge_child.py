@@ -43,6 +43,7 @@ def merge(request: dict[str, Any], messages: Messages) -> None:
         without = _logits(model, tokens)
     messages.send("step", what="merging", of=adapter)
     merged = model.merge_and_unload(safe_merge=True)
+    _set_ends(merged, adapter)
     messages.send("step", what="writing", of=into)
     merged.save_pretrained(into)
     tokens.save_pretrained(into)
@@ -68,6 +69,13 @@ def _refuse_quantized(base: str) -> None:
     if config.get("quantization_config"):
         method = config["quantization_config"].get("quant_method", "quantized")
         raise RefusedError("quantized", f"the weights of {base} are quantized ({method})")
+
+
+def _set_ends(merged: Any, adapter: str) -> None:
+    """Have the merged model stop where its adapter was trained to."""
+    path = Path(adapter, "generation_config.json")
+    if path.is_file() and hasattr(merged, "generation_config"):
+        merged.generation_config.eos_token_id = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
 
 
 def _labels(adapter: Path) -> int:

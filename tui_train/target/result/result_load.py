@@ -20,6 +20,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "data"))
 import data_bounds as bounds
 import data_template as template
+import data_turns as turns
 
 _PR_SET_PDEATHSIG = 1
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -176,6 +177,12 @@ def with_adapter(base: Any, folder: str, vocabulary: int) -> Any:
     if vocabulary > base.get_input_embeddings().weight.shape[0]:
         base.resize_token_embeddings(vocabulary)
     return PeftModel.from_pretrained(base, folder).eval()
+
+
+def turn_end(tokens: Any) -> int | None:
+    """Return the token with which the chat template ends a turn, None where it has none."""
+    token = turns.turn_end(tokens)
+    return int(tokens.convert_tokens_to_ids(token)) if token else None
 
 
 def dtype_of(loaded: Any) -> str:

@@ -302,6 +302,42 @@ class WholeModel:
             self.sharded = None
 
 
+class TurnEnd:
+    """Has the Hugging Face Trainer end texts with the token that ends a turn in the chat template.
+
+    The preparation of the data wrote it where the model would not stop there. Not all of TRL's trainers have an option
+    for it, and an adapter is saved without the generation_config.json that names it.
+    """
+
+    def __init__(self, token: str) -> None:
+        """Set the token."""
+        self.token = token
+
+    def on_trainer(self, module: Any) -> None:
+        """Watch trainers being made, and models being saved."""
+        Calls().around(module.Trainer, "__init__", [], [self.set])
+        Calls().around(module.Trainer, "save_model", [], [self.save])
+
+    def set(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Make it the end of the tokenizer, to which the trainer aligns the model."""
+        del named
+        trainer = positional[0]
+        known = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+        if self.token in known.get_vocab():
+            known.eos_token = self.token
+            held = trainer.model.generation_config
+            own = held.eos_token_id if isinstance(held.eos_token_id, list) else [held.eos_token_id]
+            others = [number for number in own if number not in {None, known.eos_token_id}]
+            held.eos_token_id = [known.eos_token_id, *others]
+
+    def save(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Write beside an adapter how its model generates."""
+        trainer = positional[0]
+        folder = named.get("output_dir") or next(iter(positional[1:]), None) or trainer.args.output_dir
+        if trainer.args.should_save and hasattr(trainer.model, "peft_config"):
+            trainer.model.generation_config.save_pretrained(folder)
+
+
 class Reducer:
     """Holds the reducer of the newest model that several processes share, until the script has ended.
 
@@ -352,6 +388,12 @@ def _runs(cuda: Any) -> bool:
     return bool(cuda.is_initialized() or hasattr(cuda._tls, "is_initializing"))  # noqa: SLF001 - nothing public tells
 
 
+def _turn_end() -> str:
+    """Return the token that the preparation of the data wrote beside it, in the folder of this run."""
+    with open(os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", ".end"), encoding="utf-8") as file:  # noqa: PTH118, PTH120, PTH123
+        return file.read(1 << 10)
+
+
 def install() -> None:
     """Install the import hooks for ranks and devices, and for the corrections."""
     # A run started by another run has two such modules on its path.
@@ -371,7 +413,10 @@ def install() -> None:
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
         waits["transformers.trainer_callback"] = MicroBatch(int(micro)).on_callbacks
     waits["torch.nn.parallel.distributed"] = Reducer().on_parallel
-    waits["transformers.trainer"] = WholeModel().on_trainer
+    trainer = [WholeModel().on_trainer]
+    if end := quietly(_turn_end):
+        trainer.append(TurnEnd(end).on_trainer)
+    waits["transformers.trainer"] = lambda module: [quietly(act, module) for act in trainer]
     if distributed:
         waits["torch.distributed.distributed_c10d"] = lambda module: [quietly(act, module) for act in distributed]
     sys.meta_path.insert(0, Imports(waits))
