@@ -53,6 +53,7 @@ _ITS = Section(
         "finetune.tuning",
         "data.weights",
         "data.evaluation",
+        "data.cut",
         "trainer.validation_data",
         "trainer.test_data",
     ),

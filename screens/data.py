@@ -16,9 +16,10 @@ from tui_train.checks import Finding, check
 from tui_train.facts.data import DataLook, Question
 from tui_train.facts.data_use import all_learned
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.profile.types import Profile
-from tui_train.resolve.data import look_of, one_epoch, question
-from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.data import as_cut, look_of, one_epoch
+from tui_train.resolve.resolve import Resolved
 from tui_train.workflow import data
 from tui_train.workflow.overview import Pace
 from tui_train.workflow.previous import pace, previous
@@ -165,7 +166,7 @@ of the settings does. r reads the file again."""
         self.refresh_bindings()
 
     def _show(self, resolved: Resolved | None, facts: Facts) -> None:
-        look, asked = self._look, question(resolved) if resolved else None
+        look, asked = self._look, as_cut(resolved) if resolved else None
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
         if look is None or asked is None or resolved is None:

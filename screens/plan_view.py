@@ -12,12 +12,12 @@ from textual.message import Message
 from tui_train.base.errors import BadInput
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.memory.predict import predict
 from tui_train.profile.types import Profile
 from tui_train.render import listed
 from tui_train.render.command import one_command
 from tui_train.render.prepare import Prepared, prepare
-from tui_train.resolve.resolve import resolve
 from tui_train.workflow.overview import overview
 from tui_train.workflow.previous import Previous, changes, pace, previous
 

@@ -17,11 +17,11 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.diagnose import Diagnosis, Enough, Watch, of_run
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.memory.predict import predict
 from tui_train.profile import store
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
 from tui_train.runs.fetching import fetch
 from tui_train.runs.remains import Remains, remains
 from tui_train.runs.result import Result, result

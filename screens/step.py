@@ -14,9 +14,10 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import check
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import field_of, trainer_of
 from tui_train.workflow import choices
 

@@ -113,7 +113,7 @@ YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladd
 BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
 FINE = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
-LOOKED_AT = Question(files=("/d.jsonl",), model="/m", length=1024)
+LOOKED_AT = Question(files=("/d.jsonl",), model="/m")
 TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
 
 

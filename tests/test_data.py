@@ -15,7 +15,7 @@ from support import SCRIPTS
 
 from tui_train.checks.data import data_findings
 from tui_train.facts.ask import Answer
-from tui_train.facts.data import DataLook, Question, look_at, read
+from tui_train.facts.data import DataLook, Ends, Question, look_at, read
 from tui_train.facts.data_use import FORMATS, epoch, methods, unsuitable
 
 CHILD = Path(__file__).parents[1] / "tui_train" / "target" / "data"
@@ -273,6 +273,55 @@ def test_problems_are_counted_and_the_first_are_named(tmp_path):
     assert found.counts["other"] == 140
     assert [line for kind, line in places(found) if kind == "empty"] == [*range(2, 22)]
     assert found.rows == found.usable + sum(found.counts[kind] for kind in ("empty", "other"))
+
+
+@pytest.mark.parametrize(
+    ("turn", "eos", "stops", "passed"),
+    [
+        ("<|im_end|>", "<|endoftext|>", ("<|endoftext|>",), "<|im_end|>"),  # Qwen2.5 base
+        ("<|im_end|>", "<|im_end|>", ("<|im_end|>", "<|endoftext|>"), ""),  # Qwen2.5-Instruct
+        ("<end_of_turn>", "<eos>", ("<eos>", "<end_of_turn>"), ""),  # gemma-3-it
+        ("<|im_end|>", "", (), "<|im_end|>"),
+        ("", "</s>", ("</s>",), ""),
+    ],
+)
+def test_the_end_that_is_passed(monkeypatch, turn, eos, stops, passed):
+    monkeypatch.syspath_prepend(str(CHILD))
+    import data_turns
+
+    assert data_turns.passed(turn, eos, stops) == passed
+    own = {"<|im_end|>", "<|im_start|>", "<end_of_turn>", "<|im"}
+    assert data_turns.first_token(f"{turn}\n<|im_start|>", own) == (turn or "<|im_start|>")
+
+
+def test_the_token_that_ends_a_turn(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    ended = look(path, python=warm_python, model=tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))).ends
+    assert ended == Ends(turn="<sep>", eos="</s>", passed="<sep>")
+    assert look(path, python=warm_python, model=tokenizer(PLAIN)).ends == Ends(turn="</s>", eos="</s>")
+    (tmp_path / "t.jinja").write_text(PLAIN)
+    model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
+    assert look(path, python=warm_python, model=model, chat_template=f"{tmp_path}/t.jinja").ends.passed == ""
+
+
+def test_what_each_length_cuts(tmp_path, tokenizer, warm_python):
+    rows = [{"prompt": "a", "completion": "the quick brown fox " * number} for number in range(1, 101)]
+    path = written(tmp_path / "d.jsonl", rows)
+    found = look(path, python=warm_python, model=tokenizer(PLAIN))
+    lengths = found.lengths
+    assert (lengths.longest, lengths.at[0].length) == (found.tokens.longest, 64)
+    assert not lengths.estimated
+    for length in (64, 192):
+        asked = look(path, python=warm_python, model=tokenizer(PLAIN), length=length)
+        cut = lengths.cut(length)
+        assert (cut.rows, cut.lost, cut.epoch) == (asked.tokens.cut, asked.tokens.lost, asked.tokens.epoch)
+    # Before a model is here, by the bytes.
+    guessed = look(path).lengths
+    assert guessed.estimated
+    assert 0.5 < guessed.longest / (len("the quick brown fox ") * 100 / 3) < 1.5
+    question = Question(files=(str(path),), length=64)
+    (finding,) = data_findings(look(path), question)
+    assert (finding.level, "estimated from bytes" in finding.message) == ("warning", True)
 
 
 # ---- what TRL cannot take ----------------------------------------------------------------------------------------

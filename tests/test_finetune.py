@@ -12,23 +12,27 @@ import pytest
 from hub import Hub
 from msgspec.structs import replace
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, toolchain, until
-from test_data import CHAT, MARKED, ROWS, STRICT, TRL, says, user, with_trl, written
+from test_data import CHAT, MARKED, PLAIN, ROWS, STRICT, TRL, says, user, with_trl, written
 from test_training import log_of
 
 from tui_train.base.command import argv
+from tui_train.base.text import thousands
 from tui_train.checks import check
 from tui_train.facts import probe
-from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data import Cut, DataLook, Ends, Lengths, Question, Tokens
 from tui_train.facts.data_use import key as data_key
+from tui_train.memory.length import resolve
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
 from tui_train.render.prepare import prepare
+from tui_train.resolve.data import question
 from tui_train.runs import rundir
 from tui_train.runs.result import result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.targets.here import look
 from tui_train.trainers.finetune import RATES, Finetune, abilities, rate
+from tui_train.workflow.merge import Options, merge
 
 PREPARE = Path(__file__).parents[1] / "tui_train" / "target" / "data" / "prepare_data.py"
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
@@ -205,15 +209,92 @@ def test_data_is_prepared_before_the_training(tmp_path):
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     words = argv(step.command, "/run")
     assert words[1:] == [
-        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "/d.jsonl",
+        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "--length=1024",
+        "--method=sft", "--most-cut=0.1", "/d.jsonl",
     ]  # fmt: skip
     (other,) = ready(
         tuning(trainer__arguments=("--chat_template_path=/t",)), facts(packages=LIBRARIES)
     ).plan.preparations
-    assert argv(other.command, "/run")[2:] == ["--into=/run/data", "/d.jsonl"], "the template is not the model's"
+    assert argv(other.command, "/run")[3:5] == ["--model=/m", "--chat-template=/t"], "the template is not the model's"
     run, _ = exported(tmp_path / "run", chosen, facts(python=sys.executable, packages=LIBRARIES))
     shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
     assert shown.index("prepare_data.py") < shown.index("-m trl.scripts.sft")
+
+
+def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
+    asked = Question(files=("/d.jsonl",), model="/m")
+    ends = Ends(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
+    found = replace(
+        facts(packages=LIBRARIES), data={data_key(asked): DataLook(rows=2, usable=2, format="messages", ends=ends)}
+    )
+    assert config(tuning(), found).get("eos_token") == ends.passed
+    for other in ({"trainer__model": "/n"}, {"trainer__arguments": ("--eos_token=x",)}, {"finetune__method": "dpo"}):
+        assert "eos_token" not in config(tuning(**other), found if "finetune__method" not in other else None)
+    own = tuning(trainer__arguments=("--eos_token=x",))
+    (step,) = ready(own, found).plan.preparations
+    assert "--keep-end" in argv(step.command, "/run")
+
+
+TOKENS = Tokens(
+    counted=1000, total=9000, learned=900, epoch=9000, shortest=1, median=500, p95=2000, longest=8000, cut=400
+)
+LARGE, GIB = "Qwen/Qwen2.5-7B-Instruct", 2**30
+AT = ((64, 900), (512, 500), (1024, 400), (2048, 30), (2304, 9), (4096, 2), (8192, 0))
+
+
+def lengths_of(longest, at=AT, limit=0, *, estimated=False):
+    """What was read of 1,000 rows, of which each length cuts so many."""
+    cuts = tuple(Cut(length, rows, 0, 1000) for length, rows in at)
+    lengths = Lengths(counted=1000, p99=2291, longest=longest, at=cuts, estimated=estimated)
+    return DataLook(rows=1000, usable=1000, format="messages", chat=True, lengths=lengths, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("read", "memory", "shown", "micro"),
+    [
+        (lengths_of(8000), 80, "2304, 99 % of the rows (p99 2,291)", 4),
+        (lengths_of(8000, limit=2000), 80, "2000, the model's limit; 99 % of the rows (p99 2,291)", 4),
+        (lengths_of(500, ((64, 9), (512, 0))), 80, "512, all rows (longest 500)", 4),
+        (lengths_of(8000, estimated=True), 80, "2304, 99 % of the rows (p99 2,291, estimated from bytes)", 4),
+        # A smaller micro batch comes before a shorter length.
+        (lengths_of(8000), 24, "2304, 99 % of the rows (p99 2,291), memory allows 4,096", 2),
+    ],
+)
+def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, shown, micro):
+    asked = Question(files=("/d.jsonl",), model=LARGE)
+    found = replace(facts(gpus=(gpu(0, memory_total=memory * GIB),), packages=LIBRARIES), data={data_key(asked): read})
+    chosen = tuning(trainer__model=LARGE)
+    resolved = resolve(chosen, found)
+    shown = re.sub(r"(\d),(\d)", rf"\1{thousands(1000)[1]}\2", shown)
+    assert (resolved.values["sequence_length"].text, resolved.settled.recipe.micro_batch) == (shown, micro)
+    assert question(resolved) == asked, "what is read does not depend on the length that follows from it"
+    # What is free changes from plan to resume; the length does not.
+    busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
+    assert resolve(chosen, replace(found, machine=busy)).values["sequence_length"].text == shown
+    mine = resolve(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
+    assert mine.values["sequence_length"].text == "700"
+    away = replace(found, elsewhere="box", data={})
+    assert resolve(chosen, away).values["sequence_length"].text == "1024, default; the data is not known here"
+
+
+def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none():
+    asked = Question(files=("/d.jsonl",), model=LARGE, length=1024)
+    read = replace(lengths_of(8000), tokens=TOKENS)
+    found = replace(facts(gpus=(gpu(0, memory_total=80 * GIB),), packages=LIBRARIES), data={data_key(asked): read})
+    chosen = tuning(trainer__model=LARGE, recipe__sequence_length=1024)
+
+    def cut(of, where=found):
+        return next(each for each in check(of, where) if f"longer than {thousands(1024)}" in each.message)
+
+    refused = cut(chosen)
+    assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
+    assert "data.cut=0.4 allows it" in refused.remedy
+    assert apply(refused.change, chosen).recipe.sequence_length == 8192
+    assert cut(put(chosen, "data.cut", 0.4)).level == "warning"
+    # Where the model takes no more, only consent is left.
+    least = replace(found, data={data_key(asked): replace(read, limit=1024)})
+    assert dict(cut(chosen, least).change.edits) == {"data.cut": 0.4}
+    assert not [each for each in check(apply(cut(chosen, least).change, chosen), least) if each.key == "data.cut"]
 
 
 @pytest.mark.parametrize(
@@ -567,6 +648,85 @@ def test_the_options_that_are_read_are_those_of_trl(trl):
         chosen = tuning(finetune__method=method, finetune__beta=0.1, finetune__answers_only=False)
         found = replace(facts(), toolchains=(trl,))
         assert not [each for each in check(chosen, found) if "ignores" in each.message]
+
+
+def test_what_is_cut_is_counted_and_too_much_of_it_refused(tmp_path, tokenizer, warm_python):
+    """By the model's own tokenizer, before the training; the end of turns is kept for it."""
+    model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
+    long = {"messages": [user("What is it?"), says("the quick brown fox " * 40)]}
+    path = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(6)] + [long] * 4)
+    words = [f"--model={model}", "--length=100", path]
+    said = prepared(tmp_path / "no", "--most-cut=0.1", *words, python=warm_python, code=65)
+    refused = re.search(
+        r"error: 4 of 10 rows \(40.0%\) are longer than 100 tokens and are cut, with .* tokens: (.*)", said
+    )
+    assert refused[1].endswith("cuts none, data.cut=0.41 allows it")
+    assert not (tmp_path / "no").exists()
+    length = re.search(r"sequence_length=(\d+)", refused[1])[1]
+    assert "longer" not in prepared(tmp_path / "all", *words[:1], f"--length={length}", path, python=warm_python)
+    said = prepared(tmp_path / "some", "--most-cut=0.41", *words, python=warm_python)
+    assert "4 of 10 rows (40.0%) are longer" in said
+    assert "data: turns end with <sep>; the tokenizer's end is </s>: passed as the end token" in said
+    assert (tmp_path / "some/.end").read_text() == "<sep>"
+    prepared(tmp_path / "kept", "--keep-end", *words, python=warm_python)
+    assert not (tmp_path / "kept/.end").exists()
+    # A template of the user's own takes the place of the model's.
+    (tmp_path / "t.jinja").write_text(PLAIN)
+    prepared(tmp_path / "own", f"--chat-template={tmp_path}/t.jinja", *words, python=warm_python)
+    assert not (tmp_path / "own/.end").exists()
+
+
+STOPS = """
+import sys
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+folder, base = sys.argv[1:]
+tokens = AutoTokenizer.from_pretrained(folder)
+if base:
+    from peft import PeftModel
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), folder)
+    model.generation_config = GenerationConfig.from_pretrained(folder)
+else:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+turn = [{"role": "user", "content": "Hi"}]
+made = tokens.apply_chat_template(turn, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+made = {name: made[name] for name in ("input_ids", "attention_mask")}
+out = model.generate(**made, do_sample=False, max_new_tokens=40)[0, made["input_ids"].shape[1]:]
+print(tokens.decode(out))
+"""
+SHORT = [[user("Hi"), says("Hello.")], [user("Bye"), says("See you.")], [user("Who?"), says("A fox.")]]
+
+
+@with_trl
+@pytest.mark.whole
+@pytest.mark.parametrize(("method", "tuning"), [("sft", "full"), ("sft", "lora"), ("kto", "lora")])
+def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method, tuning):
+    """In `try`, and in plain generate(), though its tokenizer and its generation_config.json end elsewhere."""
+    base = tmp_path / "base"
+    subprocess.run([TRL, str(SCRIPTS / "chat_model.py"), str(base), "--base"], check=True, capture_output=True)
+    pairs = [{"prompt": row[:1], "completion": row[1:], "label": True} for row in SHORT]
+    rows = pairs if method == "kto" else [{"messages": row} for row in SHORT]
+    values = {
+        "trainer.kind": "finetune", "trainer.python": TRL, "trainer.model": str(base), "finetune.method": method,
+        "finetune.tuning": tuning, "finetune.rank": 32, "recipe.steps": 80, "recipe.micro_batch": 6,
+        "recipe.global_batch": 6, "recipe.learning_rate": 1e-2 if tuning == "full" else 3e-2,
+        "trainer.data": (str(written(tmp_path / "d.jsonl", rows * 4)),), "hardware.device": "cpu",
+    }  # fmt: skip
+    run, _ = trained(tmp_path / "run", profile(values), trl)
+    assert "data: turns end with <|im_end|>; the tokenizer's end is <|endoftext|>" in log_of(run, 1)
+    output = run.path / "output"
+    held = json.loads((output / "generation_config.json").read_text())
+    assert held["eos_token_id"] == [257, 258]
+    words = [TRL, "-c", STOPS, str(output), str(base) if tuning == "lora" else ""]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, env=offline(tmp_path)).stdout
+    if method == "sft":
+        assert said == "Hello.<|im_end|>\n"
+        tried = [sys.executable, "-m", "tui_train", "try", f"{run.path}/", "--prompt", "Hi", "--max-tokens", "40"]
+        done = subprocess.run(tried, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+        assert done.stdout == "Hello.\n"
+    if tuning == "lora":
+        merge(run, str(tmp_path / "merged"), Options())
+        held = json.loads((tmp_path / "merged/generation_config.json").read_text())
+        assert held["eos_token_id"] == [257, 258]
 
 
 @with_trl

@@ -35,7 +35,7 @@ tokenizer.decoder = decoders.ByteLevel()
 named = {
     "eos_token": special[2 if options.base else 1],
     "pad_token": special[2],
-    "additional_special_tokens": special[:1],
+    "additional_special_tokens": special[:2],
 }
 tokens = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
 if not options.plain:

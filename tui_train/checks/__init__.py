@@ -33,9 +33,10 @@ from tui_train.checks import (
 )
 from tui_train.checks.finding import Check, Finding
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import takes_field
 
 __all__ = ["CHECKS", "Finding", "check"]

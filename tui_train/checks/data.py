@@ -1,10 +1,13 @@
 """What is wrong with training data, of what was read in it; not of a profile, so none of CHECKS."""
 
+import math
 from collections.abc import Iterator
+
+from msgspec import Struct
 
 from tui_train.base.text import counted, percent, thousands, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.data import DataLook, DataProblem, Question, Tokens
+from tui_train.facts.data import DataLook, DataProblem, Lengths, Question
 from tui_train.facts.data_use import FORMATS, TAKES, methods, unsuitable
 from tui_train.profile.changes import Change
 
@@ -13,8 +16,6 @@ _NAMED = 3
 _LEFT_OUT = "They are left out of the training; fix them to include them."
 # A template that takes fewer rows than one in so many does not suit the data.
 _MOST_REFUSED = 10
-_GRID = 64  # tokens to a multiple of which a length is rounded up
-_FEW_TIMES = 2
 _WHOLE = Change("learn all of the text", "not the answers alone", (("finetune.answers_only", None),))
 _KINDS = {
     "broken": ("row is broken", "rows are broken"),
@@ -25,7 +26,16 @@ _KINDS = {
 }
 
 
-def data_findings(look: DataLook, question: Question, known: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+class Room(Struct, frozen=True):
+    """The share of the rows that may be cut, and the longest sequence length that can be trained; 0: not known."""
+
+    cut: float = 1.0
+    longest: int = 0
+
+
+def data_findings(
+    look: DataLook, question: Question, known: frozenset[str] = frozenset(), room: Room | None = None
+) -> tuple[Finding, ...]:
     """Return what is wrong with the data for a training, the errors first; not of files that are `known` to be bad."""
     if look.problem:
         return (
@@ -34,7 +44,13 @@ def data_findings(look: DataLook, question: Question, known: frozenset[str] = fr
                 "Check that file, name fewer files, or choose another Python.",
             ),
         )
-    found = [*_files(look, known), *_use(look, question), *_rows(look), *_tokens(look, question)]
+    found = [
+        *_files(look, known),
+        *_use(look, question),
+        *_rows(look),
+        *_tokens(look, question),
+        *_cut(look, question, room or Room()),
+    ]
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
 
@@ -125,18 +141,6 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
     tokens = look.tokens
     if tokens is None:
         return
-    if tokens.cut:
-        share = f"{counted(tokens.cut, 'row')} ({percent(tokens.cut / max(look.usable, 1), 1)})"
-        done = "left out" if question.method == "reward" else "cut"
-        verb = "is" if tokens.cut == 1 else "are"
-        yield Finding(
-            level="warning",
-            key="recipe.sequence_length",
-            message=f"{share} {verb} longer than {thousands(question.length)} tokens and {verb} {done}",
-            remedy=f"95 % of the rows have up to {thousands(tokens.p95)} tokens, the longest"
-            f" {thousands(tokens.longest)}.",
-            change=_longer(look, tokens, question.length),
-        )
     if tokens.lost and question.method != "reward":
         of = f" after {thousands(question.length)} tokens" if tokens.cut else ""
         yield _warning(f"in {counted(tokens.lost, 'row')} nothing is left to learn{of}", "TRL leaves them out.")
@@ -147,14 +151,46 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
         yield _warning(message, f"Cut at {thousands(look.limit)} or fewer.")
 
 
-def _longer(look: DataLook, tokens: Tokens, length: int) -> Change | None:
-    """Return a sequence length that all rows fit, or 95 % where a few are far longer; at most what the model takes."""
-    wanted = tokens.longest if tokens.longest <= length * _FEW_TIMES else tokens.p95
-    taken = min(-(-wanted // _GRID) * _GRID, look.limit or wanted + _GRID)
+def _cut(look: DataLook, question: Question, room: Room) -> Iterator[Finding]:
+    """Return rows that are longer than the sequence length, with one that cuts none of them, or as few as can be."""
+    lengths, usable = look.lengths, max(look.usable, 1)
+    if lengths is None or not question.length:
+        return
+    known = look.tokens.cut if look.tokens else lengths.cut(question.length).rows
+    cut = known if lengths.longest > question.length else 0
+    if not cut:
+        return
+    share, done = cut / usable, "left out" if question.method == "reward" else "cut"
+    verb = "is" if cut == 1 else "are"
+    message = f"{'about ' * lengths.estimated}{counted(cut, 'row')} ({percent(share, 1)}) {verb}"
+    message += f" longer than {thousands(question.length)} tokens and {verb} {done}"
+    message += " (estimated from bytes: the model is not here)" if lengths.estimated else ""
+    refused = share > room.cut and not lengths.estimated
+    consent = math.ceil(share * 100) / 100
+    allow = f"data.cut={consent:g} allows it." if refused else ""
+    change = _longer(lengths, question.length, room.longest)
+    if refused and change is None:
+        title, why = f"allow {percent(consent)} of them", "what is beyond the length is not learned"
+        change = Change(title, why, (("data.cut", consent),))
+    yield Finding(
+        level="error" if refused else "warning",
+        key="recipe.sequence_length",
+        message=message,
+        remedy=f"99 % of the rows have up to {thousands(lengths.p99)} tokens, the longest"
+        f" {thousands(lengths.longest)}. {allow}".strip(),
+        change=change,
+    )
+
+
+def _longer(lengths: Lengths, length: int, most: int) -> Change | None:
+    """Return a sequence length that cuts no row, or fewer where the model or memory allows no more than `most`."""
+    wanted = next(cut.length for cut in lengths.at if not cut.rows)
+    taken = min(wanted, most or wanted)
     if taken <= length:
         return None
-    title = f"take {thousands(taken)}"
-    return Change(title, "fewer rows are cut, at more memory", (("recipe.sequence_length", taken),))
+    cut = lengths.cut(taken).rows
+    why = f"{thousands(cut)} rows are cut, all that fits" if cut else "no row is cut, at more memory"
+    return Change(f"take {thousands(taken)}", why, (("recipe.sequence_length", taken),))
 
 
 def _error(message: str, remedy: str) -> Finding:

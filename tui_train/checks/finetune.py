@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from tui_train.base.text import thousands, visible
-from tui_train.checks.data import data_findings
+from tui_train.checks.data import Room, data_findings
 from tui_train.checks.finding import Finding
 from tui_train.facts.data_use import format_of
 from tui_train.facts.types import Facts
+from tui_train.memory.length import longest
 from tui_train.profile import mixture as weights_of_files
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -91,10 +92,11 @@ def missing_weights(profile: Profile, facts: Facts) -> bool:
 
 def read(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """What is wrong with the data, but for paths that are no files: those are checked for every trainer."""
-    asked, look = data.question(resolved), data.look_of(resolved, facts)
+    asked, look = data.as_cut(resolved), data.look_of(resolved, facts)
     if asked and look:
+        room = Room(profile.data.cut, longest(resolved, facts))
         known = {path for path in profile.trainer.data if facts.paths.get(path, "file") not in {"file", "folder"}}
-        yield from data_findings(look, asked, frozenset(map(visible, known)))
+        yield from data_findings(look, asked, frozenset(map(visible, known)), room)
 
 
 def context(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

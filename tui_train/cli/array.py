@@ -8,11 +8,11 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, visible
 from tui_train.cli.plans import edited, require
+from tui_train.memory.length import resolve
 from tui_train.plan.types import Plan
 from tui_train.profile import fields, lists
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
-from tui_train.resolve.resolve import resolve
 from tui_train.runs import folders, queue
 from tui_train.runs.interrupts import deferred
 from tui_train.runs.rundir import RunDir

@@ -10,10 +10,11 @@ from tui_train.checks import check
 from tui_train.cli.columns import table
 from tui_train.cli.plans import edited, load, print_json
 from tui_train.memory import trace as traces
+from tui_train.memory.length import resolve
 from tui_train.memory.predict import Effect, Prediction, effects, predict
 from tui_train.memory.trace import Counted
 from tui_train.memory.types import Estimate
-from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.resolve import Resolved
 from tui_train.workflow import show
 from tui_train.workflow.machines import Source, facts_for, only_here
 

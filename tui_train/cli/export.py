@@ -11,12 +11,12 @@ from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.cli import plans
+from tui_train.memory.length import resolve
 from tui_train.profile import fields
 from tui_train.render import SCRIPT, File, listed
 from tui_train.render.manifests import MANIFESTS, Claim, for_cluster, placed
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.render.slurm import NAME as SUBMITTED
-from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.workflow import machines
 from tui_train.workflow.machines import Source

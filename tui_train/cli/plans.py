@@ -17,6 +17,7 @@ from tui_train.cli import columns
 from tui_train.facts import images, probe, saved, trust
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, lists, store
 from tui_train.profile.changes import Change, apply
@@ -26,7 +27,6 @@ from tui_train.profile.types import Profile
 from tui_train.render import listed
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve import container
-from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.trainers import takes_field
 from tui_train.workflow import choices, clusters, machines, overview, previous, show

@@ -14,8 +14,8 @@ from tui_train.environments.create import build_for
 from tui_train.facts import probe
 from tui_train.facts.types import Facts, Machine
 from tui_train.facts.wheels import CPU_INDEX
+from tui_train.memory.length import resolve
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
 
 _INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
 _OTHERWISE = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'

@@ -121,6 +121,35 @@ class Tokens(Struct, frozen=True, kw_only=True):
     histogram: tuple[int, ...] = ()
 
 
+class Cut(Struct, frozen=True, array_like=True):
+    """What a sequence length does to the data: how many rows are longer, and of how many nothing is left to learn.
+
+    `epoch` are the tokens of one pass.
+    """
+
+    length: int
+    rows: int
+    lost: int
+    epoch: int
+
+
+class Lengths(Struct, frozen=True, kw_only=True):
+    """Tokens of a row, for 99 % of them at most and of the longest; `at`: what each sequence length cuts, ascending.
+
+    `estimated` from bytes, where no tokenizer counted.
+    """
+
+    counted: int
+    p99: int
+    longest: int
+    at: tuple[Cut, ...]
+    estimated: bool = False
+
+    def cut(self, length: int) -> Cut:
+        """Return what a length does, or the next shorter one that is known."""
+        return next((cut for cut in reversed(self.at) if cut.length <= length), self.at[0])
+
+
 class FileShare(Struct, frozen=True):
     """What a file or folder with a weight has: its usable rows, and how many an epoch takes of them."""
 
@@ -176,6 +205,7 @@ class DataLook(Struct, frozen=True, kw_only=True):
     conversions: tuple[Conversion, ...] = ()
     samples: tuple[DataSample, ...] = ()
     tokens: Tokens | None = None
+    lengths: Lengths | None = None
     tokenizer: str = ""
     template: str = ""
     answers: Answers = Answers()

@@ -12,6 +12,7 @@ from tui_train.facts.types import Facts, Toolchain
 from tui_train.ladder.climb import AttemptPlan, climb
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
+from tui_train.memory.length import resolve
 from tui_train.memory.predict import hopeless
 from tui_train.plan.attempts import attempt, output_of
 from tui_train.plan.environment import prepares
@@ -23,7 +24,7 @@ from tui_train.resolve import config_file, container, hub, launcher_config
 from tui_train.resolve.naming import name_of
 from tui_train.resolve.options import arguments
 from tui_train.resolve.others import others
-from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import nemo, trainer_of
 

@@ -83,10 +83,12 @@ class Finetune(Struct, frozen=True, kw_only=True):
 class Data(Struct, frozen=True, kw_only=True):
     """What becomes of the training data: `evaluation` is the share of its rows that is kept for evaluations.
 
-    `weights` are numbers, one for each of the training data's files: what they have of an epoch. Empty: all rows once.
+    `cut` is the share of them that may be longer than the sequence length. `weights` are numbers, one for each of the
+    training data's files: what they have of an epoch. Empty: all rows once.
     """
 
     evaluation: float = 0.0
+    cut: float = 0.1
     weights: tuple[float, ...] = ()
 
 

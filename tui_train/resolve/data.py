@@ -2,17 +2,23 @@
 
 import math
 
+from msgspec.structs import replace
+
 from tui_train.facts.data import DataLook, Question
 from tui_train.facts.data_use import Epoch, epoch, key
 from tui_train.facts.types import Facts
 from tui_train.profile.mixture import weights
+from tui_train.resolve.in_force import is_default
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune_data import chat_template
 
 
 def question(resolved: Resolved) -> Question | None:
-    """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none."""
+    """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none.
+
+    Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
+    """
     profile = resolved.settled
     trainer = profile.trainer
     if not trainer_of(profile).wants_data or not trainer.data:
@@ -23,16 +29,29 @@ def question(resolved: Resolved) -> Question | None:
         revision=trainer.revision,
         chat_template=chat_template(profile),
         method=profile.finetune.method,
-        length=profile.recipe.sequence_length or 0,
+        length=0 if is_default(resolved.values["sequence_length"]) else profile.recipe.sequence_length or 0,
         answers_only=bool(profile.finetune.answers_only),
         weights=weights(profile),
     )
 
 
-def look_of(resolved: Resolved, facts: Facts) -> DataLook | None:
-    """Return what was read in the data for these very settings, None where it was not."""
+def as_cut(resolved: Resolved) -> Question | None:
+    """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
     asked = question(resolved)
-    return facts.data.get(key(asked)) if asked else None
+    return replace(asked, length=resolved.settled.recipe.sequence_length or 0) if asked else None
+
+
+def look_of(resolved: Resolved, facts: Facts) -> DataLook | None:
+    """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
+    asked = question(resolved)
+    look, length = facts.data.get(key(asked)) if asked else None, resolved.settled.recipe.sequence_length
+    if asked is None or look is None or asked.length or not (length and look.tokens and look.lengths):
+        return look
+    cut = look.lengths.cut(length)
+    tokens = replace(look.tokens, cut=cut.rows, lost=cut.lost)
+    # What files with weights have of an epoch is not known for each length.
+    tokens = tokens if look.shares else replace(tokens, epoch=cut.epoch)
+    return replace(look, tokens=tokens)
 
 
 def one_epoch(resolved: Resolved, facts: Facts) -> Epoch | None:

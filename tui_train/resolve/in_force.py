@@ -86,6 +86,11 @@ def in_force(
     return {**values, "global_batch": whole}
 
 
+def is_default(held: InForce) -> bool:
+    """Return whether neither the user nor a file or argument of the user set a value."""
+    return bool(held.source) and not held.source.startswith("from ")
+
+
 def settle(profile: Profile, values: Mapping[str, InForce]) -> Profile:
     """Return the profile with the values in force in its recipe; what is not known stays None."""
     recipe = msgspec.structs.replace(profile.recipe, **{name: value.value for name, value in values.items()})

@@ -16,7 +16,7 @@ from tui_train.profile.fields import absolute
 from tui_train.profile.types import Launcher, Profile
 from tui_train.resolve import communication, fallbacks, launcher_config
 from tui_train.resolve.context import LadderContext
-from tui_train.resolve.in_force import InForce, in_force, settle, user_output
+from tui_train.resolve.in_force import InForce, in_force, is_default, settle, user_output
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import started
@@ -56,8 +56,11 @@ class Resolved(Struct, frozen=True, kw_only=True):
     scheduled: bool = False
 
 
-def resolve(profile: Profile, facts: Facts) -> Resolved:
-    """Return what the profile means on this machine; BadInput for an unknown preset."""
+def resolve(profile: Profile, facts: Facts, ours: Mapping[str, InForce] | None = None) -> Resolved:
+    """Return what the profile means on this machine; BadInput for an unknown preset.
+
+    `ours` are defaults that replace those of the trainer, by their name in the recipe, each with its source.
+    """
     toolchain = pick_toolchain(profile, facts)
     cards = facts.machine.gpus
     verdicts = judge(cards, toolchain, facts.machine.driver_cuda)
@@ -73,6 +76,10 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     chosen = trainer.preset(profile, toolchain, facts)
     if defaults := trainer.defaults(profile, gpus if device == "cuda" else ()):
         chosen = msgspec.structs.replace(chosen, defaults={**chosen.defaults, **defaults})
+    if ours:
+        chosen = msgspec.structs.replace(
+            chosen, defaults={**chosen.defaults, **{name: held.value for name, held in ours.items()}}
+        )
     accepted = trainer.takes(profile, toolchain, chosen)
     if takes_field(profile, "trainer.script") and starts.SETS_PRECISION:
         accepted |= {"precision"}
@@ -84,6 +91,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     document = facts.documents.get(profile.trainer.config)
     config = launcher_config.usable(profile, facts, launcher, device)
     values = in_force(profile, chosen, document, copies, launcher_config.held(profile, chosen, config))
+    values |= {name: held for name, held in (ours or {}).items() if is_default(values[name])}
     settled = settle(profile, values)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
     # A value set in another form, such as "offload", is the user's own choice.

@@ -30,6 +30,7 @@ from tui_train.facts.types import (
 from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.memory import settings
+from tui_train.memory.length import resolve
 from tui_train.plan.types import Plan
 from tui_train.presets import UserPreset, UserPresets, preset
 from tui_train.presets.user import user_presets
@@ -38,7 +39,6 @@ from tui_train.render.prepare import Prepared
 from tui_train.resolve.data import question
 from tui_train.resolve.hub import endpoint, to_ask
 from tui_train.resolve.in_force import user_output
-from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import taken
 from tui_train.runs.interrupts import NONE, Interrupts

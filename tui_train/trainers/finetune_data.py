@@ -10,7 +10,7 @@ from tui_train.profile.types import Profile
 
 PROGRAMS = (
     "prepare_data", "data_chosen", "data_rows", "data_formats", "data_convert", "data_mixture", "data_tally",
-    "data_template", "data_turns", "data_bounds",
+    "data_template", "data_turns", "data_lengths", "data_cuts", "data_bounds",
 )  # fmt: skip
 
 
@@ -43,7 +43,16 @@ def _template(profile: Profile) -> tuple[Part, ...]:
     end = ("--keep-end",) if keeps else ()
     revision = (f"--revision={profile.trainer.revision}",) if profile.trainer.revision else ()
     words = (f"--model={profile.trainer.model}", *revision, *own, *only, *end)
-    return (Part(words, "rows that its chat template refuses are left out"),)
+    return (Part(words, "rows that its chat template refuses are left out"), *_cut(profile))
+
+
+def _cut(profile: Profile) -> tuple[Part, ...]:
+    """Return the length after which rows are cut, and of how many of them that may be."""
+    length = profile.recipe.sequence_length
+    if not length:
+        return ()
+    words = (f"--length={length}", f"--method={profile.finetune.method}", f"--most-cut={profile.data.cut:g}")
+    return (Part(words, "so many rows may be longer (data.cut)"),)
 
 
 def chat_template(profile: Profile) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.memory.predict import Prediction, predict
 from tui_train.memory.verdict import Band
 from tui_train.profile import batch, fields
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.options import user_arguments, user_batch
-from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.resolve import Resolved
 from tui_train.tune.search import AS_FAST, Setting, Space, Trial
 
 # Micro batches that are closer to each other differ little in speed.

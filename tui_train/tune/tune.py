@@ -11,10 +11,10 @@ from tui_train.base.files import PRIVATE, write_beside
 from tui_train.base.places import trials_folder
 from tui_train.checks import check
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
-from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.tune.search import Setting, Space, Trial, best, following

@@ -86,12 +86,10 @@ def share_lines(look: DataLook) -> list[str]:
 
 
 def end_words(look: DataLook, question: Question) -> str:
-    """Return with which token the turns of chats end, and what is done where the model would not stop at it."""
+    """Return with which token the turns of chats end where the model would not stop at it, else nothing."""
     ends = look.ends
-    if not ends.turn or question.method == "reward":
+    if not ends.passed or question.method == "reward":
         return ""
-    if not ends.passed:
-        return f"turns end with {ends.turn}, where the model stops"
     own = f"the tokenizer's end is {ends.eos}" if ends.eos else "the tokenizer has no end"
     return f"turns end with {ends.turn}; {own}: passed as the end token"
 

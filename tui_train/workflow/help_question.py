@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
 from tui_train.trainers import takes_field
 from tui_train.trainers.script import started
 

@@ -8,9 +8,9 @@ from tui_train.base.errors import BadInput
 from tui_train.base.ssh import is_host
 from tui_train.facts.peers import peers
 from tui_train.facts.types import Facts
+from tui_train.memory.length import resolve
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
 from tui_train.trainers import paths_of
 from tui_train.workflow.machines import Source, facts_for, source_for
 

@@ -85,6 +85,14 @@ DATA = (
         help="Share of the training rows kept for evaluations, such as 0.05; 0: none, unless validation data is set.",
     ),
     Field(
+        key="data.cut",
+        label="Cut share",
+        kind="number",
+        minimum=0,
+        maximum=1,
+        help="Share of the rows that may be longer than the sequence length; with more the run does not start.",
+    ),
+    Field(
         key="data.weights",
         label="Mix of files",
         kind="numbers",

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import data_bounds as bounds
+import data_lengths
 import data_mixture as mixture
 import data_rows as rows
 import data_template as template
@@ -116,6 +117,10 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
         "samples": [tokens.plain(row, answers_only=question["answers_only"]) for row in chosen.first],
         "refused": 0,
     }
+    if chosen.sample:
+        by_bytes = [data_lengths.by_bytes(row.value) for row in chosen.sample]
+        made = data_lengths.table(by_bytes, question["method"], 0, chosen.usable / len(by_bytes))
+        without["lengths"] = made | {"estimated": True}
     if not chosen.usable or not question["model"]:
         return without
     _begin(question["model"])
@@ -144,9 +149,11 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     if main[1]:
         told["ends"] = turns.ends(tokenizer, question["model"], question["revision"])._asdict()
     samples = [tokens.shown(tokenizer, row, question, only) for row in chosen.first]
+    usable = chosen.usable - told["refused"]
+    told["lengths"] = data_lengths.table(lengths.rows, question["method"], told["limit"], usable / len(lengths.lengths))
     return told | {
         "samples": [sample for sample in samples if sample],
-        "tokens": lengths.told(chosen.usable - told["refused"]),
+        "tokens": lengths.told(usable),
     }
 
 

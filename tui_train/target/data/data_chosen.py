@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from array import array
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import data_convert as convert
 import data_formats as formats
+import data_lengths as lengths
 import data_rows as rows
 import data_template as template
 import data_turns as turns
@@ -16,6 +18,7 @@ from data_bounds import BoundError
 from data_tally import Format, Tally
 
 _NAMED = 5
+_MOST_COUNTED = 10_000
 
 
 class DataError(Exception):
@@ -81,6 +84,21 @@ class ChatTemplate:
                 numbers.add(number)
                 chosen.tally.problems.add("refused", found.file, found.line, f"is refused by the template: {why}")
         return frozenset(numbers)
+
+    def lengths(self, chosen: Chosen) -> list[lengths.Row]:
+        """Return the lengths of the rows in tokens, of many those at equal distances; none without a tokenizer."""
+        if self._tokenizer is None:
+            if chosen.format[1]:
+                return []
+            with contextlib.suppress(Exception):
+                self._tokenizer = template.load(self.model, self.revision, self.own)
+        every = -(-chosen.usable() // _MOST_COUNTED)
+        found = []
+        for number, row in enumerate(chosen.rows() if self._tokenizer is not None else ()):
+            if number % every == 0:
+                with contextlib.suppress(Exception):
+                    found.append(lengths.row(template.encode(self._tokenizer, row, only=self._only)))
+        return found
 
     def ends(self) -> turns.Ends:
         """Return how turns end, after the rows were tried."""

@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import data_lengths as lengths
 import data_template as template
 from data_bounds import BoundError
 from data_tally import Kept, Problems, short
@@ -29,11 +30,13 @@ class Lengths:
         self.tokens = self.learned = self.cut = self.lost = self.epoch = 0
         # Of each file: rows that were counted, those lost, tokens of an epoch, and rows that were refused.
         self.files: dict[str, list[int]] = {}
+        self.rows: list[lengths.Row] = []
 
     def add(self, row: Kept, sequences: list[template.Encoded]) -> None:
         """Count a row."""
         length = max(len(sequence.ids) for sequence in sequences)
         self.lengths.append(length)
+        self.rows.append(lengths.row(sequences))
         self.tokens += sum(len(sequence.ids) for sequence in sequences)
         self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
         self.longest = sorted([*self.longest, (length, short(row.file), row.line)], reverse=True)[:_LONGEST]
@@ -55,28 +58,28 @@ class Lengths:
 
     def told(self, usable: int) -> dict[str, Any]:
         """Return the numbers for `usable` rows, of which those that were counted are a fair sample."""
-        lengths, scale = sorted(self.lengths), usable / len(self.lengths)
+        ordered, scale = sorted(self.lengths), usable / len(self.lengths)
         return {
-            "counted": len(lengths),
+            "counted": len(ordered),
             "total": round(self.tokens * scale),
             "learned": round(self.learned * scale),
             "epoch": round(self.epoch * scale),
-            "shortest": lengths[0],
-            "median": lengths[len(lengths) // 2],
-            "p95": lengths[min(len(lengths) - 1, len(lengths) * 95 // 100)],
-            "longest": lengths[-1],
+            "shortest": ordered[0],
+            "median": ordered[len(ordered) // 2],
+            "p95": ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)],
+            "longest": ordered[-1],
             "longest_rows": [{"file": file, "line": line, "tokens": count} for count, file, line in self.longest],
             "cut": round(self.cut * scale),
             "lost": round(self.lost * scale),
-            "histogram": _histogram(lengths),
+            "histogram": _histogram(ordered),
         }
 
 
-def _histogram(lengths: list[int]) -> list[int]:
+def _histogram(ordered: list[int]) -> list[int]:
     """Return how many lie in each of equal steps from 0 to the longest."""
-    longest = max(lengths)
+    longest = max(ordered)
     counts = [0] * min(_BINS, longest)
-    for length in lengths if longest else ():
+    for length in ordered if longest else ():
         counts[max(0, length - 1) * len(counts) // longest] += 1
     return counts
 
@@ -85,23 +88,23 @@ def count(
     tokenizer: Any, rows: list[Kept], problems: Problems, question: dict[str, Any], only: template.Answers | None
 ) -> tuple[Lengths, int, str]:
     """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
-    lengths, refused, why, bound_met = Lengths(question["length"], question["method"]), 0, "", 0
+    counted, refused, why, bound_met = Lengths(question["length"], question["method"]), 0, "", 0
     ends = time.monotonic() + question["seconds"]
     for row in rows:
-        if time.monotonic() > ends and (lengths.lengths or refused):
+        if time.monotonic() > ends and (counted.lengths or refused):
             break
         try:
             sequences = template.encode(tokenizer, row.value, only=only)
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
             refused, why = refused + 1, why or template.first_line(error)
-            lengths.refuse(row)
+            counted.refuse(row)
             problems.add("refused", row.file, row.line, f"is refused by the template: {template.first_line(error)}")
             bound_met += isinstance(error, BoundError)
-            if bound_met >= MOST_BOUNDS or (refused >= 200 and not lengths.lengths):
+            if bound_met >= MOST_BOUNDS or (refused >= 200 and not counted.lengths):
                 break
             continue
-        lengths.add(row, sequences)
-    return lengths, refused, why
+        counted.add(row, sequences)
+    return counted, refused, why
 
 
 def shown(tokenizer: Any, row: Kept, question: dict[str, Any], only: template.Answers | None) -> dict[str, Any] | None:

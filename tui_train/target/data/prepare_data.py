@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import data_bounds as bounds
+import data_cuts as cuts
 import data_mixture as mixture
 import data_rows as rows
 import data_turns as turns
@@ -70,6 +71,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--revision", default="", help="of that model, where it is one of the Hub")
     parser.add_argument("--chat-template", default="", help="a Jinja file or a model, instead of the model's own")
     parser.add_argument("--answers-only", action="store_true", help="by the template that marks answers")
+    parser.add_argument("--length", type=int, default=0, help="tokens after which a row is cut")
+    parser.add_argument("--method", default="sft", help="of which a reward model leaves such rows out")
+    parser.add_argument("--most-cut", type=float, default=1.0, help="share of the rows that may be cut")
     parser.add_argument("--keep-end", action="store_true", help="the tokenizer's end token is chosen already")
     parser.add_argument("--marked-answers", action="store_true", help="refuse data without answers that it marks")
     parser.add_argument("files", nargs="+", metavar="FILE")
@@ -82,6 +86,8 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     chosen = choose(asked.files, chat_template)
     if asked.marked_answers:
         _refuse_unmarked(*chosen.format)
+    if asked.length and asked.model:
+        cuts.check(chosen, chat_template, asked)
     usable = chosen.usable()
     shares = random.Random(asked.seed)  # noqa: S311 - which rows, the same each time
     wanted = 0 if asked.validation else _share(usable, asked.share)

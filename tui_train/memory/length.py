@@ -1,0 +1,109 @@
+"""The sequence length of a training on data that was read: what its rows need, its model takes and memory allows."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from tui_train.base.text import thousands
+from tui_train.facts.data import DataLook, Lengths
+from tui_train.facts.data_use import key
+from tui_train.facts.types import Facts
+from tui_train.memory.predict import predict
+from tui_train.profile.types import Profile
+from tui_train.resolve import data
+from tui_train.resolve.in_force import InForce, is_default
+from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.resolve import resolve as resolve_with
+from tui_train.trainers import trainer_of
+
+# Of the rows, what a default may cut; and a length up to which none is cut.
+_CUT, _SHORT = 0.01, 1024
+_LONGEST = 1 << 20
+
+
+def resolve(profile: Profile, facts: Facts) -> Resolved:
+    """Return what the profile means on this machine, its default length by its data; BadInput for an unknown preset."""
+    first = resolve_with(profile, facts)
+    ours = _defaults(first, facts)
+    return resolve_with(profile, facts, ours) if ours else first
+
+
+def longest(resolved: Resolved, facts: Facts) -> int:
+    """Return the longest sequence length that memory and the model allow, 0 where neither is known.
+
+    Memory is that of an empty card, so that a length that was planned holds when a run is resumed.
+    """
+    asked = data.question(resolved)
+    look = facts.data.get(key(asked)) if asked else None
+    limit = look.limit if look else 0
+    lengths = [length for length in _lengths(look) if not limit or length <= limit]
+    return next((length for length, _ in _fitting(resolved, facts, lengths)), limit)
+
+
+def _defaults(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
+    """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
+    asked, held = data.question(resolved), resolved.values["sequence_length"]
+    if asked is None or not is_default(held):
+        return {}
+    if facts.elsewhere:
+        return {"sequence_length": InForce(held.value, "default; the data is not known here")}
+    look = facts.data.get(key(asked))
+    if look is None or look.lengths is None or not look.usable:
+        return {}
+    wanted, why = _wanted(look.lengths, look.usable, packed=resolved.settled.finetune.packing)
+    if 0 < look.limit < wanted:
+        wanted, why = look.limit, f"the model's limit; {why}"
+    fitting = _fitting(resolved, facts, _lengths(look))
+    most, _ = next(fitting, (0, 0))
+    if not most:
+        return {"sequence_length": InForce(wanted, why)}
+    length = min(wanted, most)
+    why += f", memory allows {thousands(most)}" if length == most < wanted or most <= look.lengths.longest else ""
+    _, micro = next(_fitting(resolved, facts, [length]), (length, resolved.settled.recipe.micro_batch))
+    ours = {"sequence_length": InForce(length, why)}
+    if micro != resolved.settled.recipe.micro_batch:
+        ours["micro_batch"] = InForce(micro, "default")
+    return ours
+
+
+def _wanted(lengths: Lengths, usable: int, *, packed: bool) -> tuple[int, str]:
+    """Return the length that the rows need, and why."""
+    guess = ", estimated from bytes" if lengths.estimated else ""
+    every = next(cut.length for cut in lengths.at if not cut.rows)
+    most = next(cut.length for cut in lengths.at if cut.rows <= usable * _CUT)
+    if packed and every < _SHORT:
+        return _SHORT, "several rows in each sequence"
+    if every <= max(most, _SHORT):
+        return every, f"all rows (longest {thousands(lengths.longest)}{guess})"
+    return most, f"99 % of the rows (p99 {thousands(lengths.p99)}{guess})"
+
+
+def _lengths(look: DataLook | None) -> list[int]:
+    """Return the lengths to choose from: those that cut otherwise, and powers of two beyond them."""
+    known = [cut.length for cut in look.lengths.at] if look and look.lengths else [_SHORT]
+    beyond, length = [], known[-1]
+    while (length := 1 << length.bit_length()) <= _LONGEST:
+        beyond.append(length)
+    return [*known, *beyond]
+
+
+def _fitting(resolved: Resolved, facts: Facts, lengths: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the lengths that fit into an empty card, the longest first, each with the largest micro batch for it.
+
+    A micro batch that the user chose stays as it is.
+    """
+    machine = facts.machine
+    gpus = tuple(replace(gpu, memory_free=gpu.memory_total) for gpu in resolved.gpus)
+    empty = replace(facts, machine=replace(machine, memory_available=machine.memory_total))
+    micro, recipe = resolved.values["micro_batch"], resolved.settled.recipe
+    sizes = [recipe.micro_batch or 1]
+    least = trainer_of(resolved.settled).least_micro(resolved.settled)
+    while is_default(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= least:
+        sizes.append(sizes[-1] // 2)
+    for length in sorted(lengths, reverse=True):
+        for size in sizes:
+            changed = replace(recipe, sequence_length=length, micro_batch=size)
+            settled = replace(resolved.settled, recipe=changed)
+            if predict(empty, replace(resolved, gpus=gpus, settled=settled)).band == "fits":
+                yield length, size
+                break

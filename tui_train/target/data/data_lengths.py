@@ -1,0 +1,80 @@
+"""How long rows are, and how many are cut at each sequence length that may be chosen."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+# Steps of sequence lengths: 64 tokens up to 1,024, then eight from one power of two to the next (2,048, 2,304 …).
+_STEP, _TOP = 64, 1024
+_NEVER = 1 << 40
+# Bytes of a token where none can be counted: English has 4, code and other scripts fewer. And tokens around a turn.
+_BYTES, _AROUND = 3, 6
+
+
+class Row(NamedTuple):
+    """The lengths of a row's sequences in tokens, and the places of the first token that each learns."""
+
+    lengths: tuple[int, ...]
+    firsts: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """Of a pair the longer one."""
+        return max(self.lengths)
+
+    def left(self, most: int, method: str) -> bool:
+        """Tell whether something is left to learn of what is cut after `most` tokens."""
+        return self.length <= most if method == "reward" else all(first < most for first in self.firsts)
+
+
+def row(sequences: list[Any]) -> Row:
+    """Return the lengths of a row of which each sequence has `ids` and what is `learned`."""
+    firsts = (each.learned.index(True) if any(each.learned) else _NEVER for each in sequences)
+    return Row(tuple(len(each.ids) for each in sequences), tuple(firsts))
+
+
+def table(rows: list[Row], method: str, limit: int, scale: float) -> dict[str, Any]:
+    """Return the lengths that 99 % of the rows have at most, and the longest, and what each sequence length cuts.
+
+    For each length: rows that are longer, rows of which nothing is left to learn, tokens of an epoch. `limit` is the
+    model's, which is one of them.
+    """
+    lengths = sorted(row.length for row in rows)
+    at = []
+    for most in candidates(lengths[-1], limit):
+        left = [row for row in rows if row.left(most, method)]
+        epoch = sum(min(length, most) for row in left for length in row.lengths)
+        cut = sum(length > most for length in lengths)
+        at.append([most, _scaled(cut, scale), _scaled(len(rows) - len(left), scale), round(epoch * scale)])
+    p99 = lengths[min(len(lengths) - 1, len(lengths) * 99 // 100)]
+    return {"counted": len(rows), "p99": p99, "longest": lengths[-1], "at": at}
+
+
+def candidates(longest: int, limit: int = 0) -> list[int]:
+    """Return the sequence lengths that may be chosen, up to one that the longest row fits."""
+    found: list[int] = []
+    step, top = _STEP, _TOP
+    while not found or found[-1] < longest:
+        if found and found[-1] >= top:
+            top, step = top * 2, step * 2
+        found.append((found[-1] if found else 0) + step)
+    return sorted({*found, limit} - {0})
+
+
+def _scaled(count: int, scale: float) -> int:
+    return max(1, round(count * scale)) if count else 0
+
+
+def by_bytes(value: dict[str, Any]) -> Row:
+    """Return a row's lengths by the bytes of its texts."""
+    shared = _texts(value.get("messages")) + _texts(value.get("prompt")) + _texts(value.get("text"))
+    answers = [_texts(value[name]) for name in ("completion", "chosen", "rejected") if name in value]
+    asked = shared if answers else 0
+    return Row(tuple(shared + answer for answer in answers or [0]), tuple(asked for _ in answers or [0]))
+
+
+def _texts(said: Any) -> int:
+    if isinstance(said, str):
+        return len(said.encode("utf-8", "replace")) // _BYTES + 1
+    turns = said if isinstance(said, list) else []
+    return sum(_texts(turn.get("content")) + _AROUND for turn in turns if isinstance(turn, dict))
