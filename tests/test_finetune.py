@@ -39,6 +39,7 @@ LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbyt
 SMALL = {
     "trainer.kind": "finetune",
     "recipe.sequence_length": 64,
+    "data.cut": 1.0,
     "recipe.micro_batch": 2,
     "recipe.global_batch": 4,
     "recipe.checkpoint_every": 2,
