@@ -33,6 +33,7 @@ from tui_train.runs.status import status
 from tui_train.targets.here import look
 from tui_train.trainers.finetune import RATES, Finetune, abilities, rate
 from tui_train.workflow.merge import Options, merge
+from tui_train.workflow.overview import overview
 
 PREPARE = Path(__file__).parents[1] / "tui_train" / "target" / "data" / "prepare_data.py"
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
@@ -253,12 +254,12 @@ def lengths_of(longest, at=AT, limit=0, *, estimated=False):
 @pytest.mark.parametrize(
     ("read", "memory", "shown", "micro"),
     [
-        (lengths_of(8000), 80, "2304, 99 % of the rows (p99 2,291)", 4),
-        (lengths_of(8000, limit=2000), 80, "2000, the model's limit; 99 % of the rows (p99 2,291)", 4),
-        (lengths_of(500, ((64, 9), (512, 0))), 80, "512, all rows (longest 500)", 4),
-        (lengths_of(8000, estimated=True), 80, "2304, 99 % of the rows (p99 2,291, estimated from bytes)", 4),
+        (lengths_of(8000), 80, "2304, 99 % of the rows, p99 2,291", 4),
+        (lengths_of(8000, limit=2000), 80, "2000, the model's limit; 99 % of the rows, p99 2,291", 4),
+        (lengths_of(500, ((64, 9), (512, 0))), 80, "512, all rows, longest 500", 4),
+        (lengths_of(8000, estimated=True), 80, "2304, 99 % of the rows, p99 2,291 estimated from bytes", 4),
         # A smaller micro batch comes before a shorter length.
-        (lengths_of(8000), 24, "2304, 99 % of the rows (p99 2,291), memory allows 4,096", 2),
+        (lengths_of(8000), 24, "2304, 99 % of the rows, p99 2,291, memory allows 4,096", 2),
     ],
 )
 def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, shown, micro):
@@ -268,6 +269,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     resolved = resolve(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{thousands(1000)[1]}\2", shown)
     assert (resolved.values["sequence_length"].text, resolved.settled.recipe.micro_batch) == (shown, micro)
+    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(found, resolved)]
     assert question(resolved) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))

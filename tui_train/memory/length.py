@@ -68,14 +68,14 @@ def _defaults(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
 
 def _wanted(lengths: Lengths, usable: int, *, packed: bool) -> tuple[int, str]:
     """Return the length that the rows need, and why."""
-    guess = ", estimated from bytes" if lengths.estimated else ""
+    guess = " estimated from bytes" if lengths.estimated else ""
     every = next(cut.length for cut in lengths.at if not cut.rows)
     most = next(cut.length for cut in lengths.at if cut.rows <= usable * _CUT)
     if packed and every < _SHORT:
         return _SHORT, "several rows in each sequence"
     if every <= max(most, _SHORT):
-        return every, f"all rows (longest {thousands(lengths.longest)}{guess})"
-    return most, f"99 % of the rows (p99 {thousands(lengths.p99)}{guess})"
+        return every, f"all rows, longest {thousands(lengths.longest)}{guess}"
+    return most, f"99 % of the rows, p99 {thousands(lengths.p99)}{guess}"
 
 
 def _lengths(look: DataLook | None) -> list[int]:

@@ -10,7 +10,7 @@ from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile, Recipe
 from tui_train.resolve import launcher_config, others
 from tui_train.resolve.idle import left_out
-from tui_train.resolve.in_force import other_global_batch
+from tui_train.resolve.in_force import is_default, other_global_batch
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import nemo, paths_of, trainer_of
 
@@ -55,6 +55,10 @@ def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
         sources["steps"] = in_force["epochs"].source
     if recipe.lr_scaling != "none":
         sources["learning_rate"] = ""
+    length = in_force["sequence_length"]
+    if is_default(length) and not length.source.endswith("default"):
+        texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
+        sources["sequence_length"] = length.source
     return tuple(
         visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
         for name, words in texts.items()

@@ -14,7 +14,7 @@ from tui_train.memory.settings import model_of, settings
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
 from tui_train.resolve.data import look_of, one_epoch, steps_of
-from tui_train.resolve.in_force import InForce
+from tui_train.resolve.in_force import InForce, is_default
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of
@@ -43,10 +43,11 @@ class Pace(Struct, frozen=True):
 
 
 def overview(facts: Facts, resolved: Resolved, pace: Pace | None = None) -> tuple[Line, ...]:
-    """Return model, data, batch, rate and steps of a resolved profile; pure."""
+    """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
         _model(facts, resolved),
         _tuned_data(facts, resolved) if trainer_of(resolved.settled).wants_data else _data(resolved),
+        *_length(resolved),
         _batch(resolved),
         _rate(facts, resolved),
         _steps(facts, resolved, pace),
@@ -117,6 +118,14 @@ def _tuned_data(facts: Facts, resolved: Resolved) -> Line:
     elif share:
         notes.append(f"{percent(share, 1 if share < _SMALL else 0)} kept for evaluations")
     return Line("Data", _files(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes))))
+
+
+def _length(resolved: Resolved) -> tuple[Line, ...]:
+    """Return the sequence length that follows from the data, and why it is that."""
+    held = resolved.values["sequence_length"]
+    if not isinstance(held.value, int) or not is_default(held) or held.source.endswith("default"):
+        return ()
+    return (Line("Length", f"{thousands(held.value)} tokens", visible(held.source)),)
 
 
 def _batch(resolved: Resolved) -> Line:
