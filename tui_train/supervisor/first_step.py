@@ -23,8 +23,8 @@ def first_step(log: str, reading: Reading) -> int:
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:
         lines = [line for line in fold(piece) if not _other(line)]
         now = advance(Progress(), lines, reading)
-        # A bar of another length is of something else.
-        if now.step and (not reading.steps or now.steps == reading.steps):
+        # A bar of another length is of something else, and a step within an epoch is none.
+        if now.step and not now.batch and (not reading.steps or now.steps == reading.steps):
             return now.step
     return 0
 

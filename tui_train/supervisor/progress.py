@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from . import records
+from .bars import bar
 from .curve import Curve, Growing, Point
-from .evaluations import IS as _IS
-from .evaluations import NUMBER as _NUMBER
-from .evaluations import in_line, in_values
 from .lines import without_rank
-from .step_lines import MOST_DIGITS, count, step_of
+from .losses import IS, NUMBER, Losses, in_line
+from .records import Record, Table, number
+from .step_lines import MOST_DIGITS, Counting, Position, advanced, count, header, position
 
-_LOSS = re.compile(
-    rf"(?<![\w/-])(?<!val )(?<!eval )(?<!test )(?<!dev )(?<!valid )(?<!validation )(?<!evaluation )"
-    rf"(?:(?:reduced_)?train(?:ing)?_|step_)?loss{_IS}({_NUMBER})(?![\d.e]|\s*->)",
-    re.IGNORECASE,
-)
-_RATE = re.compile(rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){_IS}({_NUMBER})", re.IGNORECASE)
-_LR = re.compile(rf"(?<![\w/-])(?:lr|learning[_ ]rate){_IS}({_NUMBER})", re.IGNORECASE)
-_NORM = re.compile(rf"(?<![\w/-])(?:grad(?:ient)?|global_grad)[_ ]?norm{_IS}({_NUMBER})", re.IGNORECASE)
+_RATE = re.compile(rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){IS}({NUMBER})", re.IGNORECASE)
+_LR = re.compile(rf"(?<![\w/-])(?:lr|learning[_ ]rate){IS}({NUMBER})", re.IGNORECASE)
+_NORM = re.compile(rf"(?<![\w/-])(?:(?:grad(?:ient)?|global_grad)[_ ]?norm|gnorm){IS}({NUMBER})", re.IGNORECASE)
 # All that were seen so far, not those of a step.
 _TOKENS = re.compile(r"(?<![\w/-])(?:num_tokens|num_input_tokens_seen|(?:consumed|total)[_ ]tokens|tokens[_ ]seen)"
-                     rf"{_IS}({_NUMBER})", re.IGNORECASE)  # fmt: skip
+                     rf"{IS}({NUMBER})", re.IGNORECASE)  # fmt: skip
 _TOKEN_NAMES = ("num_tokens", "num_input_tokens_seen", "total_tokens")
-_DEEPSPEED = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({_NUMBER})")
-# Not a number, as Python prints it.
-_BARE = re.compile(r":\s*(-?(?:nan|inf))\b")
-_DICT = re.compile(r"\{'(?:loss|eval_(?:\w{1,60}_)?loss|train_runtime|train_loss)'.*?\}")
-# Only bars without a caption, or with one for steps: not those of data that is mapped or weights that are loaded.
-_TQDM = re.compile(r"^(?:(?:epoch|train|step|iter)[^|]*:)?\s*\d+%\|.*?\b(\d+)/(\d+) \[(?:\d+:)?\d+:\d+<", re.IGNORECASE)
-
+_DEEPSPEED = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({NUMBER})")
+# At its end, a training reports again what it reported before.
+_SUMMARY = re.compile(r"finished|done|complete|final|best|average over", re.IGNORECASE)
 
 # An expression of a preset sees no more of a line, and our own no more than this: the longest takes it too long.
 _MOST = 500
@@ -51,9 +42,11 @@ USUAL = Reading()
 
 
 class Progress(NamedTuple):
-    """How far a training is; 0 and None are "not told yet". `told` says that its lines tell steps, not a bar alone.
+    """How far a training is; 0 and None are "not reported yet".
 
-    `evaluations` are the losses of evaluations by step, `tokens` how many were seen, where the log reports that.
+    `by` says whether its lines report steps or epochs, empty where only a bar or a record did. `evaluations` are the
+    losses of evaluations by step, `tokens` how many were seen, where the log reports that. `batch`: the step was not
+    reported as one, but as a part of an epoch; `counting` and `table` are what earlier lines say of later ones.
     """
 
     step: int = 0
@@ -62,9 +55,12 @@ class Progress(NamedTuple):
     learning_rate: float | None = None
     gradient_norm: float | None = None
     curve: Curve = Curve()
-    told: bool = False
+    by: Literal["", "epoch", "step"] = ""
     evaluations: Curve = Curve()
     tokens: int = 0
+    batch: bool = False
+    counting: Counting = Counting()
+    table: Table = Table()
 
     @property
     def first(self) -> Point | None:
@@ -108,13 +104,16 @@ class _Parser:
         self.lr = progress.learning_rate
         self.norm = progress.gradient_norm
         self.points = Growing(progress.curve)
-        self.told = progress.told
+        self.by = progress.by
         self.evaluations = Growing(progress.evaluations)
         self.tokens = progress.tokens
+        self.batch = progress.batch
+        self.counting = progress.counting
+        self.table = progress.table
 
     def own(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
-        numbers = {name: _float(text) for name, text in values.items()}
+        numbers = {name: number(text) for name, text in values.items()}
         self.step = _whole(numbers.get("step"), self.step)
         self.steps = _whole(numbers.get("steps"), self.steps)
         self.lr = _or(numbers.get("lr"), self.lr)
@@ -124,70 +123,105 @@ class _Parser:
         self._evaluated(numbers.get("eval_loss"))
 
     def known(self, line: str) -> None:
-        """Take what a line of a known form tells."""
+        """Take what a line of a known form reports."""
         line = without_rank(line)[:_LONGEST]
-        if "'" in line and (match := _DICT.search(line)):
-            self._dictionary(_hf(match[0]))
-        elif "[" in line and (match := _TQDM.search(line)):
-            # A bar may be of something else, where the training tells its steps in lines.
-            if not self.told:
-                self._counts(match)
-            self._values(line[match.end() :])
-        elif "oss" in line:
+        if self.table.names and (record := records.in_row(line, self.table)).values:
+            self._record(record)
+        elif "oss'" in line and "{'" in line:
+            self._record(records.in_dictionary(line))
+        elif 'oss"' in line and '{"' in line:
+            self._record(records.in_json(line))
+        elif "/" in line and (found := bar(line)):
+            # A bar may be of something else, where the training reports its steps in lines.
+            if not self.by:
+                self._at(found.at)
+            rest = line[found.end :]
+            self._values(rest, in_line(rest) if "oss" in rest else Losses())
+        elif "oss" in line or "LOSS" in line:
             self._losses(line)
         elif "skipped=" in line and (match := _DEEPSPEED.search(line)):
             self.step = _whole(count(match[1]), self.step)
-            self.lr = _or(_float(match[2]), self.lr)
+            self.lr = _or(number(match[2]), self.lr)
+        elif "poch" in line and (at := header(line)):
+            self.counting, _, _ = advanced(self.counting, at)
 
     def _losses(self, line: str) -> None:
         """Take the training's loss, an evaluation's, or both from a line."""
-        found = in_line(line)
-        if not (found and found.alone) and _LOSS.search(line) and self._stepped(line):
-            self._values(line)
-        elif found:
-            step, _, _ = step_of(line) or (found.step, 0, False)
-            self._evaluated(_float(found.loss), found.step or step)
+        found, at = in_line(line), position(line)
+        if not found.reports:
+            if table := records.table(line):
+                self.table = table
+        elif found.evaluation and not found.train:
+            self._evaluation(found, at)
+        elif at and at.step is not None:
+            self._at(at)
+            self.by = "step"
+            self._values(line, found)
+        elif (at or (found.named and not _SUMMARY.search(line))) and self._epoch(at or Position()):
+            self._values(line, found)
+        elif at or found.named:
+            self._evaluated(number(found.evaluation))
 
-    def _counts(self, match: re.Match[str]) -> None:
-        """Take a step and the number of steps; neither where one is too long for a count."""
-        step, steps = count(match[1]), count(match[2])
-        if step is not None and steps is not None:
-            self.step, self.steps = step, steps
+    def _evaluation(self, found: Losses, at: Position | None) -> None:
+        """Take the loss of an evaluation from a line that reports no other; one of its batches is left out."""
+        step = found.step
+        if at and at.step is not None:
+            if at.batch:
+                return
+            step = step or at.step
+        elif at:
+            self._epoch(at)
+        self._evaluated(number(found.evaluation), step)
 
-    def _stepped(self, line: str) -> bool:
-        """Take the step that a line tells; false where it tells none."""
-        values = step_of(line)
-        if values is None:
+    def _at(self, at: Position) -> None:
+        """Take the step of a line."""
+        self.counting, self.step, steps = advanced(self.counting, at)
+        self.steps = max(self.steps, steps) if at.by_now else steps or self.steps
+        self.batch = at.batch
+
+    def _epoch(self, at: Position) -> bool:
+        """Count epochs as steps, unless steps are counted; the epoch of an earlier line where this one has none."""
+        if self.by == "step" or (not self.by and self.points.last):
             return False
-        step, steps, nemo = values
-        self.step, self.steps = step, max(self.steps, steps) if nemo else steps or self.steps
-        self.told = True
+        if at.epoch is not None or self.counting.epoch is not None:
+            self._at(at._replace(batch=True))
+        self.by = "epoch"
         return True
 
-    def _values(self, text: str) -> None:
-        """Take the loss and the other numbers of the present step."""
-        self.lr = _search(_LR, text, self.lr)
-        self.norm = _search(_NORM, text, self.norm)
-        self.rate = _search(_RATE, text, self.rate)
-        if "oken" in text:
+    def _values(self, text: str, found: Losses) -> None:
+        """Take the losses and the other numbers of the present step."""
+        lower = text.lower()
+        if "lr" in lower or "rate" in lower:
+            self.lr = _search(_LR, text, self.lr)
+        if "norm" in lower:
+            self.norm = _search(_NORM, text, self.norm)
+        if "tok" in lower or "tps" in lower:
+            self.rate = _search(_RATE, text, self.rate)
             self.tokens = _whole(_search(_TOKENS, text, None), self.tokens)
-        match = _LOSS.search(text)
-        self._add(_float(match[1]) if match else None)
-        found = in_line(text)
-        last = self.evaluations.last
+        self._add(number(found.train))
+        evaluated, last = number(found.evaluation), self.evaluations.last
         # A line of a step repeats what the newest evaluation found.
-        if found and not (last and _float(found.loss) == last.loss):
-            self._evaluated(_float(found.loss))
+        if evaluated is not None and not (last and evaluated == last.loss):
+            self._evaluated(evaluated)
 
-    def _dictionary(self, values: dict[str, float]) -> None:
-        """Take what HF Trainer prints; the step only where the script adds it."""
-        self.step = _whole(values.get("step"), self.step)
+    def _record(self, record: Record) -> None:
+        """Take what HF Trainer prints, or a script as JSON or in a table; the step only where it is in it."""
+        values = record.values
+        loss, evaluation = records.losses(record)
+        if "train_runtime" in values or (loss is None and evaluation is None):
+            return
+        at = records.position(record)
+        if at.step is not None:
+            self._at(at)
+        elif not (at.epoch is not None and (self.by or not self.step) and self._epoch(at)) and "loss" not in values:
+            # Of the whole training, at its end.
+            loss = None
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
         self.tokens = _whole(next((values[name] for name in _TOKEN_NAMES if name in values), None), self.tokens)
-        self._add(values.get("loss"))
-        self._evaluated(in_values(values))
+        self._add(loss)
+        self._evaluated(evaluation)
 
     def _add(self, loss: float | None) -> None:
         """Add a loss of the training; where its step goes back, later evaluations are undone."""
@@ -213,9 +247,12 @@ class _Parser:
             learning_rate=self.lr,
             gradient_norm=self.norm,
             curve=self.points.curve(),
-            told=self.told,
+            by=self.by,
             evaluations=self.evaluations.curve(),
             tokens=self.tokens,
+            batch=self.batch,
+            counting=self.counting,
+            table=self.table,
         )
 
 
@@ -227,26 +264,7 @@ def _found_in(expression: re.Pattern[str], line: str) -> dict[str, str]:
 
 def _search(pattern: re.Pattern[str], line: str, otherwise: float | None) -> float | None:
     match = pattern.search(line)
-    return _or(_float(match[1]), otherwise) if match else otherwise
-
-
-def _hf(text: str) -> dict[str, float]:
-    """Read the dictionary that HF Trainer prints; transformers 5 quotes its numbers."""
-    try:
-        told = ast.literal_eval(_BARE.sub(r": '\1'", text))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return {}
-    values = {str(name): _float(value if isinstance(value, str) else repr(value)) for name, value in told.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _float(text: str) -> float | None:
-    """Return the number in a text; None for what is none, or too long for one, but not for `inf` itself."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return None if math.isinf(value) and "inf" not in text.lower() else value
+    return _or(number(match[1]), otherwise) if match else otherwise
 
 
 def _whole(value: float | None, otherwise: int) -> int:

@@ -1,48 +1,159 @@
-"""The step that a line of a log reports, in the words of most trainers."""
+"""Where a line of a log says that its training is: epoch and step, in the words of most trainers and scripts."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-# The words of most trainers: `step 1/60 | loss 5.5`, `iteration 10/ 100 | … | lm loss: 1.2E+01`, `steps: 10 loss: 2.3`.
-_STEP = re.compile(
-    r"(?<![\w/-])(?:global[_ ])?(?:step|iter|iteration)s?[ :=\[]{1,12}(\d+)\b(?:\s*(?:/|of)\s*(\d+))?", re.IGNORECASE
-)
-# NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
-_NEMO = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
-_AUTOMODEL = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
 # A number of more digits is no count of steps.
 MOST_DIGITS = 15
 
+_OF = r"(?:\s*(?:/|of)\s*(\d+))?"
+# `step 1/60 | loss 5.5`, `Step [100/600]`, `iteration 10/ 100 |`, `it: 7`.
+_STEP = re.compile(
+    r"(?<![\w/-])(?<!max )(?<!total )(?<!warmup )(?:(?:global|train|training|optimizer)[_ ])?"
+    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF}",
+    re.IGNORECASE,
+)
+# Those count across epochs, whatever else a line counts.
+_OVERALL = re.compile(r"(?<![\w/-])(?:global[_ ]step|num_updates)[ :=]{1,12}(\d+)\b(?![.:]\d)", re.IGNORECASE)
+_BATCH = re.compile(
+    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF}", re.IGNORECASE
+)
+_EPOCH = re.compile(rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF}", re.IGNORECASE)
+# `[65/200]`, `(65/200)`, `[ 640/60000 (1%)]`; DCGAN's `[0/5][7/1583]` are epoch and batch.
+_PAIR = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
+# `65/200 loss 0.1` at the beginning, `epoch 001:    100 / 1000 loss=8.2`; no date, and no time behind it.
+_BARE = re.compile(r"(?:^|\bepoch:? \d{1,9}[:,] )\s*(\d+)\s*/\s*(\d+)(?![\d/.]|\s+\d+:\d)", re.IGNORECASE)
+# timm's `Train: 0 [  50/1251 (  4%)]`.
+_TIMM = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
+# NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
+_NEMO = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
+_AUTOMODEL = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
+# A line of its own before the steps of an epoch: `Epoch 2/5`, `=== Epoch 2 ===`, `Epoch 1` with a rule below it.
+_HEADER = re.compile(rf"\W{{0,40}}(?:starting |begin )?epoch[ :=#\[]{{1,12}}(\d+){_OF}\W{{0,80}}", re.IGNORECASE)
+_LONGEST_HEADER = 120
 
-def step_of(line: str) -> tuple[int, int, bool] | None:
-    """Return the step that a line tells, the number of steps (0: not told), and whether that is known only by now."""
+
+class Position(NamedTuple):
+    """Where a training is by one line: None and 0 where the line does not say it.
+
+    `by_now`: the number of steps is only what is known by now. `overall`: the step counts across epochs. `batch`: it
+    may count within an epoch, or something else that is not named.
+    """
+
+    step: int | None = None
+    steps: int = 0
+    epoch: int | None = None
+    epochs: int = 0
+    by_now: bool = False
+    overall: bool = False
+    batch: bool = False
+
+
+class Counting(NamedTuple):
+    """How a log counts, as its lines so far show: the number of its first epoch, and the newest of each number.
+
+    `overall`: its steps go on from one epoch to the next; `offset` is what earlier epochs without a length add.
+    """
+
+    epoch: int | None = None
+    epochs: int = 0
+    first: int = 1
+    step: int = 0
+    offset: int = 0
+    overall: bool = False
+
+
+def position(line: str) -> Position | None:
+    """Return where a line says that its training is, None where it does not."""
     return _nemo(line) or _automodel(line) or _usual(line)
 
 
-def _nemo(line: str) -> tuple[int, int, bool] | None:
-    """Return what NeMo tells: the step, counted from 1, and how many there are as far as is known by now."""
-    match = _NEMO.search(line)
-    numbers = [count(text) for text in match.groups()] if match else []
-    if not numbers or None in numbers:
-        return None
-    iteration, last, step = (number or 0 for number in numbers)
-    return step + 1, step - iteration + last + 1, True
+def header(line: str) -> Position | None:
+    """Return the epoch that begins with a line which says nothing else."""
+    match = _HEADER.fullmatch(line) if len(line) <= _LONGEST_HEADER else None
+    return _numbers(None, match) if match else None
 
 
-def _automodel(line: str) -> tuple[int, int, bool] | None:
-    match = _AUTOMODEL.search(line)
-    step = count(match[1]) if match else None
-    return None if step is None else (step + 1, 0, False)
+def advanced(counting: Counting, at: Position) -> tuple[Counting, int, int]:
+    """Return how a log counts by now, the step of a position across epochs, and how many there are (0: unknown).
 
-
-def _usual(line: str) -> tuple[int, int, bool] | None:
-    match = _STEP.search(line)
-    step = count(match[1]) if match else None
-    return None if match is None or step is None else (step, count(match[2] or "0") or 0, False)
+    A position without a step counts epochs.
+    """
+    epoch = counting.epoch if at.epoch is None else at.epoch
+    epochs = at.epochs or counting.epochs
+    if epoch is None or at.overall:
+        return counting._replace(step=at.step or 0), at.step or 0, at.steps
+    first = min(counting.first, epoch)
+    later = counting.epoch is not None and epoch > counting.epoch
+    now = counting._replace(epoch=epoch, epochs=epochs, first=first, step=at.step or counting.step)
+    if at.step is None:
+        return now, epoch - first + 1, epochs
+    if at.steps:
+        overall = counting.overall or (later and 0 < counting.step < at.step)
+        if overall:
+            return now._replace(overall=True), at.step, at.steps
+        return now._replace(step=at.step), (epoch - first) * at.steps + at.step, epochs * at.steps
+    offset = 0 if counting.epoch is not None and epoch < counting.epoch else counting.offset
+    # Where it begins again at 0, the last step of an epoch is one less than their number.
+    offset += counting.step + (at.step == 0) if later and at.step < counting.step else 0
+    return now._replace(step=at.step, offset=offset), offset + at.step, 0
 
 
 def count(text: str) -> int | None:
     """Return a number of steps, None for what has too many digits for one."""
     digits = text.lstrip("0") or "0"
     return int(digits) if len(digits) <= MOST_DIGITS else None
+
+
+def _nemo(line: str) -> Position | None:
+    """Return what NeMo reports: the step, counted from 1, and how many there are as far as is known by now."""
+    match = _NEMO.search(line) if "global_step" in line else None
+    numbers = [count(text) for text in match.groups()] if match else []
+    if not numbers or None in numbers:
+        return None
+    iteration, last, step = (number or 0 for number in numbers)
+    return Position(step + 1, step - iteration + last + 1, by_now=True, overall=True)
+
+
+def _automodel(line: str) -> Position | None:
+    match = _AUTOMODEL.search(line) if "| epoch" in line else None
+    step = count(match[1]) if match else None
+    return None if step is None else Position(step + 1, overall=True)
+
+
+def _usual(line: str) -> Position | None:
+    """Return the epoch and the step of a line: a number with its name first, then `[65/200]`, `65/200` at last."""
+    epoch = _EPOCH.search(line) if "poch" in line or "POCH" in line else None
+    epoch = epoch or (_TIMM.search(line) if "rain: " in line else None)
+    if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL.search(line)):
+        return Position(count(overall[1]), epoch=_count_of(epoch)[0], overall=True)
+    step = _STEP.search(line)
+    if step is None and "/" in line:
+        pairs = [match for match in _PAIR.finditer(line, epoch.end() if epoch else 0) if _in_range(match)][:2]
+        if len(pairs) > 1 and epoch is None:
+            epoch = pairs.pop(0)
+        step = pairs[0] if pairs else next(filter(_in_range, _BARE.finditer(line)), None)
+    return _numbers(step or _BATCH.search(line), epoch)
+
+
+def _numbers(step: re.Match[str] | None, epoch: re.Match[str] | None) -> Position | None:
+    number, steps = _count_of(step)
+    of_epoch, epochs = _count_of(epoch)
+    if number is None and of_epoch is None:
+        return None
+    batch = of_epoch is not None or (step is not None and step.re is not _STEP)
+    return Position(number, steps, of_epoch, epochs, batch=batch)
+
+
+def _count_of(match: re.Match[str] | None) -> tuple[int | None, int]:
+    """Return the two numbers of `3/10`: None and 0 where they are not there, or too long."""
+    numbers: list[str | None] = [*match.groups(), None][:2] if match else [None, None]
+    first, second = (count(text) if text else None for text in numbers)
+    return first, (second or 0) if first is not None else 0
+
+
+def _in_range(match: re.Match[str]) -> bool:
+    done, total = count(match[1]), count(match[2])
+    return done is not None and total is not None and done <= total and total > 1

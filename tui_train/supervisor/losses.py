@@ -1,0 +1,104 @@
+"""The losses that a line of a log or a record reports: of the training, and of an evaluation."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf)"
+IS = r"[ :=\[]{1,12}"
+# `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`; not `loss 2.1 -> 1.9`, `packet loss: 5%`.
+_LOSS = re.compile(
+    rf"(?<![\w.-])((?:\w{{1,24}}[/.])?\w{{0,40}}loss(?:[/.]?\w{{1,40}})?)(?: (train|val|value))?{IS}"
+    rf"(?:tensor\()?({NUMBER})(?![\d.e]|\s*(?:->|%))",
+    re.IGNORECASE,
+)
+# What a line is about from this word on; `valid tokens` and a metric's name such as `val_acc` are other things.
+_ROLE = re.compile(
+    r"(?<![\w./-])(?:(train|training|trn)|(valid|validation|validating|val|eval|evaluation|evaluating|dev|test|testing))"
+    r"(?![\w-]|[./]\w| (?:tokens|labels|every|\d))",
+    re.IGNORECASE,
+)
+# The word before `loss`: what is a part of a loss, or that of another time.
+_BEFORE = re.compile(r"([a-z]+) $", re.IGNORECASE)
+_OF_ANOTHER_TIME = re.compile("best|min|minimum|lowest|last|final|initial|first|previous|prev|target")
+_USUAL_WORDS = re.compile("train|training|trn|lm|total|avg|average|mean|running|batch|step|")
+_MEGATRON = re.compile(
+    rf"\bvalidation loss at iteration (\d{{1,15}})(?: on validation set)? \|.{{0,80}}?loss value: ({NUMBER})",
+    re.IGNORECASE,
+)
+_ON_TEST_SET = re.compile(r"\bvalidation loss at iteration ", re.IGNORECASE)
+
+_TRAIN = r"(?:reduced_)?(?:train|training|trn|tr)"
+_EVALUATION = r"(?:val|valid|validation|eval|evaluation|dev)"
+_OF_STEP = r"(?:epoch_|step_|avg_|mean_|total_|lm_|running_)?"
+_TRAINED = re.compile(rf"{_TRAIN}_{_OF_STEP}loss(?:_step)?|{_OF_STEP}loss_{_TRAIN}")
+_EVALUATED = re.compile(rf"{_EVALUATION}_{_OF_STEP}loss(?:_epoch)?|{_OF_STEP}loss_{_EVALUATION}")
+_EVALUATED_SET = re.compile(r"eval_\w{1,60}_loss")
+_PLAIN = re.compile(r"(?:step|total|batch|avg|average|mean|running|lm)?_?loss(?:_step|_total|_avg|_mean)?")
+
+Kind = Literal["train", "plain", "eval", "set", ""]
+
+
+class Losses(NamedTuple):
+    """The losses that a line reports, as text; empty where it reports none.
+
+    `named`: the training's is named as such. `reports`: some loss is reported, if only a part of one. `step` is what
+    only the line of an evaluation says, 0 where it does not.
+    """
+
+    train: str = ""
+    evaluation: str = ""
+    named: bool = False
+    reports: bool = False
+    step: int = 0
+
+
+@lru_cache(maxsize=512)
+def kind(name: str) -> Kind:
+    """Return of what a name's loss is: the training's, a plain one, an evaluation's, that of one of its sets."""
+    name = re.sub(r"[/. -]", "_", name.strip().lower())
+    if _TRAINED.fullmatch(name):
+        return "train"
+    if _PLAIN.fullmatch(name):
+        return "plain"
+    if _EVALUATED.fullmatch(name):
+        return "eval"
+    return "set" if _EVALUATED_SET.fullmatch(name) else ""
+
+
+def in_line(line: str) -> Losses:
+    """Return the losses that a line reports: of several of the training the one that is named as such, or the whole."""
+    if "alidation loss at" in line and _ON_TEST_SET.search(line):
+        match = _MEGATRON.search(line)
+        return Losses(evaluation=match[2], step=int(match[1]), reports=True) if match else Losses()
+    found, roles, best = Losses(), _roles(line), 0
+    for match in _LOSS.finditer(line):
+        found = found._replace(reports=True)
+        of = _kind_in(line, match, roles)
+        worth = {"train": 3, "plain": 2, "part": 1}.get(of, 0)
+        if of == "eval" and not found.evaluation:
+            found = found._replace(evaluation=match[3])
+        elif worth > best:
+            best = worth
+            found = found._replace(train=match[3], named=of == "train")
+    return found
+
+
+def _roles(line: str) -> list[tuple[int, str]]:
+    """Return where the words stand that say what a line is about, and what they say."""
+    return [(match.end(), "train" if match[1] else "eval") for match in _ROLE.finditer(line)]
+
+
+def _kind_in(line: str, match: re.Match[str], roles: list[tuple[int, str]]) -> str:
+    """Return of what a loss in a line is: `part` where a word that is not usual stands before it."""
+    named = kind(f"{match[1]}_{match[2]}" if match[2] and match[2].lower() != "value" else match[1])
+    if named in {"train", "eval", "set", ""}:
+        return "" if named == "set" else named
+    before = _BEFORE.search(line, max(0, match.start() - 24), match.start())
+    word = before[1].lower() if before else ""
+    if _OF_ANOTHER_TIME.fullmatch(word):
+        return ""
+    role = next((said for at, said in reversed(roles) if at <= match.start()), "plain")
+    return "part" if role == "plain" and not _USUAL_WORDS.fullmatch(word) else role

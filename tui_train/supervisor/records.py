@@ -1,0 +1,144 @@
+"""Records in a log: JSON lines, dictionaries as Python prints them, rows of a table below its header."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any, Mapping, NamedTuple
+
+from .losses import kind
+from .step_lines import MOST_DIGITS, Position
+
+# Not a number, as Python prints it.
+_BARE = re.compile(r":\s*(-?(?:nan|inf))\b")
+_STEP_NAMES = ("global_step", "step", "iter", "iteration", "num_updates", "update", "it", "trainer/global_step")
+_STEPS_NAMES = ("total_steps", "max_steps", "num_steps")
+_EPOCHS_NAMES = ("epochs", "max_epochs", "num_epochs")
+_RENAMED = {"lr": "learning_rate", "train_lr": "learning_rate", "train/lr": "learning_rate", "gnorm": "grad_norm"}
+_CELL = re.compile(r"[A-Za-z_][\w/.()%-]{0,30}(?: [\w/.()%-]{1,30}){0,2}")
+_MOST_COLUMNS = 40
+_LONGEST_HEADER = 500
+_EPOCH_OF = re.compile(r"(\d{1,9})/(\d{1,9})")
+
+
+_ABOUT = ("mode", "split", "phase", "stage", "type")
+_EVALUATIONS = {"val", "valid", "validation", "eval", "evaluation", "dev", "test"}
+
+
+class Record(NamedTuple):
+    """The numbers of a record by their names; `evaluation`: it says that it is about an evaluation."""
+
+    values: dict[str, float] = {}  # noqa: RUF012 - never changed
+    evaluation: bool = False
+
+
+class Table(NamedTuple):
+    """The columns of a table in a log, and what stands between them: empty for spaces."""
+
+    names: tuple[str, ...] = ()
+    between: str = ""
+
+
+def in_json(line: str) -> Record:
+    """Return the numbers of a JSON object in a line, by their names; those of objects in it as well."""
+    begin, end = line.find('{"'), line.rfind("}")
+    try:
+        values = json.loads(line[begin : end + 1])
+    except (ValueError, RecursionError):
+        return Record()
+    flat = dict(values)
+    for inner in [value for value in values.values() if isinstance(value, dict)]:
+        flat.update(inner)
+    return _numbers(flat)
+
+
+def in_dictionary(line: str) -> Record:
+    """Return the numbers of a dictionary that HF Trainer or a script prints; transformers 5 quotes them."""
+    begin = line.rfind("{'", 0, line.find("oss'"))
+    end = line.find("}", begin)
+    try:
+        values = ast.literal_eval(_BARE.sub(r": '\1'", line[begin : end + 1])) if 0 <= begin < end else {}
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return Record()
+    return _numbers(values) if isinstance(values, dict) else Record()
+
+
+def table(line: str) -> Table | None:
+    """Return the table whose header a line is: it has a column of steps or epochs, and one of a loss."""
+    if len(line) > _LONGEST_HEADER or "oss" not in line:
+        return None
+    for between in (",", ";", "|", ""):
+        names = cells(line, between)
+        if 1 < len(names) <= _MOST_COLUMNS and all(map(_CELL.fullmatch, names)) and _is_header(names):
+            return Table(tuple(names), between)
+    return None
+
+
+def in_row(line: str, of: Table) -> Record:
+    """Return the numbers of a table's row by the names of their columns; none where it is no row of it."""
+    found = cells(line, of.between)
+    if len(found) != len(of.names):
+        return Record()
+    return _numbers(dict(zip(of.names, found)))
+
+
+def cells(line: str, between: str) -> list[str]:
+    """Return the cells of a row: without a separator between them those that spaces divide, two where one does not."""
+    if between:
+        return [cell.strip() for cell in line.strip().strip(between).split(between)]
+    return line.split()
+
+
+def losses(record: Record) -> tuple[float | None, float | None]:
+    """Return the loss of the training and that of the evaluation in a record, of several sets the first."""
+    of: dict[str, float] = {}
+    for name, value in record.values.items():
+        of.setdefault(kind(name), value)
+    plain = of.get("plain")
+    if record.evaluation:
+        return None, of.get("eval", plain)
+    return of.get("train", plain), of.get("eval", of.get("set"))
+
+
+def position(record: Record) -> Position:
+    """Return where a record says that its training is; a part of an epoch is none."""
+    values = record.values
+    step, epoch = _whole(values, _STEP_NAMES), _whole(values, ("epoch",))
+    return Position(
+        step, _whole(values, _STEPS_NAMES) or 0, epoch, _whole(values, _EPOCHS_NAMES) or 0, batch=epoch is not None
+    )
+
+
+def number(text: str) -> float | None:
+    """Return the number in a text; None for what is none, or too long for one, but not for `inf` itself."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if value in {float("inf"), float("-inf")} and "inf" not in text.lower() else value
+
+
+def _whole(values: Mapping[str, float], names: tuple[str, ...]) -> int | None:
+    """Return the first of some numbers that are there, None where it is not a whole one."""
+    value = next((values[name] for name in names if name in values), None)
+    return int(value) if value is not None and 0 <= value < 10**MOST_DIGITS and value == int(value) else None
+
+
+def _is_header(names: list[str]) -> bool:
+    lower = [name.lower() for name in names]
+    counts = any(name in {*_STEP_NAMES, "epoch", "batch"} for name in lower)
+    return counts and any(kind(name) in {"train", "plain", "eval"} for name in lower)
+
+
+def _numbers(values: Mapping[Any, Any]) -> Record:
+    found: dict[str, float] = {}
+    for key, value in values.items():
+        name = str(key).lower()
+        name = _RENAMED.get(name, name)
+        if name == "epoch" and isinstance(value, str) and (match := _EPOCH_OF.fullmatch(value)):
+            found["epochs"], value = float(match[2]), match[1]  # noqa: PLW2901 - its first part
+        told = number(value if isinstance(value, str) else repr(value))
+        if told is not None:
+            found.setdefault(name, told)
+    return Record(found, any(str(values.get(name)).lower() in _EVALUATIONS for name in _ABOUT))
