@@ -18,6 +18,7 @@ from tui_train.facts.types import (
     Gap,
     GpuProcess,
     Logout,
+    Parameter,
     Peer,
     ScriptHelp,
     Source,
@@ -743,6 +744,25 @@ FAULTS = {
         False,
     ),
     "output that is a file": ({"trainer.output": "/o"}, paths(o="file"), "error", "trainer.output", "is a file", False),
+    "output where nothing may be written": (
+        {"trainer.output": "/o"},
+        msgspec.structs.replace(facts(), closed={"/o": "you may not write in /"}),
+        "error",
+        "trainer.output",
+        "/o cannot be used: you may not write in /",
+        False,
+    ),
+    "an argument that the script requires": (
+        SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(
+            facts(),
+            sources={"/t.py": Source(parameters=(Parameter(name="--eta", required=True, type="float", line=9),))},
+        ),
+        "error",
+        "trainer.arguments",
+        "the script requires --eta (line 9), and nothing passes it",
+        False,
+    ),
     "output that is there": (
         {"trainer.output": "/o"},
         paths(o="folder"),
@@ -1542,7 +1562,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
-    "epochs that are not whole",
+    "epochs that are not whole", "output that is a file", "output where nothing may be written",
     "a variable that overrides a key",
     "an accelerate config that shards", "an accelerate config that would not be read",
     "an accelerate config that binds to CPUs",

@@ -465,7 +465,9 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
         assert "!" in next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
         form.go("recipe.learning_rate")
         await press(pilot, "f2")
-        assert app.profile.recipe.learning_rate == RATES["sft"] * 10
+        # Unset, so that it follows the method.
+        assert app.profile.recipe.learning_rate is None
+        assert app.screen.resolved.settled.recipe.learning_rate == RATES["sft"] * 10
 
 
 async def test_how_one_chooses_what_trains_is_said(tuner: Any) -> None:

@@ -93,6 +93,14 @@ async def test_typing_replaces_a_number_and_end_adds_to_it(app: Small) -> None:
         assert app.values["layers"] == 75
 
 
+async def test_typing_goes_on_after_a_value_from_elsewhere(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("down", "down")
+        app.form.show(groups(script="--bs="))
+        await pilot.press("4")
+        assert app.values["script"].endswith("--bs=4")
+
+
 async def test_what_cannot_be_read_stays_until_it_is_put_right(app: Small) -> None:
     async with app.run_test(size=(80, 20)) as pilot:
         await pilot.press("4", "x")

@@ -147,6 +147,7 @@ class FormText(FormChoices):
             self._unread.pop(row.key, None)
             with self.entry.prevent(Input.Changed):
                 self.entry.value = row.text
+            self.entry.cursor_position = len(row.text)
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -182,7 +183,7 @@ def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
     fix = fields.closest(row.field, text)
     if row.usual is not None and not (isinstance(fix, float) and row.usual / _FAR < fix < row.usual * _FAR):
-        fix = row.usual
+        return Unread(text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}", None, f"use {row.usual!r}")
     fix = row.value if fix is None else fix
     shown = row.text if fix == row.value else visible(fields.show(fix))
     title = f"use {shown}" if shown else "leave it empty"

@@ -34,8 +34,10 @@ from tui_train.checks import (
 from tui_train.checks.finding import Check, Finding
 from tui_train.facts.types import Facts
 from tui_train.memory.length import resolve
-from tui_train.profile.changes import Change
+from tui_train.profile.changes import Change, apply
+from tui_train.profile.fields import Value, field, get, put
 from tui_train.profile.types import Profile
+from tui_train.resolve.in_force import is_default
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import takes_field
 
@@ -120,6 +122,7 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.preset", preset.listed),
     _for("trainer.script", script.resumes),
     _for("trainer.script", script.local_rank),
+    _for("trainer.script", script.required),
     _for("finetune", finetune.needed),
     _for("finetune", finetune.mixture),
     _for("finetune", finetune.unread_answers),
@@ -165,8 +168,35 @@ def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
                 Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy, change=change)
             ),
         )
-    findings = [_safe(finding) for question in CHECKS for finding in question(profile, facts, resolved)]
+    findings = [
+        _safe(_undoing(finding, profile, facts))
+        for question in CHECKS
+        for finding in question(profile, facts, resolved)
+    ]
     return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+
+
+def _undoing(finding: Finding, profile: Profile, facts: Facts) -> Finding:
+    """Return the finding with a change that unsets what holds by default, so that it follows what is chosen later."""
+    change = finding.change
+    if change is None:
+        return finding
+    edits = tuple(
+        (key, None if _holds_anyway(key, value, change, profile, facts) else value) for key, value in change.edits
+    )
+    return msgspec.structs.replace(finding, change=msgspec.structs.replace(change, edits=edits))
+
+
+def _holds_anyway(key: str, value: Value, change: Change, profile: Profile, facts: Facts) -> bool:
+    """Return whether a value that a change would set in the recipe is the default in force after that change."""
+    section, _, name = key.partition(".")
+    if section != "recipe" or value is None or not field(key).optional or get(profile, key) is None:
+        return False
+    try:
+        held = resolve(put(apply(change, profile), key, None), facts).values.get(name)
+    except BadInput:
+        return False
+    return held is not None and held.value == value and is_default(held)
 
 
 def _safe(finding: Finding) -> Finding:

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator
 
+from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts, Source
+from tui_train.facts.types import Facts, Parameter, Source
 from tui_train.launchers import LAUNCHERS
+from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Argument
+from tui_train.profile import fields
 from tui_train.profile.types import Profile
+from tui_train.resolve import own_arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers.script import started
 
 _RESUME = "--resume_from_checkpoint"
 _KEY = "trainer.script"
+_PATHS = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
 
 
 def resumes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -36,6 +41,42 @@ def local_rank(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
     message = f"line {source.local_rank} of the script takes --local_rank, which {resolved.launcher} does not pass"
     remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'
     yield Finding(level="warning", key=_KEY, message=message, remedy=remedy)
+
+
+def required(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Arguments without which the script ends at once."""
+    source = _source(profile, facts, resolved)
+    for parameter in own_arguments.missing(source, profile.trainer.arguments) if source else ():
+        keys = [_unset(argument, profile) for argument in resolved.preset.arguments if _names(argument, parameter)]
+        if "" in keys:
+            continue
+        where = f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}"
+        name = parameter.name if parameter.form != "key" else f"{parameter.name}="
+        yield Finding(
+            level="error",
+            key=keys[0] if keys else "trainer.arguments",
+            message=f"the script requires {visible(name)} ({where}), and nothing passes it",
+            remedy=f"Set {keys[0]}." if keys else f"Give it among the arguments (trainer.arguments){_such(parameter)}.",
+        )
+
+
+def _names(argument: Argument, parameter: Parameter) -> bool:
+    """Return whether an argument of a preset is this parameter of the script."""
+    first = argument.words[0].partition("=")[0]
+    return first in (parameter.flags or (parameter.name,))
+
+
+def _unset(argument: Argument, profile: Profile) -> str:
+    """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
+    keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
+    own = (key for key in keys if key.startswith("recipe.") or key in _PATHS)
+    return next((key for key in own if not fields.is_chosen(profile, key)), "")
+
+
+def _such(parameter: Parameter) -> str:
+    value = next(iter(parameter.choices), parameter.type.upper() or "VALUE")
+    example = f"{parameter.name}={value}" if parameter.form in {"option", "key"} else ""
+    return f", such as {visible(example)}" if example else ""
 
 
 def _source(profile: Profile, facts: Facts, resolved: Resolved) -> Source | None:

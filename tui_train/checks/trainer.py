@@ -17,6 +17,7 @@ from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
 from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
+from tui_train.resolve import reach
 from tui_train.resolve.in_force import InForce
 from tui_train.resolve.options import SetOption, options, user_arguments
 from tui_train.resolve.resolve import Resolved, lacks
@@ -124,14 +125,24 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
             yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
-    output = trainer.output or resolved.user_output
-    if output and facts.paths.get(output) == "folder":
+    yield from _output(profile, facts, resolved)
+
+
+def _output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """An output folder in which nothing can be written, or that is there already."""
+    key, output = "trainer.output", profile.trainer.output or resolved.user_output
+    closed = facts.closed.get(output, "")
+    if not output or reach.why_not(key, profile, resolved):
+        return
+    if closed or facts.paths.get(output) == "file":
+        message = f"the output folder {home(output)} {'cannot be used: ' + closed if closed else 'is a file'}"
+        remedy = "Name one in a folder where you may write."
+        change = Change("the run's own folder", "where runs are kept", ((key, ""),)) if profile.trainer.output else None
+        yield Finding(level="error", key=key, message=message, remedy=remedy, change=change)
+    elif facts.paths.get(output) == "folder":
         message = f"the output folder {visible(output)} is there already"
         remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
-        yield Finding(level="warning", key="trainer.output", message=message, remedy=remedy)
-    elif output and facts.paths.get(output) == "file":
-        message = f"the output folder {visible(output)} is a file"
-        yield Finding(level="error", key="trainer.output", message=message, remedy="Name another one.")
+        yield Finding(level="warning", key=key, message=message, remedy=remedy)
 
 
 def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

@@ -37,6 +37,7 @@ class Survey(msgspec.Struct, kw_only=True):
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
+    closed: dict[str, str] = {}
     files: dict[str, str | None] = {}
     accelerate_config: str = ""
     hub: HubCache | None = None
@@ -76,6 +77,7 @@ def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: 
         machine=machine,
         toolchains=tuple(sorted(tools, key=probe.rank)),
         paths=answer.paths,
+        closed=answer.closed,
         documents=answer.documents,
         accelerate_config=answer.accelerate_config,
         hub=answer.hub,

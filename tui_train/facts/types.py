@@ -314,7 +314,8 @@ class Peer(Struct, frozen=True, kw_only=True):
 class Facts(Struct, frozen=True, kw_only=True):
     """All facts that plan and checks may use.
 
-    `paths` are the states of the paths in the profile, `documents` the contents of its YAML files, `models`,
+    `paths` are the states of the paths in the profile, `closed` says by path why no folder can be made or written to
+    there (empty: it can), `documents` are the contents of its YAML files, `models`,
     `checkpoints` and `tokenizers` the shapes of what is in its folders, `presets` the user's presets, `sources` facts
     of scripts by path, `data` what was read in training data, by the question (data_use.key).
     `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
@@ -331,6 +332,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
+    closed: dict[str, str] = {}
     variables: tuple[Inherited, ...] = ()
     documents: dict[str, Document] = {}
     presets: dict[str, UserPreset] = {}

@@ -41,6 +41,21 @@ def state(name: str) -> str:
     return "folder" if folder else "file"
 
 
+def closed(name: str) -> str:
+    """Return why nothing can be written into the folder of this path, there or yet to be made; empty where it can."""
+    try:
+        path = Path(name).expanduser().absolute()
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        if not path.is_dir():
+            return str(path) + " is a file"
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return str(path) + " is on a file system that is read-only"
+        return "" if os.access(path, os.W_OK | os.X_OK) else "you may not write in " + str(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        return getattr(error, "strerror", None) or "it is no path"
+
+
 def content(name: str) -> str | None:
     """Return the beginning of a file in base64, None where it cannot be read."""
     if state(name) != "file":
@@ -163,6 +178,7 @@ def main(question: dict[str, list[str]]) -> None:
         "machine": machine,
         "toolchains": toolchains(dict(question)) if question["probe"] else [],
         "paths": {name: state(name) for name in question["paths"]},
+        "closed": {name: closed(name) for name in question["paths"]},
         "files": {name: content(name) for name in (*question["files"], *filter(None, [config]))},
         "accelerate_config": config,
         "hub": called(hub, "read"),

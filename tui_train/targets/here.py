@@ -48,6 +48,7 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
+from tui_train.target.survey import closed
 from tui_train.trainers import paths_of, takes_field
 
 
@@ -55,6 +56,7 @@ class Named(Struct, frozen=True, kw_only=True):
     """The files that a profile names: paths, documents, presets, sources, as in Facts."""
 
     paths: dict[str, PathState]
+    closed: dict[str, str]
     documents: dict[str, Document]
     presets: dict[str, UserPreset]
     models: dict[str, ModelFolder]
@@ -70,8 +72,10 @@ def named(profile: Profile) -> Named:
     script, accelerate_config = profile.trainer.script, hub.accelerate_config(hub.variables(profile))
     read = documents(filter(None, (*configs(profile), accelerate_config)))
     by_user = user_presets()
+    outputs = _user_output(profile, read, by_user)
     return Named(
-        paths=probe.paths((*paths_of(profile), *_user_output(profile, read, by_user))),
+        paths=probe.paths((*paths_of(profile), *outputs)),
+        closed={path: closed(path) for path in (profile.trainer.output, *outputs) if path},
         documents=read,
         presets=by_user,
         models={name: shape(profile, name) for name in settings.models_of(profile, read)},
@@ -135,6 +139,7 @@ def look(profile: Profile) -> Facts:
         machine=probe.machine(),
         toolchains=() if inside else probe.toolchains(named_python(profile)),
         paths=files.paths,
+        closed=files.closed,
         documents=files.documents,
         presets=files.presets,
         models=files.models,

@@ -1,0 +1,163 @@
+"""The arguments that a script declares: which are given, what is wrong with them, and how one is set."""
+
+import contextlib
+import io
+import os
+import sys
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from support import facts, profile
+
+from tui_train.checks import check
+from tui_train.facts.sources import read
+from tui_train.profile.changes import apply
+from tui_train.resolve import own_arguments
+from tui_train.target.survey import closed
+from tui_train.targets.here import look
+
+TEXT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("extra", nargs="?")
+parser.add_argument("--eta", type=float, default=0.05, help="step size")
+parser.add_argument("-b", "--bs", type=int, default=8)
+parser.add_argument("--layers", type=int, nargs="+")
+parser.add_argument("--optim", choices=["sgd", "adam"], default="sgd")
+parser.add_argument("--fast", action="store_true")
+parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
+parser.add_argument("-k")
+"""
+SOURCE = read(TEXT.encode())
+
+
+def parsed(words, text=TEXT):
+    """What argparse itself makes of the arguments, None where it refuses them."""
+    names = {}
+    exec(text, names)  # noqa: S102 - the script above
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        return vars(names["parser"].parse_args(list(words)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("d",),
+        ("d", "--eta", "0.1"),
+        ("--eta=0.1", "d", "e"),
+        ("--et", "-0.5", "d"),
+        ("-b", "4", "d", "--fast"),
+        ("d", "--layers", "1", "2", "--amp"),
+        ("--no-amp", "d", "--bs=2", "--bs=3"),
+        ("--fast", "d", "-k", "v"),
+    ],
+)
+def test_what_is_given_is_what_argparse_takes(words):
+    taken, empty = parsed(words), parsed(("?",))
+    found = {name.lstrip("-"): given.values for name, given in own_arguments.given(SOURCE, words).items()}
+    assert {name for name in taken if taken[name] != empty[name]} == set(found)
+    for name, values in found.items():
+        if name not in {"fast", "amp"}:
+            assert "".join(values) == str(taken[name]).strip("[]").replace(", ", "")
+    assert (found.get("amp") == ("yes",)) == (taken["amp"] is True)
+
+
+@pytest.mark.parametrize("words", [(), ("d",), ("d", "e", "--fast"), ("--eta", "1", "--amp", "d", "--bs=2", "--bs=3")])
+@pytest.mark.parametrize(
+    ("name", "values", "becomes"),
+    [
+        ("--eta", ("0.2",), 0.2),
+        ("--bs", ("16",), 16),
+        ("--layers", ("3", "4"), [3, 4]),
+        ("--optim", ("adam",), "adam"),
+        ("--fast", ("yes",), True),
+        ("--amp", ("no",), False),
+        ("--amp", ("yes",), True),
+        ("-k", ("-x y",), None),
+        ("data", ("new",), "new"),
+    ],
+)
+def test_one_that_is_set_arrives_and_the_others_stay(words, name, values, becomes):
+    parameter = next(one for one in SOURCE.parameters if one.name == name)
+    now = own_arguments.put(SOURCE, words, parameter, values)
+    assert own_arguments.given(SOURCE, now)[name].values == values if becomes is not None else True
+    needed = () if "d" in words else ("d",)
+    if becomes is not None:
+        after = parsed((*(() if name == "data" else needed), *now))
+        assert after == parsed((*needed, *words)) | {name.lstrip("-"): becomes}
+    without = own_arguments.put(SOURCE, now, parameter, ())
+    assert own_arguments.given(SOURCE, without) == own_arguments.given(
+        SOURCE, own_arguments.put(SOURCE, words, parameter, ())
+    )
+
+
+def script(tmp_path, text, **more):
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    return profile({
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(path),
+        "trainer.python": sys.executable, "hardware.device": "cpu",
+        **{key.replace("__", "."): value for key, value in more.items()},
+    })  # fmt: skip
+
+
+def arguments_found(chosen):
+    return [one.message for one in check(chosen, look(chosen)) if one.key == "trainer.arguments"]
+
+
+def test_a_required_argument_that_nothing_passes_is_found(tmp_path):
+    text = TEXT + 'parser.add_argument("--seed", type=int, required=True)\n'
+    asked = [message.partition(" (")[0] for message in arguments_found(script(tmp_path, text))]
+    assert asked == ["the script requires data", "the script requires --seed"]
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("d", "--seed", "1"))) == []
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("@file",))) == []
+
+
+def test_one_of_a_subcommand_is_required_only_with_it(tmp_path):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--top')\n"
+        "sub = parser.add_subparsers()\nfit = sub.add_parser('fit')\nfit.add_argument('--lr', required=True)\n"
+    )
+    assert arguments_found(script(tmp_path, text)) == []
+    assert len(arguments_found(script(tmp_path, text, trainer__arguments=("fit",)))) == 1
+    source = read(text.encode())
+    top = next(one for one in source.parameters if one.name == "--top")
+    words = own_arguments.put(source, ("fit", "--lr=1"), top, ("x",))
+    assert words == ("--top=x", "fit", "--lr=1")
+    assert parsed(words, text) == {"top": "x", "lr": "1"}
+
+
+def test_an_output_that_cannot_be_made_is_found_before_the_start(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "train.py").touch()
+    out = str(tmp_path / "file" / "out")
+    chosen = script(tmp_path, "", trainer__output=out, trainer__preset="hf-trainer")
+    finding = next(one for one in check(chosen, look(chosen)) if one.key == "trainer.output")
+    assert finding.level == "error"
+    assert finding.message.endswith(f"cannot be used: {tmp_path}/file is a file")
+    assert apply(finding.change, chosen).trainer.output == ""
+
+
+@pytest.mark.parametrize(("path", "why"), [("x" * 300 + "/y", "too long"), ("new/deep/out", ""), (".", "")])
+def test_why_nothing_can_be_written(path, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert why in closed(path)
+    assert bool(why) == bool(closed(path))
+
+
+def test_a_file_system_that_is_read_only_takes_no_output(tmp_path, monkeypatch):
+    real = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=real.f_flag | os.ST_RDONLY))
+    assert closed(str(tmp_path / "out")) == f"{tmp_path} is on a file system that is read-only"
+
+
+def test_a_fix_back_to_the_default_leaves_it_to_the_method():
+    tuned = profile({
+        "trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",), "recipe.learning_rate": 3.0,
+    })  # fmt: skip
+    where = msgspec.structs.replace(facts(), paths={"/m": "folder", "/d.jsonl": "file"})
+    finding = next(one for one in check(tuned, where) if one.key == "recipe.learning_rate")
+    assert "usual" in finding.message
+    assert apply(finding.change, tuned).recipe.learning_rate is None

@@ -1,0 +1,153 @@
+"""The arguments that a script declares, as the user's own arguments give them: the only place where they are kept."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tui_train.base.text import visible
+from tui_train.facts.types import Parameter, Source
+from tui_train.presets import PLACEHOLDER
+
+_OPTION = re.compile(r"--?[A-Za-z]")
+_NUMBERS = {"int": int, "float": float}
+_WORDS = {"int": "a whole number", "float": "a number"}
+_SHOWN = 6  # choices that a sentence names
+
+
+class Given(NamedTuple):
+    """What the arguments give for one parameter: the indices of its words, and its values."""
+
+    at: tuple[int, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+def in_scope(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
+    command = next((word for word in words if word in source.commands), "")
+    return tuple(parameter for parameter in source.parameters if parameter.command in {"", command})
+
+
+def given(source: Source, words: Sequence[str]) -> Mapping[str, Given]:
+    """Return what the arguments give, by the name of each parameter that is among them; of several the last."""
+    parameters = in_scope(source, words)
+    flags = {flag: parameter for parameter in parameters for flag in _flags(parameter)}
+    positional = [parameter for parameter in parameters if parameter.form == "positional"]
+    found: dict[str, Given] = {}
+    at = 0
+    while at < len(words):
+        name, equals, value = words[at].partition("=")
+        parameter = flags.get(name) or _abbreviated(name, flags)
+        end = at + 1
+        values: tuple[str, ...]
+        if parameter and parameter.form in {"switch", "pair"}:
+            values = ("no" if name not in parameter.flags else "yes",)
+        elif parameter and equals:
+            values = (value,)
+        elif _OPTION.match(name):
+            end = _end(words, end, several=bool(parameter and parameter.several)) if not equals else end
+            values = tuple(words[at + 1 : end])
+        else:
+            values = (words[at],)
+            parameter = None if words[at] in source.commands or words[at] == "--" else _next(positional, found)
+        if parameter:
+            before = found.get(parameter.name, Given())
+            kept = before.values if parameter.several else ()
+            found[parameter.name] = Given((*before.at, *range(at, end)), (*kept, *values))
+        at = end
+    return found
+
+
+def put(source: Source, words: Sequence[str], parameter: Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments with these values of one parameter; without it, where there are none."""
+    known = given(source, words)
+    mine = known.get(parameter.name, Given()).at
+    place = mine[0] if mine else _place(source, words, parameter, known)
+    before = (word for at, word in enumerate(words) if at < place and at not in mine)
+    after = (word for at, word in enumerate(words) if at >= place and at not in mine)
+    return (*before, *_words(parameter, values), *after)
+
+
+def missing(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the parameters that the script requires and the arguments lack."""
+    if any(word.startswith("@") for word in words):
+        return ()  # argparse may read more of them from that file
+    known = given(source, words)
+    return tuple(one for one in in_scope(source, words) if one.required and one.name not in known)
+
+
+def problem(parameter: Parameter, values: Sequence[str]) -> str:
+    """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
+    for value in values:
+        if parameter.form in {"switch", "pair"} or PLACEHOLDER.search(value):
+            continue
+        if not _is(parameter.type, value):
+            return f"is {visible(value)!r}, which is not {_WORDS[parameter.type]}"
+        if parameter.choices and value not in parameter.choices:
+            more = len(parameter.choices) - _SHOWN
+            choices = ", ".join(parameter.choices[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            return f"is {visible(value)!r}, which is none of {visible(choices)}"
+    return ""
+
+
+def _is(type_name: str, value: str) -> bool:
+    try:
+        _NUMBERS.get(type_name, str)(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _flags(parameter: Parameter) -> tuple[str, ...]:
+    if parameter.form == "positional":
+        return ()
+    opposite = (f"--no-{flag[2:]}" for flag in parameter.flags if flag.startswith("--"))
+    return (*(parameter.flags or (parameter.name,)), *(opposite if parameter.form == "pair" else ()))
+
+
+def _abbreviated(name: str, flags: Mapping[str, Parameter]) -> Parameter | None:
+    """Return the only parameter whose spelling begins so, as argparse takes it."""
+    if not name.startswith("--") or name == "--":
+        return None
+    found = [parameter for flag, parameter in flags.items() if flag.startswith(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _end(words: Sequence[str], at: int, *, several: bool) -> int:
+    """Return where the values of an option end: after one, or before the next option."""
+    while at < len(words) and not _OPTION.match(words[at]):
+        at += 1
+        if not several:
+            break
+    return at
+
+
+def _next(positional: Sequence[Parameter], found: Mapping[str, Given]) -> Parameter | None:
+    """Return the parameter that takes the next word without a name."""
+    waiting = (one for one in positional if one.several or one.name not in found)
+    return next(waiting, None)
+
+
+def _place(source: Source, words: Sequence[str], parameter: Parameter, known: Mapping[str, Given]) -> int:
+    """Return where a parameter goes that is not there yet: its command, and positional ones, keep their order."""
+    command = next((at for at, word in enumerate(words) if word in source.commands), len(words))
+    if parameter.form != "positional":
+        return len(words) if parameter.command else command
+    order = [one.name for one in in_scope(source, words) if one.form == "positional"]
+    earlier = order[: order.index(parameter.name)] if parameter.name in order else []
+    ends = [known[name].at[-1] + 1 for name in earlier if name in known]
+    return max(ends, default=command + 1 if parameter.command else 0)
+
+
+def _words(parameter: Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the words that give values."""
+    name = parameter.name
+    if not values:
+        return ()
+    if parameter.form in {"switch", "pair"}:
+        no = (f"--no-{name[2:]}",) if parameter.form == "pair" else ()
+        return (name,) if values[0] == "yes" else no
+    if parameter.form == "positional":
+        return tuple(values)
+    if parameter.form == "key" or (name.startswith("--") and not parameter.several):
+        return (f"{name}={values[0]}",)
+    return (name, *values)
