@@ -7,7 +7,7 @@ from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS, check
 from tui_train.facts.cluster import Cluster, Nodes, Partition
-from tui_train.facts.data import DataLook, DataProblem, Question
+from tui_train.facts.data import Answers, DataLook, DataProblem, Question, Tokens
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.types import (
@@ -114,6 +114,7 @@ YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladd
 BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
 FINE = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
+TOKENS = Tokens(counted=2, total=9, learned=9, epoch=9, shortest=4, median=4, p95=5, longest=5)
 LOOKED_AT = Question(files=("/d.jsonl",), model="/m")
 TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
 
@@ -121,7 +122,8 @@ TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes":
 # What the plan of FINE sets of TRL, but for packing.
 TRL_NAMES = (
     "model_name_or_path learning_rate lr_scheduler_type weight_decay num_train_epochs max_steps logging_steps"
-    " save_strategy save_steps seed warmup_steps use_peft lora_r lora_alpha lora_dropout lora_target_modules"
+    " save_strategy save_steps save_total_limit seed warmup_steps use_peft lora_r lora_alpha lora_dropout"
+    " lora_target_modules"
 )
 
 
@@ -243,6 +245,22 @@ FAULTS = {
         "warning",
         "trainer.python",
         "ignores 1 value of the plan: packing",
+        False,
+    ),
+    "chats in which no answers are marked": (
+        FINE,
+        tuned(format="messages", chat=True, answers=Answers(why="the template does not mark answers"), tokens=TOKENS),
+        "note",
+        "finetune.answers_only",
+        "what users say is learned too: the template does not",
+        False,
+    ),
+    "a checkpoint that is not evaluated": (
+        FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100},
+        tuned(),
+        "warning",
+        "recipe.checkpoint_every",
+        "the best checkpoint is not kept",
         False,
     ),
     "answers alone of data that is read in a container": (
@@ -1563,6 +1581,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 MENDED = {
     "epochs that are not whole", "output that is a file", "output where nothing may be written",
+    "a checkpoint that is not evaluated",
     "a variable that overrides a key",
     "an accelerate config that shards", "an accelerate config that would not be read",
     "an accelerate config that binds to CPUs",

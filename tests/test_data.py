@@ -379,7 +379,8 @@ def test_what_is_learned_of_a_chat(tmp_path, tokenizer, warm_python):
         == "<s>user\nWhat is it?</s><s>assistant\nA fox.\nA quick one: 狐.</s><s>user\nSure?</s><s>assistant\nYes</s>"
     )
     assert found.answers.possible
-    everything = look(path, python=warm_python, model=tokenizer(MARKED))
+    assert look(path, python=warm_python, model=tokenizer(MARKED)).samples == found.samples
+    everything = look(path, python=warm_python, model=tokenizer(MARKED), answers_only=False)
     assert learned(everything.samples[0]) == [whole(sample)]
     assert everything.answers.possible
 

@@ -19,7 +19,7 @@ from tui_train.base.command import argv
 from tui_train.base.text import thousands
 from tui_train.checks import check
 from tui_train.facts import probe
-from tui_train.facts.data import Cut, DataLook, Ends, Lengths, Question, Tokens
+from tui_train.facts.data import Answers, Cut, DataLook, Ends, Lengths, Question, Tokens
 from tui_train.facts.data_use import key as data_key
 from tui_train.memory.length import resolve
 from tui_train.profile.changes import apply
@@ -78,12 +78,66 @@ def rows_of(path):
 def test_the_defaults_are_those_of_the_method():
     assert config(tuning())["learning_rate"] == 2e-4
     assert config(tuning(finetune__tuning="full"))["learning_rate"] == 2e-5
-    for method, usual in RATES.items():
+    for method, (_, of_adapters) in RATES.items():
         values = config(tuning(finetune__method=method))
-        assert values["learning_rate"] == rate(tuning(finetune__method=method).finetune) == pytest.approx(10 * usual)
-    assert config(tuning())["num_train_epochs"] == 3
+        assert values["learning_rate"] == rate(tuning(finetune__method=method).finetune) == of_adapters
+        preferring = method != "sft"
+        assert values["num_train_epochs"] == (1 if preferring else 3)
+        assert values["warmup_steps"] == (0.1 if preferring else 0.03)
+        assert values["save_total_limit"] == 2
+    assert RATES["kto"] == (5e-7, 5e-7)
+    assert RATES["reward"][1] == 1e-4
+    shown = ready(tuning(finetune__method="dpo"), facts(packages=LIBRARIES)).plan.numbers
+    assert "1 epoch (as in TRL's example for dpo)" in shown
+    assert "10 % of the steps to warm up (as in the alignment handbook)" in shown
     assert "max_steps" not in config(tuning())
     assert config(tuning(recipe__steps=7))["max_steps"] == 7
+
+
+MARKS = DataLook(rows=800, usable=800, format="messages", chat=True, answers=Answers(possible=True))
+
+
+@pytest.mark.parametrize(
+    ("read", "values", "answers", "share"),
+    [
+        (MARKS, {}, True, "0.05"),
+        (replace(MARKS, usable=40_000), {}, True, "0.025"),
+        (replace(MARKS, usable=499), {}, True, ""),
+        (replace(MARKS, answers=Answers(possible=True, caution="its end is not marked")), {}, None, "0.05"),
+        (replace(MARKS, format="text", chat=False), {}, None, "0.05"),
+        (MARKS, {"finetune__answers_only": False, "data__evaluation": 0.0}, False, ""),
+        (MARKS, {"trainer__validation_data": ("/v.jsonl",)}, True, ""),
+    ],
+)
+def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, answers, share):
+    asked = Question(files=("/d.jsonl",), model="/m", answers_only=values.get("finetune__answers_only"))
+    chosen = tuning(**values)
+    made = ready(chosen, replace(facts(packages=LIBRARIES), data={data_key(asked): read})).plan
+    passed, words = made.configs[0].values, argv(made.preparations[0].command, "/run")
+    assert passed.get("assistant_only_loss") is answers
+    assert [word for word in words if word.startswith("--share")] == ([f"--share={share}"] if share else [])
+    assert passed.get("load_best_model_at_end", False) is bool(share or chosen.trainer.validation_data)
+    shown, by_default = " ".join(made.numbers), answers is True
+    assert ("answers alone are learned (the chat template marks the answers)" in shown) is by_default
+    assert ("for evaluations (default for 500 rows or more)" in shown) is bool(share)
+
+
+def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
+    asked = data_key(Question(files=("/d.jsonl",), model="/m"))
+    found = replace(facts(packages=LIBRARIES), data={asked: MARKS})
+    # Of 3 epochs with 760 rows; evaluations that are chosen are followed.
+    for more, saved, every in (({}, 29, 29), ({"recipe__evaluate_every": 30}, 120, 30)):
+        values = config(tuning(**more), found)
+        assert (values["save_steps"], values["eval_steps"]) == (saved, every)
+        assert values["metric_for_best_model"] == "eval_loss"
+    apart = tuning(recipe__evaluate_every=30, recipe__checkpoint_every=100)
+    assert "load_best_model_at_end" not in config(apart, found)
+    (finding,) = [each for each in check(apart, found) if "best checkpoint" in each.message]
+    assert config(apply(finding.change, apart), found)["load_best_model_at_end"] is True
+    sharded = tuning(trainer__strategy="zero3", data__evaluation=0.1)
+    values = {value.key for value in Finetune().preset(sharded, None, None).file.values}
+    assert "metric_for_best_model" in values
+    assert "load_best_model_at_end" not in values
 
 
 def test_what_an_attempt_falls_back_to_reaches_trl():
@@ -211,7 +265,8 @@ def test_data_is_prepared_before_the_training(tmp_path):
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     words = argv(step.command, "/run")
     assert words[1:] == [
-        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "--length=1024",
+        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "--find-answers",
+            "--length=1024",
         "--method=sft", "--most-cut=0.1", "/d.jsonl",
     ]  # fmt: skip
     (other,) = ready(
@@ -542,6 +597,42 @@ def test_all_weights_are_trained(tmp_path, model, trl, method):
     run, _ = trained(tmp_path / "run", chosen_for(model, data, recipe__evaluate_every=1, **values), trl)
     assert (run.path / "output/model.safetensors").stat().st_size > 100_000
     assert len(re.findall(r"'eval_loss'", log_of(run, 1))) >= 2
+
+
+@with_trl
+def test_preferences_train_once_and_give_the_best_checkpoint(tmp_path, model, trl):
+    """By TRL's own arguments, which it saves, and by the evaluations that it made."""
+    data = written(tmp_path / "d.jsonl", [numbered(ROWS["preference"], number) for number in range(32)])
+    values = {"finetune__method": "dpo", "data__evaluation": 0.25}
+    run, plan = trained(tmp_path / "run", chosen_for(model, data, **values), trl)
+    code = "import json, sys, torch; print(json.dumps(torch.load(sys.argv[1], weights_only=False).to_dict()))"
+    kept = sorted((run.path / "output").glob("checkpoint-*"))
+    words = [TRL, "-c", code, str(kept[0] / "training_args.bin")]
+    passed = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    wanted = {
+        "num_train_epochs": 1.0, "warmup_steps": 0.1, "learning_rate": 5e-6, "lr_scheduler_type": "cosine",
+        "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 2, "save_steps": 2, "save_total_limit": 2,
+        "load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "max_length": 64,
+    }  # fmt: skip
+    assert {name: passed[name] for name in wanted} == wanted
+    assert wanted["save_steps"] == plan.configs[-1].values["save_steps"]
+    losses = re.findall(r"'eval_loss': '?([\d.]+)", log_of(run, 1))
+    state = json.loads((kept[-1] / "trainer_state.json").read_text())
+    assert (len(losses), state["max_steps"], 2 <= len(kept) <= 3) == (3, 6, True)
+    assert Path(state["best_model_checkpoint"]).is_dir()
+
+
+@with_trl
+def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, model, trl):
+    data = written(tmp_path / "d.jsonl", [{"messages": [user("a long question " * 3), says("yes")]}] * 8)
+    losses = []
+    for number, only in enumerate((None, True)):
+        chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
+        run, plan = trained(tmp_path / f"run{number}", chosen, trl)
+        assert plan.configs[-1].values.get("assistant_only_loss") is only
+        assert ("answers alone are learned: the chat template marks them" in log_of(run, 1)) is (only is None)
+        losses += curve(run)
+    assert losses[0] == losses[1]
 
 
 @with_trl

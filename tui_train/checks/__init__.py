@@ -127,6 +127,7 @@ CHECKS: tuple[Check, ...] = (
     _for("finetune", finetune.mixture),
     _for("finetune", finetune.unread_answers),
     _for("finetune", finetune.read),
+    _for("finetune", finetune.whole_chats),
     _for("finetune", finetune.context),
     _for("finetune", finetune.learning_rate),
     _for("finetune", finetune.fallback),

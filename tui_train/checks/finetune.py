@@ -7,7 +7,7 @@ from msgspec import structs
 from tui_train.base.text import thousands, visible
 from tui_train.checks.data import Room, data_findings
 from tui_train.checks.finding import Finding
-from tui_train.facts.data_use import format_of
+from tui_train.facts.data_use import all_learned, format_of
 from tui_train.facts.types import Facts
 from tui_train.memory.length import longest
 from tui_train.profile import mixture as weights_of_files
@@ -16,7 +16,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import data, options
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
-from tui_train.trainers.finetune import METHODS, rate
+from tui_train.trainers.finetune import METHODS, evaluated, keeps_best, rate
 from tui_train.trainers.finetune_options import marks_answers
 
 # What the plan sets, each with the key for it.
@@ -81,6 +81,18 @@ def unread_answers(profile: Profile, facts: Facts, _resolved: Resolved) -> Itera
             key="finetune.answers_only",
             message="answers alone are learned of chats, and the data is not read before the run",
             remedy="Other data ends the run before the model is loaded; leave it unset for prompt + completion.",
+        )
+
+
+def whole_chats(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Chats of which everything is learned, as the template does not mark answers."""
+    look, asked = data.look_of(resolved, facts), data.question(resolved)
+    if look and asked and look.tokens and profile.finetune.answers_only is None and all_learned(look, asked):
+        yield Finding(
+            level="note",
+            key="finetune.answers_only",
+            message=f"what users say is learned too: {look.answers.caution or look.answers.why}",
+            remedy="For answers alone name a chat template that marks them (--chat_template_path).",
         )
 
 
@@ -172,10 +184,19 @@ def ends(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Findi
         )
 
 
-def evaluations(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """Evaluations without data for them."""
-    data_for_them = profile.trainer.validation_data or profile.data.evaluation
-    if profile.recipe.evaluate_every is not None and not data_for_them:
+def evaluations(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Evaluations without data for them, and those that fall on no checkpoint."""
+    every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
+    if evaluated(resolved.settled) and not keeps_best(resolved.settled) and every and saved:
+        to = -(-saved // every) * every
+        yield Finding(
+            level="warning",
+            key="recipe.checkpoint_every",
+            message=f"the best checkpoint is not kept: it saves every {saved} steps, and evaluates every {every}",
+            remedy="Save where it evaluates, to have the best one as the result.",
+            change=Change(f"save every {to} steps", "each is evaluated", (("recipe.checkpoint_every", to),)),
+        )
+    if every is not None and not evaluated(resolved.settled):
         yield Finding(
             level="warning",
             key="recipe.evaluate_every",

@@ -50,6 +50,6 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     from tui_train.facts.data import Question
 
     question = Question(
-        files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only
+        files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only or None
     )
     data.data(files, question, python, batch or 0, weights, as_json=as_json)

@@ -28,7 +28,7 @@ class Question(Struct, frozen=True, kw_only=True):
     `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `chat_template` a
     file or a model whose template is taken, empty for the model's own; `length` the tokens
     at which a sample is cut, 0 for never; `rows` how many are read at most. `weights` are what each of `files` has of
-    an epoch; none: what it holds.
+    an epoch; none: what it holds. `answers_only` None: where the chat template marks answers.
     """
 
     files: tuple[str, ...]
@@ -37,7 +37,7 @@ class Question(Struct, frozen=True, kw_only=True):
     chat_template: str = ""
     method: Method = "sft"
     length: int = 0
-    answers_only: bool = False
+    answers_only: bool | None = None
     weights: tuple[float, ...] = ()
     rows: int = _MOST_ROWS
     seconds: int = _SECONDS

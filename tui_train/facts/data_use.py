@@ -17,6 +17,7 @@ FORMATS = {
     "preference": "preference pairs",
     "kto": "KTO",
 }
+_CHATS = frozenset({"messages", "sharegpt"})
 # With these TRL's trainers learn what the data means.
 TAKES: dict[Method, tuple[str, ...]] = {
     "sft": ("messages", "sharegpt", "alpaca", "prompt_completion", "text"),
@@ -33,7 +34,14 @@ def key(question: Question) -> str:
 
 def all_learned(look: DataLook, question: Question) -> bool:
     """Return whether chats are learned whole, what the user says too."""
-    return question.method == "sft" and look.format in {"messages", "sharegpt"} and not question.answers_only
+    chats = question.method == "sft" and look.format in _CHATS
+    return chats and not (marked(look, question.method) if question.answers_only is None else question.answers_only)
+
+
+def marked(look: DataLook, method: Method) -> bool:
+    """Return whether the chat template marks what the assistant says, and its end, so that it is learned alone."""
+    answers = look.answers
+    return method == "sft" and look.format in _CHATS and answers.possible and not answers.caution
 
 
 def format_of(files: tuple[str, ...], looks: Mapping[str, DataLook]) -> str:

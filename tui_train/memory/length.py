@@ -1,4 +1,4 @@
-"""The sequence length of a training on data that was read: what its rows need, its model takes and memory allows."""
+"""What the data that was read decides: the sequence length, what is learned of chats, what is kept for evaluations."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tui_train.base.text import thousands
 from tui_train.facts.data import DataLook, Lengths
-from tui_train.facts.data_use import key
+from tui_train.facts.data_use import key, marked
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.profile.types import Profile
@@ -14,17 +14,22 @@ from tui_train.resolve import data
 from tui_train.resolve.in_force import InForce, is_default
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.resolve import resolve as resolve_with
-from tui_train.trainers import trainer_of
+from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers.finetune import evaluated
 
 # Of the rows, what a default may cut; and a length up to which none is cut.
 _CUT, _SHORT = 0.01, 1024
 _LONGEST = 1 << 20
+# From so many rows on a share is kept for evaluations, which take so many of them at most; so often they are made.
+_MANY, _SHARE, _MOST_EVALUATED, _EVALUATIONS = 500, 0.05, 1000, 5
 
 
 def resolve(profile: Profile, facts: Facts) -> Resolved:
     """Return what the profile means on this machine, its default length by its data; BadInput for an unknown preset."""
     first = resolve_with(profile, facts)
-    ours = _defaults(first, facts)
+    if by_data := _by_data(first, facts):
+        first = resolve_with(profile, facts, by_data)
+    ours = by_data | _defaults(first, facts) | _saved(first, facts)
     return resolve_with(profile, facts, ours) if ours else first
 
 
@@ -38,6 +43,34 @@ def longest(resolved: Resolved, facts: Facts) -> int:
     limit = look.limit if look else 0
     lengths = [length for length in _lengths(look) if not limit or length <= limit]
     return next((length for length, _ in _fitting(resolved, facts, lengths)), limit)
+
+
+def _by_data(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
+    """Return whether answers alone are learned, and the share for evaluations, where the user chose neither."""
+    profile, look = resolved.settled, data.look_of(resolved, facts)
+    if look is None or not look.usable:
+        return {}
+    ours = {}
+    if profile.finetune.answers_only is None and marked(look, profile.finetune.method):
+        ours[data.ANSWERS] = InForce(True, "the chat template marks the answers")
+    if profile.data.evaluation is None and not profile.trainer.validation_data and look.usable >= _MANY:
+        share = round(min(_SHARE, _MOST_EVALUATED / look.usable), 4)
+        ours[data.EVALUATION] = InForce(share, f"default for {thousands(_MANY)} rows or more")
+    return ours
+
+
+def _saved(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
+    """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
+    profile, held = resolved.settled, resolved.values["checkpoint_every"]
+    if not (takes_field(profile, "finetune") and evaluated(profile) and is_default(held)):
+        return {}
+    usual = held.value if isinstance(held.value, int) else 1
+    if every := profile.recipe.evaluate_every:
+        return {"checkpoint_every": InForce(-(-usual // every) * every, "as evaluations fall on it")}
+    steps = data.steps_of(resolved, facts)
+    if not steps or steps >= usual * _EVALUATIONS:
+        return {}
+    return {"checkpoint_every": InForce(-(-steps // _EVALUATIONS), f"{_EVALUATIONS} times in all, each evaluated")}
 
 
 def _defaults(resolved: Resolved, facts: Facts) -> dict[str, InForce]:

@@ -1,18 +1,20 @@
 """What a plan says of itself: its title, its numbers with their sources, its notes."""
 
+import math
 from collections import Counter
 
-from tui_train.base.text import counted, home, visible
+from tui_train.base.text import counted, home, percent, visible
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve import launcher_config, others
+from tui_train.resolve import data, launcher_config, others
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import is_default, other_global_batch
 from tui_train.resolve.resolve import Resolved
-from tui_train.trainers import nemo, paths_of, trainer_of
+from tui_train.trainers import nemo, paths_of, takes_field, trainer_of
+from tui_train.trainers.finetune import keeps_best
 
 _OFFLINE = frozenset({"offline", "dryrun"})
 # Machines whose processes are listed one by one.
@@ -59,11 +61,40 @@ def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
     if is_default(length) and not length.source.endswith("default"):
         texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
         sources["sequence_length"] = length.source
+    for name, words in _beyond(resolved).items():
+        texts[name], sources[name] = words
     return tuple(
         visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
         for name, words in texts.items()
         if words
     )
+
+
+def _beyond(resolved: Resolved) -> dict[str, tuple[str, str]]:
+    """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
+    profile = resolved.settled
+    if not takes_field(profile, "finetune"):
+        return {}
+    said, recipe = {}, profile.recipe
+    if warm := warm_up(recipe.warmup, 0):
+        said["warmup"] = (warm, resolved.values["warmup"].source)
+    if held := resolved.by_data.get(data.ANSWERS):
+        said["answers"] = ("answers alone are learned", held.source)
+    if held := resolved.by_data.get(data.EVALUATION):
+        said["evaluation"] = (f"{percent(profile.data.evaluation or 0.0, 1)} for evaluations", held.source)
+    if keeps_best(profile):
+        saved = resolved.values["checkpoint_every"]
+        said["best"] = (f"the best checkpoint by evaluation, each {recipe.checkpoint_every} steps", saved.source)
+    return said
+
+
+def warm_up(warmup: float | None, steps: int) -> str:
+    """Return how long the rate rises: a warmup below 1 is a share of the steps; empty for none."""
+    if not warmup:
+        return ""
+    if warmup < 1 and not steps:
+        return f"{percent(warmup)} of the steps to warm up"
+    return f"{counted(math.ceil(warmup * steps) if warmup < 1 else round(warmup), 'step')} to warm up"
 
 
 def _length(recipe: Recipe) -> str:

@@ -65,8 +65,8 @@ class Trainer(Struct, frozen=True, kw_only=True):
 class Finetune(Struct, frozen=True, kw_only=True):
     """How a model is fine-tuned: what it learns from, which weights are trained, and the adapter's size.
 
-    Empty `targets` are all linear layers. None leaves a value to TRL: answers alone of prompt + completion, everything
-    of messages and text; its `beta` for the method.
+    Empty `targets` are all linear layers. None: answers alone of prompt + completion, and of chats whose
+    template marks them; TRL's `beta` for the method.
     """
 
     method: Method = "sft"
@@ -83,11 +83,11 @@ class Finetune(Struct, frozen=True, kw_only=True):
 class Data(Struct, frozen=True, kw_only=True):
     """What becomes of the training data: `evaluation` is the share of its rows that is kept for evaluations.
 
-    `cut` is the share of them that may be longer than the sequence length. `weights` are numbers, one for each of the
-    training data's files: what they have of an epoch. Empty: all rows once.
+    None: a share where there are many rows. `cut` is the share of them that may be longer than the sequence length.
+    `weights` are numbers, one for each of the training data's files: what they have of an epoch. Empty: all rows once.
     """
 
-    evaluation: float = 0.0
+    evaluation: float | None = None
     cut: float = 0.1
     weights: tuple[float, ...] = ()
 

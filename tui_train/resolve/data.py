@@ -13,6 +13,8 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune_data import chat_template
 
+ANSWERS, EVALUATION = "finetune.answers_only", "data.evaluation"
+
 
 def question(resolved: Resolved) -> Question | None:
     """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none.
@@ -30,7 +32,7 @@ def question(resolved: Resolved) -> Question | None:
         chat_template=chat_template(profile),
         method=profile.finetune.method,
         length=0 if is_default(resolved.values["sequence_length"]) else profile.recipe.sequence_length or 0,
-        answers_only=bool(profile.finetune.answers_only),
+        answers_only=None if ANSWERS in resolved.by_data else profile.finetune.answers_only,
         weights=weights(profile),
     )
 
@@ -61,7 +63,7 @@ def one_epoch(resolved: Resolved, facts: Facts) -> Epoch | None:
         return None
     chosen, recipe = profile.finetune, profile.recipe
     whole = epoch(look, chosen.method)
-    share = 1 - (0.0 if profile.trainer.validation_data else profile.data.evaluation)
+    share = 1 - (0.0 if profile.trainer.validation_data else profile.data.evaluation or 0.0)
     rows, tokens = round(whole.rows * share), round(whole.tokens * share)
     packed = chosen.method == "sft" and chosen.packing and tokens and recipe.sequence_length
     sequences = math.ceil(tokens / recipe.sequence_length) if packed and recipe.sequence_length else rows

@@ -68,6 +68,7 @@ def in_force(
     default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
     own = _defaults(preset, document) if has_preset_defaults(profile, preset) else {}
     values: dict[str, InForce] = {}
+    sources = trainer_of(profile).sources(profile)
     for name in DEFAULT_NAMES - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
@@ -75,7 +76,7 @@ def in_force(
         elif name in user_values:
             values[name] = user_values[name]
         elif name in own:
-            values[name] = InForce(own[name], default)
+            values[name] = InForce(own[name], sources.get(name, default))
         else:
             values[name] = InForce(None, trainer_of(profile).default_source(profile, preset))
     values["micro_batch"] = _micro_batch(profile, values, copies, default)

@@ -12,6 +12,7 @@ from tui_train.facts.gpus import called, judge, recommended
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.launchers import LAUNCHERS, automatic, that_shard
 from tui_train.presets import Preset
+from tui_train.profile import fields
 from tui_train.profile.fields import absolute
 from tui_train.profile.types import Launcher, Profile
 from tui_train.resolve import communication, fallbacks, launcher_config
@@ -32,9 +33,9 @@ class Resolved(Struct, frozen=True, kw_only=True):
     `processes` are those of the first machine, `world_size` those of all of them. `backend` is how they communicate,
     empty for a single one. `copies` of the model take samples of their own: one a process, unless NeMo splits it.
     `nemo` is which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the
-    profile with them; what is not known is None there. `user_output` is the output folder that the user's arguments or
-    file name, `launcher_config` what the user's own config of the launcher says. `scheduled`: Slurm chooses machines
-    and cards when it starts.
+    profile with them; what is not known is None there. `by_data` are values by their key that follow from the data.
+    `user_output` is the output folder that the user's arguments or file name, `launcher_config` what the user's own
+    config of the launcher says. `scheduled`: Slurm chooses machines and cards when it starts.
     """
 
     toolchain: Toolchain | None
@@ -50,6 +51,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     nemo: Flavour | None = None
     context: LadderContext
     values: Mapping[str, InForce]
+    by_data: Mapping[str, InForce] = {}
     settled: Profile
     launcher_config: Mapping[str, Any] = {}
     user_output: str = ""
@@ -59,8 +61,13 @@ class Resolved(Struct, frozen=True, kw_only=True):
 def resolve(profile: Profile, facts: Facts, ours: Mapping[str, InForce] | None = None) -> Resolved:
     """Return what the profile means on this machine; BadInput for an unknown preset.
 
-    `ours` are defaults that replace those of the trainer, by their name in the recipe, each with its source.
+    `ours` are defaults that replace those of the trainer, by their name in the recipe, each with its source; those
+    beyond the recipe by their key.
     """
+    by_data = {name: held for name, held in (ours or {}).items() if "." in name}
+    ours = {name: held for name, held in (ours or {}).items() if name not in by_data}
+    for name, held in by_data.items():
+        profile = fields.put(profile, name, held.value)
     toolchain = pick_toolchain(profile, facts)
     cards = facts.machine.gpus
     verdicts = judge(cards, toolchain, facts.machine.driver_cuda)
@@ -91,7 +98,7 @@ def resolve(profile: Profile, facts: Facts, ours: Mapping[str, InForce] | None =
     document = facts.documents.get(profile.trainer.config)
     config = launcher_config.usable(profile, facts, launcher, device)
     values = in_force(profile, chosen, document, copies, launcher_config.held(profile, chosen, config))
-    values |= {name: held for name, held in (ours or {}).items() if is_default(values[name])}
+    values |= {name: held for name, held in ours.items() if is_default(values[name])}
     settled = settle(profile, values)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
     # A value set in another form, such as "offload", is the user's own choice.
@@ -126,6 +133,7 @@ def resolve(profile: Profile, facts: Facts, ours: Mapping[str, InForce] | None =
         nemo=trainer.flavour(toolchain),
         context=context,
         values=values,
+        by_data=by_data,
         settled=settled,
         launcher_config=config,
         user_output=user_output(profile, chosen, document),

@@ -18,11 +18,16 @@ from tui_train.trainers.trainer import Prepares, Trainer, Words
 
 DATA = "data"
 NEEDED_TRL = "1.0"
+# Checkpoints that are kept: the newest, one more should that be incomplete; besides them the best by evaluations.
+KEPT = 2
 METHODS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
-# The rate of a full fine-tune by method, as in the examples at the head of TRL's programs (of the reward model, in its
-# documentation). An adapter takes ten times the rate, as there and in "LoRA Without Regret".
-RATES: dict[Method, float] = {"sft": 2e-5, "dpo": 5e-7, "kto": 5e-7, "reward": 1e-5}
-OF_ADAPTERS = 10
+# The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
+# reward model, whose program has none, in TRL's documentation and as the default of RewardConfig.
+RATES: dict[Method, tuple[float, float]] = {
+    "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
+}  # fmt: skip
+# One pass and a longer warm-up, as those examples and the alignment handbook have them.
+_PREFERENCES: dict[str, Literal] = {"epochs": 1.0, "warmup": 0.1}
 DEFAULTS: dict[str, Literal] = {
     "sequence_length": 1024,
     "micro_batch": 4,
@@ -71,6 +76,7 @@ _VALUES = (
     FileValue("logging_steps", 1),
     FileValue("save_strategy", "steps"),
     FileValue("save_steps", "{checkpoint_every}"),
+    FileValue("save_total_limit", KEPT),
     FileValue("seed", "{seed}"),
     FileValue("report_to", "none", when="report_to="),
     FileValue("report_to", ["tensorboard"], when="report_to=tensorboard"),
@@ -144,13 +150,17 @@ class Finetune(Trainer):
         if facts and (end := end_token(profile, facts.data)):
             values = (*values, FileValue("eos_token", end))
         if falls and profile.recipe.learning_rate is None:
-            values = (*values, FileValue("learning_rate", RATES[chosen.method] * OF_ADAPTERS, when="lora=yes"))
+            values = (*values, FileValue("learning_rate", RATES[chosen.method][1], when="lora=yes"))
         return Preset(
             label="TRL",
             about="fine-tuning",
             module=f"trl.scripts.{chosen.method}",
             eval_batch=8,
-            defaults={**DEFAULTS, "learning_rate": rate(chosen)},
+            defaults={
+                **DEFAULTS,
+                **({} if chosen.method == "sft" else _PREFERENCES),
+                "learning_rate": rate(chosen),
+            },
             arguments=arguments,
             file=TrainerFile(needs_user_file=False, values=values),
             checkpoints=_CHECKPOINTS,
@@ -168,6 +178,14 @@ class Finetune(Trainer):
         if not gpus:
             return {"precision": "fp32"}
         return {"precision": "bf16" if supports_bf16(gpus) else "fp16"}
+
+    def sources(self, profile: Profile) -> Mapping[str, str]:
+        """Return where the method's own defaults come from."""
+        method = profile.finetune.method
+        example = f"as in TRL's example for {method}"
+        own = {"epochs": example, "warmup": "as in the alignment handbook"} if method != "sft" else {}
+        of_rate = f"TRL's for {'a full fine-tune' if profile.finetune.tuning == 'full' else 'adapters'}"
+        return {**own, "learning_rate": of_rate if method == "reward" else example}
 
     def default_source(self, profile: Profile, preset: Preset) -> str:
         """Return TRL as the source of what is not set."""
@@ -188,7 +206,7 @@ class Finetune(Trainer):
         chosen, precision = profile.finetune, profile.recipe.precision or "fp32"
         condition = f"precision={precision}"
         values = {item.key: item.value for item in options(chosen, "") if item.when in {"", condition}}
-        return values | ({"eval_strategy": "epoch"} if _evaluation(profile) else {})
+        return values | ({"eval_strategy": "steps"} if evaluated(profile) else {})
 
     def conventions(self, profile: Profile) -> str:
         """Return TRL's preset."""
@@ -227,7 +245,7 @@ def abilities(toolchain: Toolchain) -> tuple[str, ...]:
 
 def rate(chosen: Chosen) -> float:
     """Return the learning rate that suits the method and what is trained."""
-    return RATES[chosen.method] * (1 if chosen.tuning == "full" else OF_ADAPTERS)
+    return RATES[chosen.method][chosen.tuning != "full"]
 
 
 def _adapter_words(chosen: Chosen) -> tuple[str, ...]:
@@ -239,14 +257,31 @@ def _adapter_words(chosen: Chosen) -> tuple[str, ...]:
 
 
 def _evaluation(profile: Profile) -> tuple[FileValue, ...]:
-    """Return when it is evaluated, where there is data for it: at the end of each epoch, unless steps are chosen."""
-    if not (profile.trainer.validation_data or profile.data.evaluation):
+    """Return when it is evaluated, where there is data for it: with each checkpoint, unless steps are chosen.
+
+    The best one is kept and is the result; of a sharded model, which cannot be loaded everywhere, it is only kept.
+    """
+    if not evaluated(profile):
         return ()
+    best = (FileValue("load_best_model_at_end", True),) if profile.trainer.strategy == "ddp" else ()
     return (
-        FileValue("eval_strategy", "epoch", when="evaluate_every="),
-        FileValue("eval_strategy", "steps", when="evaluate_every!="),
-        FileValue("eval_steps", "{evaluate_every}"),
+        FileValue("eval_strategy", "steps"),
+        FileValue("eval_steps", "{checkpoint_every}", when="evaluate_every="),
+        FileValue("eval_steps", "{evaluate_every}", when="evaluate_every!="),
+        *((*best, FileValue("metric_for_best_model", "eval_loss")) if keeps_best(profile) else ()),
     )
+
+
+def evaluated(profile: Profile) -> bool:
+    """Return whether there is data for evaluations."""
+    return bool(profile.trainer.validation_data or profile.data.evaluation)
+
+
+def keeps_best(profile: Profile) -> bool:
+    """Return whether each checkpoint is evaluated, so that the best one is kept."""
+    every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
+    # The default follows the evaluations.
+    return evaluated(profile) and not (every and saved and saved % every)
 
 
 def _of_4_bits(chosen: Chosen) -> tuple[str, ...]:

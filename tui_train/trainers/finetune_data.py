@@ -18,7 +18,7 @@ def data_parts(profile: Profile, folder: str, *, marked: bool) -> tuple[Part, ..
     """Return the words that write the data into a folder of the run; `marked` answers alone are to be learned."""
     seed = profile.recipe.seed or 0
     validation = tuple(Part((f"--validation={path}",)) for path in profile.trainer.validation_data)
-    share = profile.data.evaluation
+    share = profile.data.evaluation or 0.0
     held_out = (Part((f"--share={share:g}", f"--seed={seed}")),) if share and not validation else ()
     return (
         Part((in_run_dir("prepare/prepare_data.py"),)),
@@ -37,13 +37,19 @@ def _template(profile: Profile) -> tuple[Part, ...]:
     if not profile.trainer.model:
         return ()
     own = (f"--chat-template={path}",) if (path := chat_template(profile)) else ()
-    only = ("--answers-only",) if profile.finetune.answers_only else ()
+    only = ("--answers-only",) if profile.finetune.answers_only else _found(profile)
     # A reward model writes nothing that could end.
     keeps = profile.finetune.method == "reward" or _option(profile, "--eos_token")
     end = ("--keep-end",) if keeps else ()
     revision = (f"--revision={profile.trainer.revision}",) if profile.trainer.revision else ()
     words = (f"--model={profile.trainer.model}", *revision, *own, *only, *end)
     return (Part(words, "rows that its chat template refuses are left out"), *_cut(profile))
+
+
+def _found(profile: Profile) -> tuple[str, ...]:
+    """Return that the preparation finds out whether answers are marked, where nothing here says it."""
+    open_yet = profile.finetune.method == "sft" and profile.finetune.answers_only is None
+    return ("--find-answers",) if open_yet and not _option(profile, "--assistant_only_loss") else ()
 
 
 def _cut(profile: Profile) -> tuple[Part, ...]:

@@ -143,6 +143,11 @@ class Trainer:
         del profile, preset, flavour
         return self.label
 
+    def sources(self, profile: Profile) -> Mapping[str, str]:
+        """Return the sources of its own defaults that have one, by their name in the recipe."""
+        del profile
+        return {}
+
     def default_source(self, profile: Profile, preset: Preset) -> str:
         """Return the source of values that are neither set nor known."""
         del profile, preset

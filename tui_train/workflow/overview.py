@@ -1,6 +1,5 @@
 """What a profile leads to in five lines, for Preview and `tui-train plan`."""
 
-import math
 import re
 from pathlib import PurePath
 
@@ -11,6 +10,7 @@ from tui_train.facts.data_use import FORMATS
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.memory.settings import model_of, settings
+from tui_train.plan.words import warm_up
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
 from tui_train.resolve.data import look_of, one_epoch, steps_of
@@ -107,7 +107,7 @@ def _data(resolved: Resolved) -> Line:
 def _tuned_data(facts: Facts, resolved: Resolved) -> Line:
     """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
     profile, look, one = resolved.settled, look_of(resolved, facts), one_epoch(resolved, facts)
-    trainer, share = profile.trainer, profile.data.evaluation
+    trainer, share = profile.trainer, profile.data.evaluation or 0.0
     notes = []
     if look and one:
         about = "about " if one.estimated and not look.all_read else ""
@@ -162,7 +162,7 @@ def _rate(facts: Facts, resolved: Resolved) -> Line:
     if trainer_of(profile).makes_model:
         notes.append(warm_up(recipe.warmup, recipe.steps or 0))
     elif trainer_of(profile).wants_data:
-        notes = [warm_up(recipe.warmup, steps_of(resolved, facts)), usual(profile.finetune)]
+        notes = [warm_up(recipe.warmup, steps_of(resolved, facts)), held.source or usual(profile.finetune)]
     return Line("Rate", value, visible("; ".join(filter(None, notes))))
 
 
@@ -170,15 +170,6 @@ def usual(chosen: Finetune) -> str:
     """Return the learning rate that is usual for a fine-tuning, in words."""
     tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
     return f"usual for {tuning}: {usual_rate(chosen):g}"
-
-
-def warm_up(warmup: float | None, steps: int) -> str:
-    """Return how long the rate rises: a warmup below 1 is a share of the steps; empty for none."""
-    if not warmup:
-        return ""
-    if warmup < 1 and not steps:
-        return f"{percent(warmup)} of the steps to warm up"
-    return f"{counted(math.ceil(warmup * steps) if warmup < 1 else round(warmup), 'step')} to warm up"
 
 
 def _steps(facts: Facts, resolved: Resolved, pace: Pace | None) -> Line:

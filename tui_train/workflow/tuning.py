@@ -3,10 +3,11 @@
 from tui_train.base.text import percent, thousands
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
-from tui_train.resolve.data import look_of, one_epoch, steps_of
+from tui_train.plan.words import warm_up
+from tui_train.resolve.data import EVALUATION, look_of, one_epoch, steps_of
 from tui_train.resolve.resolve import Resolved
 from tui_train.workflow.data import reading, summary, why_unread
-from tui_train.workflow.overview import many, usual, warm_up
+from tui_train.workflow.overview import many, usual
 
 
 def data_line(facts: Facts, resolved: Resolved, *, reads: bool) -> str:
@@ -25,11 +26,13 @@ def of_backend(facts: Facts, resolved: Resolved) -> dict[str, str]:
     estimate, one = predict(facts, resolved).estimate, one_epoch(resolved, facts)
     if estimate and estimate.trained != estimate.parameters:
         notes["finetune.tuning"] = f"{many(estimate.trained)} of {many(estimate.parameters)} weights learn"
-    share = profile.data.evaluation
+    share = profile.data.evaluation or 0.0
     if profile.trainer.validation_data:
         notes["data.evaluation"] = "the validation data is taken"
     elif share and one:
         notes["data.evaluation"] = f"about {thousands(one.rows / (1 - share) * share)} rows"
+        if held := resolved.by_data.get(EVALUATION):
+            notes["data.evaluation"] += f": {held.source}"
     elif not share:
         notes["data.evaluation"] = "0: trained on all rows"
     return notes
@@ -56,5 +59,5 @@ def of_recipe(facts: Facts, resolved: Resolved) -> dict[str, str]:
         notes["recipe.warmup"] = words
     if recipe.evaluate_every is None:
         kept = profile.trainer.validation_data or profile.data.evaluation
-        notes["recipe.evaluate_every"] = "after each epoch" if kept else "no data for it"
+        notes["recipe.evaluate_every"] = "with each checkpoint" if kept else "no data for it"
     return notes

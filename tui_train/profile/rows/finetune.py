@@ -61,7 +61,7 @@ FINETUNE = (
         key="finetune.answers_only",
         label="Answers only",
         kind="switch",
-        help="Only what the assistant says is learned. Not set: on for prompt + completion, off for chats and text.",
+        help="Only what the assistant says is learned. Not set: on, for chats where the chat template marks it.",
         optional=True,
     ),
     Field(
@@ -82,7 +82,8 @@ DATA = (
         kind="number",
         minimum=0,
         maximum=0.9,
-        help="Share of the training rows kept for evaluations, such as 0.05; 0: none, unless validation data is set.",
+        help="Share of the training rows kept for evaluations; 0: none. Not set: 5 % of 500 rows or more.",
+        optional=True,
     ),
     Field(
         key="data.cut",

@@ -2,9 +2,9 @@
 
 The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
 `revision` (of the latter; empty for main), `chat_template` (taken instead of its own; empty: its own), `method` (sft,
-dpo, kto or reward), `length` (tokens at which a sample is cut, 0 for never), `answers_only`, `rows` (how many are read
-at most), `weights` (what each of `files` has of an epoch; empty: what it holds), `seconds` (how long reading takes at
-most, and counting tokens as long again).
+dpo, kto or reward), `length` (tokens at which a sample is cut, 0 for never), `answers_only` (null: where the chat
+template marks answers), `rows` (how many are read at most), `weights` (what each of `files` has of an epoch; empty:
+what it holds), `seconds` (how long reading takes at most, and counting tokens as long again).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _size(path: str) -> int:
 def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], question: dict[str, Any]) -> dict[str, Any]:
     """Return samples and tokens through a model's tokenizer, or the samples and why there are no tokens."""
     without = {
-        "samples": [tokens.plain(row, answers_only=question["answers_only"]) for row in chosen.first],
+        "samples": [tokens.plain(row, answers_only=bool(question["answers_only"])) for row in chosen.first],
         "refused": 0,
     }
     if chosen.sample:
@@ -135,7 +135,10 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     if main[1] and not tokenizer.chat_template:
         return without | {"template": "the model has no chat template, and the data is made of messages"}
     answers = template.answers(tokenizer, main[0], chat=main[1])
-    only = answers if question["answers_only"] and answers.possible else None
+    alone = question["answers_only"]
+    if alone is None:
+        alone = question["method"] == "sft" and template.marked(answers, main[0])
+    only = answers if alone and answers.possible else None
     lengths, refused, why = tokens.count(tokenizer, chosen.sample, problems, question, only)
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},

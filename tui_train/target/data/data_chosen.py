@@ -63,8 +63,11 @@ class Chosen(NamedTuple):
 class ChatTemplate:
     """The chat template of a model, by which rows are tried; of a model that cannot be loaded all are taken."""
 
-    def __init__(self, model: str, revision: str, own: str, *, answers_only: bool) -> None:
-        """Set the model, and its user's `own` template, empty for the model's."""
+    def __init__(self, model: str, revision: str, own: str, *, answers_only: bool | None) -> None:
+        """Set the model, and its user's `own` template, empty for the model's.
+
+        `answers_only` None: where the template marks answers.
+        """
         self.model, self.revision, self.own, self.answers_only = model, revision, own, answers_only
         self._tokenizer: Any = None
         self._only: template.Answers | None = None
@@ -100,6 +103,10 @@ class ChatTemplate:
                     found.append(lengths.row(template.encode(self._tokenizer, row, only=self._only)))
         return found
 
+    def finds(self, format_name: str) -> bool:
+        """Return whether the template marks answers, after the rows were tried."""
+        return self._only is not None and template.marked(self._only, format_name)
+
     def ends(self) -> turns.Ends:
         """Return how turns end, after the rows were tried."""
         return turns.ends(self._tokenizer, self.model, self.revision) if self._tokenizer is not None else turns.Ends()
@@ -114,8 +121,9 @@ class ChatTemplate:
             return False
         if not self._tokenizer.chat_template:
             raise DataError("the model has no chat template, and the data is made of messages")
-        if self.answers_only:
-            self._only = template.answers(self._tokenizer, format_name, chat=True)
+        if self.answers_only is not False:
+            answers = template.answers(self._tokenizer, format_name, chat=True)
+            self._only = answers if self.answers_only or template.marked(answers, format_name) else None
         return True
 
 

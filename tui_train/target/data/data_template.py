@@ -93,6 +93,11 @@ def answers(tokenizer: Any, format_name: str, *, chat: bool) -> Answers:
     return Answers(possible=False, why="the template takes too much memory or time")
 
 
+def marked(answers: Answers, format_name: str) -> bool:
+    """Return whether answers alone are learned where nothing else is chosen: those of chats, with their end."""
+    return format_name in {"messages", "sharegpt"} and answers.possible and not answers.caution
+
+
 def _caution(trl: Any, tokenizer: Any, template: str | None) -> str:
     trained = getattr(trl, "is_chat_template_stop_token_trained", None)
     if trained is None or trained(tokenizer, chat_template=template):

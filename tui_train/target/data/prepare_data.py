@@ -27,6 +27,9 @@ from data_chosen import ChatTemplate, Chosen, DataError, choose, name_problems, 
 _BAD_DATA = 65
 _CANNOT_WRITE = 73
 _PROMPTED = ("prompt_completion", "alpaca")
+_CHATS = ("messages", "sharegpt")
+# In the folder of the data, for the training to find.
+ANSWERS = ".answers"
 TRAIN, TEST = "train.jsonl", "test.jsonl"
 
 
@@ -71,6 +74,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--revision", default="", help="of that model, where it is one of the Hub")
     parser.add_argument("--chat-template", default="", help="a Jinja file or a model, instead of the model's own")
     parser.add_argument("--answers-only", action="store_true", help="by the template that marks answers")
+    parser.add_argument("--find-answers", action="store_true", help="learn those alone that the template marks")
     parser.add_argument("--length", type=int, default=0, help="tokens after which a row is cut")
     parser.add_argument("--method", default="sft", help="of which a reward model leaves such rows out")
     parser.add_argument("--most-cut", type=float, default=1.0, help="share of the rows that may be cut")
@@ -82,7 +86,8 @@ def _arguments() -> argparse.Namespace:
 
 def prepare(asked: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
-    chat_template = ChatTemplate(asked.model, asked.revision, asked.chat_template, answers_only=asked.answers_only)
+    alone = None if asked.find_answers else asked.answers_only
+    chat_template = ChatTemplate(asked.model, asked.revision, asked.chat_template, answers_only=alone)
     chosen = choose(asked.files, chat_template)
     if asked.marked_answers:
         _refuse_unmarked(*chosen.format)
@@ -107,8 +112,20 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     say(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
     if not asked.keep_end:
         _note_ends(chat_template.ends(), folder)
+    if asked.find_answers:
+        _note_answers(chat_template, chosen.format, folder)
     record = {path: _stamp(path) for path in (*asked.files, *asked.validation)}
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
+
+
+def _note_answers(chat_template: ChatTemplate, found: tuple[str, bool], folder: Path) -> None:
+    """Say whether answers alone are learned, and keep that for the training."""
+    name, _ = found
+    if chat_template.finds(name):
+        say("answers alone are learned: the chat template marks them")
+        (folder / ANSWERS).write_text("alone", encoding="utf-8")
+    elif name in _CHATS:
+        say("what users say is learned too: the chat template marks no answers with their end")
 
 
 def _note_ends(ends: turns.Ends, folder: Path) -> None:

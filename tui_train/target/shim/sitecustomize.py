@@ -338,6 +338,18 @@ class TurnEnd:
             trainer.model.generation_config.save_pretrained(folder)
 
 
+class Answers:
+    """Has TRL learn the answers of chats alone, where the preparation found that the chat template marks them."""
+
+    def on_trl(self, module: Any) -> None:
+        """Watch trainers being made."""
+        Calls().around(module.SFTTrainer, "__init__", [self.set], [])
+
+    def set(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Set its option before the trainer reads it."""
+        (named.get("args") or positional[2]).assistant_only_loss = True
+
+
 class Reducer:
     """Holds the reducer of the newest model that several processes share, until the script has ended.
 
@@ -388,9 +400,9 @@ def _runs(cuda: Any) -> bool:
     return bool(cuda.is_initialized() or hasattr(cuda._tls, "is_initializing"))  # noqa: SLF001 - nothing public tells
 
 
-def _turn_end() -> str:
-    """Return the token that the preparation of the data wrote beside it, in the folder of this run."""
-    with open(os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", ".end"), encoding="utf-8") as file:  # noqa: PTH118, PTH120, PTH123
+def _noted(name: str) -> str:
+    """Return what the preparation of the data wrote beside it, in the folder of this run."""
+    with open(os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", name), encoding="utf-8") as file:  # noqa: PTH118, PTH120, PTH123
         return file.read(1 << 10)
 
 
@@ -414,8 +426,10 @@ def install() -> None:
         waits["transformers.trainer_callback"] = MicroBatch(int(micro)).on_callbacks
     waits["torch.nn.parallel.distributed"] = Reducer().on_parallel
     trainer = [WholeModel().on_trainer]
-    if end := quietly(_turn_end):
+    if end := quietly(_noted, ".end"):
         trainer.append(TurnEnd(end).on_trainer)
+    if quietly(_noted, ".answers"):
+        waits["trl.trainer.sft_trainer"] = Answers().on_trl
     waits["transformers.trainer"] = lambda module: [quietly(act, module) for act in trainer]
     if distributed:
         waits["torch.distributed.distributed_c10d"] = lambda module: [quietly(act, module) for act in distributed]
