@@ -145,8 +145,10 @@ def inside(engine="docker", image="nemo:25.04", **more):
 
 
 def profile(values=None, base=None):
-    """A profile with these values put at these keys."""
+    """A profile with these values put at these keys; most scripts in it are only names, so their preset is named."""
     made = base or Profile()
+    if (values or {}).get("trainer.kind") == "script" and "trainer.preset" not in values:
+        made = fields.put(made, "trainer.preset", "hf-trainer")
     for key, value in (values or {}).items():
         made = fields.put(made, key, value)
     return made

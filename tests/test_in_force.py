@@ -236,7 +236,7 @@ def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
     assert resolve(profile(values), TWO).settled.recipe.learning_rate == 2e-5
     mine = resolve(profile({**values, "trainer.script": "/mine.py"}), TWO)
-    assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].text) == (None, "the script's default")
+    assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].text) == (None, "the script's own")
 
 
 def test_defaults_of_ours_follow_what_is_chosen():

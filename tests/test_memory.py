@@ -495,7 +495,8 @@ def test_the_command_prints_phases_and_json():
     quick = f"--set=trainer.python={warm.training()}"
     data = json.loads(command("quickstart", "--json", "--measure", quick).stdout)
     assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
-    failed = command("quickstart", "--set", "trainer.kind=script", "--set", "trainer.script=/t.py")
+    mine = ("kind=script", "script=/t.py", "preset=hf-trainer")
+    failed = command("quickstart", *(f"--set=trainer.{setting}" for setting in mine))
     assert failed.returncode == 69
     assert "set the model" in failed.stderr
 

@@ -16,7 +16,8 @@ from test_data import CHAT
 
 from tui_train.base import places
 from tui_train.cli import app as cli
-from tui_train.presets import presets, user
+from tui_train.presets import presets
+from tui_train.profile.types import AUTO, user
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[1]
@@ -204,9 +205,8 @@ def test_a_preset_of_your_own(tmp_path, monkeypatch):
 
 
 def test_table_of_presets():
-    assert [cells[0].strip("`") for cells in table("| Preset | For |")] == [
-        name for name in presets() if name != "builtin"
-    ]
+    shipped = [name for name in presets() if name != "builtin"]
+    assert [cells[0].strip("`") for cells in table("| Preset | For |")] == [AUTO, *shipped]
 
 
 def test_links_lead_somewhere():

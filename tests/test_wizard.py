@@ -1079,7 +1079,7 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(
         app.become(with_trainer(kind="script", script="/t.py"))
         await keys("enter")(pilot)
         await to(pilot, "trainer.preset")
-        await keys("space", *["down"] * 6)(pilot)
+        await keys("space", *["down"] * 10)(pilot)
         assert re.search(r"› bad: .*bad.toml: label: Expected", shows(pilot))
         assert "Mine [b]" in shows(pilot)
 

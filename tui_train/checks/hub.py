@@ -49,7 +49,7 @@ def revision(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[F
 def tokenizer(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
     tool = resolved.toolchain
-    version = tool.packages.get("trl") if tool and trainer_of(profile).conventions(profile) == "trl" else None
+    version = tool.packages.get("trl") if tool and trainer_of(profile).conventions(resolved.settled) == "trl" else None
     if profile.trainer.revision and model_id(profile) and older(version, _TOKENIZER_TRL):
         message = f"TRL {version} takes the tokenizer of {model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_TOKENIZER_TRL} or newer, or name a folder with that revision."

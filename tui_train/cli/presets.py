@@ -12,6 +12,7 @@ from tui_train.base.text import home, visible
 from tui_train.cli.columns import listed
 from tui_train.presets import PLACEHOLDERS, Preset, UserPreset, presets, takes, texts
 from tui_train.presets.user import MAX_SIZE, user_presets
+from tui_train.profile.types import AUTO
 
 
 def show_all(*, as_json: bool) -> None:
@@ -23,7 +24,7 @@ def show_all(*, as_json: bool) -> None:
         data += [_own_data(name, preset) for name, preset in own.items()]
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
-    rows = []
+    rows = [(AUTO, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
     for name, preset in {**presets(), **usable}.items():
         starts = (
             "the built-in trainer"
@@ -46,6 +47,8 @@ def show_all(*, as_json: bool) -> None:
 
 def text(name: str) -> None:
     """Print the TOML of a preset, byte for byte where it is shipped; NotFound lists the known ones."""
+    if name == AUTO:
+        raise NotFound("the preset auto is no file: it goes by the script's source", "Plan your script to see it.")
     if name in texts():
         click.echo(texts()[name], nl=False)
         return

@@ -12,11 +12,11 @@ from tui_train.base import ssh
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.facts import documents, probe
+from tui_train.facts import documents, probe, sources
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.hub import HubCache
 from tui_train.facts.saved import facts_of
-from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Toolchain
+from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Source, Toolchain
 
 _FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 SMI = f"nvidia-smi --query-gpu={_FIELDS} --format=csv,noheader,nounits"
@@ -60,10 +60,20 @@ def _document(text: str | None) -> Document:
         return Document(problem="it cannot be read on that host")
 
 
-def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...]) -> Facts:
-    """Return the facts of a host for planning, with these Pythons, paths and YAML files."""
+def _source(text: str | None) -> Source:
+    """Return the facts of a script that a host sent in base64; its imports are not read."""
+    try:
+        return sources.read(base64.b64decode(text or "-", validate=True))
+    except ValueError:
+        return Source(problem="it cannot be read on that host")
+
+
+def to_plan(
+    host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], script: str = ""
+) -> Facts:
+    """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
     host_facts = facts(host)
-    answer = survey(host, pythons, paths, files)
+    answer = survey(host, pythons, paths, (*files, *filter(None, (script,))))
     if answer is None:
         return msgspec.structs.replace(host_facts, elsewhere=host)
     new = {tool.python for tool in answer.toolchains} - {tool.python for tool in host_facts.toolchains}
@@ -78,7 +88,8 @@ def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: 
         toolchains=tuple(sorted(tools, key=probe.rank)),
         paths=answer.paths,
         closed=answer.closed,
-        documents=answer.documents,
+        documents={path: document for path, document in answer.documents.items() if path != script},
+        sources={script: _source(answer.files.get(script))} if script else {},
         accelerate_config=answer.accelerate_config,
         hub=answer.hub,
         elsewhere=host,

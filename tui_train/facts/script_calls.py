@@ -15,8 +15,8 @@ class Module(NamedTuple):
     nodes: tuple[ast.AST, ...]
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
-        """Yield the calls of functions with one of these last names, in the order of their lines."""
-        found = (node for node in self.nodes if isinstance(node, ast.Call) and called(node) in names)
+        """Yield the calls of functions with one of these last names, or all, in the order of their lines."""
+        found = (node for node in self.nodes if isinstance(node, ast.Call) and (not names or called(node) in names))
         yield from sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 

@@ -1,16 +1,22 @@
 """Reads a training script without running it: whether it resumes, and what it expects of its launcher."""
 
 import ast
+import contextlib
+import os
 import warnings
 from collections.abc import Iterator
 
 from tui_train.base.files import read_regular, reason
 from tui_train.base.text import visible
-from tui_train.facts.script_arguments import by_argparse, commands, unnamed
-from tui_train.facts.script_calls import Module
+from tui_train.facts.script_arguments import commands, unnamed
+from tui_train.facts.script_calls import Module, keyword
+from tui_train.facts.script_declared import declared
+from tui_train.facts.script_kind import beside, kind
 from tui_train.facts.types import Source
 
 _MOST = 2**20
+_MOST_IMPORTS = 400  # names; of most of them there is no file
+_UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 _RESUME = "resume_from_checkpoint"
 _LOCAL_RANK = {"--local_rank", "--local-rank"}
 _LONGEST = 100
@@ -19,37 +25,55 @@ _LONGEST = 100
 def source(path: str) -> Source:
     """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
-        return read(read_regular(path, _MOST))
+        data = read_regular(path, _MOST)
     except OSError as error:
         return Source(problem=f"it cannot be read: {reason(error)}")
+    return read(data, path.rpartition("/")[0])
 
 
-def read(data: bytes) -> Source:
-    """Return the facts in the text of a script."""
+def read(data: bytes, folder: str = "") -> Source:
+    """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            nodes = [*ast.walk(ast.parse(data))]
-            calls = [node for node in nodes if isinstance(node, ast.Call)]
-            line, words = _bare_train(nodes, calls)
-            script = Module("", tuple(nodes))
-            parameters = tuple(by_argparse(script))
-            parser = next(script.calls("ArgumentParser"), None)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        script = _module("", data)
+        modules = (script, *(_beside(script, folder) if folder else ()))
+        calls = [node for node in script.nodes if isinstance(node, ast.Call)]
+        line, words = _bare_train([*script.nodes], calls)
+        found = kind(modules)
+        parameters = tuple(declared(found.kind, found.file, modules))
+        others = next(filter(None, map(unnamed, modules)), 0) if found.kind == "argparse" else 0
+    except _UNPARSED as error:
         return Source(problem=visible(f"it is not Python: {str(error)[:200]}"))
     return Source(
-        kind="argparse" if parser else "",
-        line=parser.lineno if parser else 0,
+        kind=found.kind,
+        line=found.line,
+        file=found.file,
+        base=found.base,
+        unread=found.unread,
         parameters=parameters,
-        commands=commands(script),
-        others=unnamed(script),
+        commands=tuple(name for module in modules for name in commands(module)),
+        others=others,
         bare_train=line,
         train_words=words,
         accelerates=any(_called(call) == "Accelerator" for call in calls),
+        mixes=any(_called(call) == "Accelerator" and keyword(call, "mixed_precision") for call in calls),
         names_checkpoint=_RESUME.encode() in data,
         local_rank=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
         reads_local_rank=b"LOCAL_RANK" in data,
     )
+
+
+def _module(name: str, data: bytes) -> Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Module(name, tuple(ast.walk(ast.parse(data))))
+
+
+def _beside(script: Module, folder: str) -> Iterator[Module]:
+    """Yield the files beside a script that it imports, as far as they can be read; those that they import are not."""
+    there = (name for name in beside(script)[:_MOST_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
+    for name in there:
+        with contextlib.suppress(OSError, *_UNPARSED):
+            yield _module(name, read_regular(f"{folder}/{name}", _MOST))
 
 
 def _bare_train(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:

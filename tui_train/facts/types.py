@@ -223,8 +223,9 @@ class Source(Struct, frozen=True, kw_only=True):
     library whose fields are arguments too, such as TrainingArguments.
 
     `bare_train` is the line of a train() without a checkpoint, if no train() has one, and `train_words` the corrected
-    call. `accelerates`: it creates an Accelerator. `names_checkpoint`: it mentions resume_from_checkpoint. `local_rank`
-    is the line of an argument --local_rank, `reads_local_rank`: it mentions the variable LOCAL_RANK.
+    call. `accelerates`: it creates an Accelerator, `mixes`: with a precision of its own. `names_checkpoint`: it
+    mentions resume_from_checkpoint. `local_rank` is the line of an argument --local_rank, `reads_local_rank`: it
+    mentions the variable LOCAL_RANK.
     """
 
     kind: ScriptKind = ""
@@ -238,6 +239,7 @@ class Source(Struct, frozen=True, kw_only=True):
     bare_train: int = 0
     train_words: str = ""
     accelerates: bool = False
+    mixes: bool = False
     names_checkpoint: bool = False
     local_rank: int = 0
     reads_local_rank: bool = False

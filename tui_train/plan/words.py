@@ -8,13 +8,14 @@ from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.profile import batch, fields
-from tui_train.profile.types import Profile, Recipe
+from tui_train.profile.types import AUTO, Profile, Recipe
 from tui_train.resolve import data, launcher_config, others
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import is_default, other_global_batch
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import nemo, paths_of, takes_field, trainer_of
 from tui_train.trainers.finetune import keeps_best
+from tui_train.trainers.suited import OWN, read
 
 _OFFLINE = frozenset({"offline", "dryrun"})
 # Machines whose processes are listed one by one.
@@ -58,7 +59,7 @@ def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
     if recipe.lr_scaling != "none":
         sources["learning_rate"] = ""
     length = in_force["sequence_length"]
-    if is_default(length) and not length.source.endswith("default"):
+    if recipe.sequence_length and is_default(length) and not length.source.endswith("default"):
         texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
         sources["sequence_length"] = length.source
     for name, words in _beyond(resolved).items():
@@ -109,6 +110,7 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
     said = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
     if facts.elsewhere and not facts.paths and paths_of(profile):
         said.append("Whether its paths exist was not checked.")
+    said += _script(profile, facts)
     said += left_out(profile, facts, resolved)
     said += _kept(profile, facts, resolved)
     document = facts.documents.get(profile.trainer.config)
@@ -118,7 +120,9 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
         said.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself
     if not resolved.preset.checkpoints and not resumes_itself:
-        said.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
+        by = f"The preset “{resolved.preset.label}” cannot resume"
+        by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO else by
+        said.append(f"{by}: each attempt starts from step 0.")
     if profile.nodes.hosts and not resolved.scheduled:
         sharded = resolved.preset.checkpoints and profile.trainer.strategy != "ddp"
         said += _together(profile, one_disk=bool(sharded) or resumes_itself)
@@ -133,6 +137,14 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
         if resolved.preset.checkpoints and not resumes_itself:
             said.append("It resumes only with --resume, given on all machines.")
     return tuple(said)
+
+
+def _script(profile: Profile, facts: Facts) -> list[str]:
+    """Return what was read of the script, where the preset goes by that."""
+    script = profile.trainer.script
+    if profile.trainer.preset != AUTO or not script or not takes_field(profile, "trainer.script"):
+        return []
+    return [f"Read of {visible(script.rpartition('/')[2])}: {read(facts.sources.get(script))}."]
 
 
 def _kept(profile: Profile, facts: Facts, resolved: Resolved) -> list[str]:
@@ -179,9 +191,10 @@ def batch_words(profile: Profile, resolved: Resolved, job: Job) -> str:
     # A changed batch no longer comes from the source.
     before = resolved.settled.recipe
     unchanged = (recipe.micro_batch, recipe.global_batch) == (before.micro_batch, before.global_batch)
-    sources = dict.fromkeys(value.source for value in in_force if unchanged and value.source not in {"", "default"})
+    known = [value for value in in_force if unchanged and value.source not in {"", "default", OWN}]
+    sources = dict.fromkeys(value.source for value in known)
     source = visible(f" ({', '.join(sources)})") if sources else ""
     if recipe.global_batch is None:
-        return f"micro batch {recipe.micro_batch} x {processes}, accumulation: the script's default{source}"
+        return f"micro batch {recipe.micro_batch} x {processes}, accumulation: {OWN}{source}"
     product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     return f"{product} = global batch {recipe.global_batch}{source}"

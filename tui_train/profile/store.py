@@ -17,7 +17,7 @@ from tui_train.presets import presets
 from tui_train.presets.user import plain, user_preset_names, user_presets
 from tui_train.profile import fields
 from tui_train.profile.secret_values import secret_values
-from tui_train.profile.types import SCHEMA, Profile
+from tui_train.profile.types import AUTO, SCHEMA, Profile
 from tui_train.profile.upgrade import upgraded
 
 # A profile has some hundred lines at most.
@@ -179,7 +179,7 @@ def saved(name: str) -> Path:
 def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
-    known = tuple(name for name in dict.fromkeys((*presets(), *user_preset_names())) if name != _BUILTIN)
+    known = tuple(name for name in dict.fromkeys((AUTO, *presets(), *user_preset_names())) if name != _BUILTIN)
     if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN:
         raise BadInput(f"trainer.preset is {visible(trainer.preset)!r}", fields.nearest(trainer.preset, known))
 

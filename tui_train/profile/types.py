@@ -7,6 +7,9 @@ from msgspec import Struct
 # Since 2 a value that is not in the file was not chosen; in 1 it was this program's default.
 SCHEMA = 2
 
+# The preset that goes by what the script is.
+AUTO = "auto"
+
 Device = Literal["auto", "cuda", "cpu"]
 Kind = Literal["finetune", "builtin", "script", "nemo"]
 Method = Literal["sft", "dpo", "kto", "reward"]
@@ -48,7 +51,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     accelerate_config: str = ""
     python: str = ""
     script: str = ""
-    preset: str = "hf-trainer"
+    preset: str = AUTO
     arguments: tuple[str, ...] = ()
     working_directory: str = ""
     config: str = ""

@@ -18,7 +18,7 @@ from tui_train.profile.types import Launcher, Profile
 from tui_train.resolve import communication, fallbacks, launcher_config
 from tui_train.resolve.context import LadderContext
 from tui_train.resolve.in_force import InForce, in_force, is_default, settle, user_output
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import suited, takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import started
 
@@ -99,7 +99,7 @@ def resolve(profile: Profile, facts: Facts, ours: Mapping[str, InForce] | None =
     config = launcher_config.usable(profile, facts, launcher, device)
     values = in_force(profile, chosen, document, copies, launcher_config.held(profile, chosen, config))
     values |= {name: held for name, held in ours.items() if is_default(values[name])}
-    settled = settle(profile, values)
+    settled = suited.named(settle(profile, values), facts.sources)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
     # A value set in another form, such as "offload", is the user's own choice.
     words = {name: value.words for name, value in values.items() if value.words and value.value is None}

@@ -18,7 +18,7 @@ from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
-from tui_train.targets.here import configs, shape
+from tui_train.targets.here import configs, shape, sources_of
 
 
 def with_files_here(profile: Profile, facts: Facts) -> Facts:
@@ -33,7 +33,8 @@ def with_files_here(profile: Profile, facts: Facts) -> Facts:
         for name, found in shapes.items()
         if found.path or (name[0] == "/" and Path(name, "config.json").is_file())
     }
-    return msgspec.structs.replace(facts, documents=read, presets=user_presets(), models=known)
+    sources = facts.sources or {path: found for path, found in sources_of(profile).items() if not found.problem}
+    return msgspec.structs.replace(facts, documents=read, presets=user_presets(), models=known, sources=sources)
 
 
 class MachineFile(Struct, frozen=True):

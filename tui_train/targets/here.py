@@ -34,7 +34,7 @@ from tui_train.memory.length import resolve
 from tui_train.plan.types import Plan
 from tui_train.presets import UserPreset, UserPresets, preset
 from tui_train.presets.user import user_presets
-from tui_train.profile.types import Profile
+from tui_train.profile.types import AUTO, Profile
 from tui_train.render.prepare import Prepared
 from tui_train.resolve.data import question
 from tui_train.resolve.hub import endpoint, to_ask
@@ -50,6 +50,7 @@ from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.target.survey import closed
 from tui_train.trainers import paths_of, takes_field
+from tui_train.trainers.suited import suited
 
 
 class Named(Struct, frozen=True, kw_only=True):
@@ -72,19 +73,26 @@ def named(profile: Profile) -> Named:
     script, accelerate_config = profile.trainer.script, hub.accelerate_config(hub.variables(profile))
     read = documents(filter(None, (*configs(profile), accelerate_config)))
     by_user = user_presets()
-    outputs = _user_output(profile, read, by_user)
+    sources = sources_of(profile)
+    outputs = _user_output(profile, read, by_user, sources.get(script))
     return Named(
         paths=probe.paths((*paths_of(profile), *outputs)),
         closed={path: closed(path) for path in (profile.trainer.output, *outputs) if path},
         documents=read,
         presets=by_user,
         models={name: shape(profile, name) for name in settings.models_of(profile, read)},
-        sources={script: source(script)} if script and takes_field(profile, "trainer.script") else {},
+        sources=sources,
         wandb_key=has_key(),
         checkpoints=_checkpoints(profile),
         accelerate_config=accelerate_config,
         tokenizers=_tokenizers(profile),
     )
+
+
+def sources_of(profile: Profile) -> dict[str, Source]:
+    """Return the facts of the profile's training script, by its path."""
+    script = profile.trainer.script
+    return {script: source(script)} if script and takes_field(profile, "trainer.script") else {}
 
 
 def configs(profile: Profile) -> tuple[str, ...]:
@@ -103,10 +111,12 @@ def shape(profile: Profile, name: str) -> ModelFolder:
     return msgspec.structs.replace(models.folder(folder), path=folder)
 
 
-def _user_output(profile: Profile, read: dict[str, Document], user_presets: UserPresets) -> tuple[str, ...]:
+def _user_output(
+    profile: Profile, read: dict[str, Document], user_presets: UserPresets, own: Source | None
+) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:
-        chosen = preset(profile.trainer.preset, user_presets)
+        chosen = preset(profile.trainer.preset, user_presets) if profile.trainer.preset != AUTO else suited(own)
     except BadInput:
         return ()
     return tuple(filter(None, (user_output(profile, chosen, read.get(profile.trainer.config)),)))

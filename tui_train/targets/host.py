@@ -33,7 +33,7 @@ from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import UNCONFIRMED, Status
 from tui_train.targets.elsewhere import with_files_here
 from tui_train.targets.here import configs, named_python
-from tui_train.trainers import paths_of
+from tui_train.trainers import paths_of, takes_field
 
 # Seconds in which the log of a run that was stopped comes along.
 _LOG = 10.0
@@ -52,7 +52,8 @@ class Host(Struct, frozen=True):
     def look(self, profile: Profile) -> Facts:
         """Return the facts of the host that a plan needs."""
         python, paths, files = named_python(profile), paths_of(profile), configs(profile)
-        return with_files_here(profile, remote.to_plan(self.name, python, paths, files))
+        script = profile.trainer.script if takes_field(profile, "trainer.script") else ""
+        return with_files_here(profile, remote.to_plan(self.name, python, paths, files, script))
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder here and there, and start it there."""

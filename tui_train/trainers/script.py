@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tui_train.base.command import Part
+from tui_train.facts.sources import source
+from tui_train.facts.types import Facts, Toolchain
 from tui_train.presets import Preset
-from tui_train.profile.types import Profile
+from tui_train.profile.types import AUTO, Profile
 from tui_train.trainers.nemo import Flavour
+from tui_train.trainers.suited import OWN, suited
 from tui_train.trainers.trainer import Trainer, Words
 
 
@@ -30,6 +33,13 @@ class Script(Trainer):
         }
     )  # fmt: skip
 
+    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
+        """Return the preset that is named, or what suits the script; without facts the script is read here."""
+        script = profile.trainer.script
+        if profile.trainer.preset != AUTO:
+            return super().preset(profile, toolchain, facts)
+        return suited(facts.sources.get(script) if facts else source(script) if script else None)
+
     def conventions(self, profile: Profile) -> str:
         """Return the preset."""
         return profile.trainer.preset
@@ -41,11 +51,7 @@ class Script(Trainer):
 
     def default_source(self, profile: Profile, preset: Preset) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
-        return (
-            f"{preset.label}'s default"
-            if has_preset_defaults(profile, preset) and preset.module
-            else "the script's default"
-        )
+        return f"{preset.label}'s default" if has_preset_defaults(profile, preset) and preset.module else OWN
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
         """Return the script or the module."""

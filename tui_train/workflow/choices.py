@@ -17,12 +17,13 @@ from tui_train.ladder.rungs import RUNGS
 from tui_train.launchers import LAUNCHERS, labels
 from tui_train.presets import presets
 from tui_train.profile import fields
-from tui_train.profile.types import Method, Profile
+from tui_train.profile.types import AUTO, Method, Profile
 from tui_train.resolve import reach, strategies
 from tui_train.resolve.idle import all_idle
 from tui_train.resolve.resolve import Resolved, lacks
 from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
 from tui_train.trainers.finetune import METHODS
+from tui_train.trainers.suited import read
 from tui_train.workflow import clusters
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
@@ -66,7 +67,7 @@ def words(key: str) -> tuple[str, ...]:
     """Return all values that a field can have, where these are few."""
     row = fields.field(key)
     if key == "trainer.preset":
-        return tuple(name for name in presets() if name != "builtin")
+        return (AUTO, *(name for name in presets() if name != "builtin"))
     if key == "ladder.rungs":
         return tuple(RUNGS)
     return ("yes", "no") if row.kind == "switch" else row.options
@@ -85,7 +86,10 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
         "hardware.device": (("cuda", "GPU"), ("cuda", "GPUs")),
         "trainer.kind": tuple((name, trainer.name) for name, trainer in TRAINERS.items()),
         "trainer.launcher": tuple((name, launcher.LABEL) for name, launcher in LAUNCHERS.items()),
-        "trainer.preset": tuple((name, preset.label) for name, preset in presets().items() if name != "builtin"),
+        "trainer.preset": (
+            (AUTO, AUTO),
+            *((name, preset.label) for name, preset in presets().items() if name != "builtin"),
+        ),
         "trainer.python": (("", _BEST_PYTHON),),
         "finetune.method": tuple((name, label) for name, label in METHODS.items()),
     }
@@ -141,15 +145,15 @@ def _recipe(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
     return tuple(Option(name, name, note) for name in names)
 
 
-def _preset(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _preset(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
     shipped = [Option(name, preset.label, preset.about) for name, preset in presets().items() if name != "builtin"]
-    own_options = []
+    own_options = [Option(AUTO, AUTO, read(facts.sources.get(profile.trainer.script)) or "goes by the script")]
     for name, own_preset in facts.presets.items():
         if own_preset.preset:
             own_options.append(Option(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
         elif name not in presets():
             own_options.append(Option(name, visible(name), "", visible(own_preset.problem)))
-    return (*shipped, *own_options)
+    return (own_options[0], *shipped, *own_options[1:])
 
 
 def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:

@@ -14,6 +14,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import launcher_config
 from tui_train.resolve.in_force import in_force, settle
 from tui_train.trainers import field_of, takes_field, trainer_of
+from tui_train.trainers.suited import OWN
 from tui_train.workflow import choices
 
 DEFAULT = " (default)"
@@ -41,7 +42,7 @@ class Setting(Struct, frozen=True):
     @property
     def words(self) -> str:
         """The value, marked where it is a default."""
-        return f"{self.value}{DEFAULT}" if self.default else self.value
+        return f"{self.value}{DEFAULT}" if self.default and self.value != OWN else self.value
 
 
 def effective(profile: Profile, plan: Mapping[str, Any], document: Document | None = None) -> dict[str, Setting]:
@@ -98,6 +99,8 @@ def _planned(key: str, plan: Mapping[str, Any]) -> str:
 def _empty(key: str, profile: Profile) -> str:
     """Return what an empty value means."""
     row = field_of(key, profile)
+    if row.optional and takes_field(profile, "trainer.script"):
+        return OWN
     if row.optional or takes_field(profile, "nemo"):
         return "the trainer's own"
     return row.empty or "none"

@@ -20,6 +20,7 @@ from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import rate as usual_rate
 from tui_train.trainers.script import started
+from tui_train.trainers.suited import OWN
 
 _THOUSAND = 1000
 _SMALL = 0.01  # a share below it is shown with a decimal
@@ -150,7 +151,7 @@ def _rate(facts: Facts, resolved: Resolved) -> Line:
     profile = resolved.settled
     rate, held = batch.learning_rate(profile.recipe), resolved.values["learning_rate"]
     if rate is None:
-        return Line("Rate", visible(held.words) or "the trainer's own", visible(held.source if held.words else ""))
+        return Line("Rate", visible(held.words) or _own(profile), visible(held.source if held.words else ""))
     notes = []
     if rate != profile.recipe.learning_rate:
         notes.append(f"{profile.recipe.lr_scaling} scaling of {profile.recipe.learning_rate:g}")
@@ -166,6 +167,10 @@ def _rate(facts: Facts, resolved: Resolved) -> Line:
     return Line("Rate", value, visible("; ".join(filter(None, notes))))
 
 
+def _own(profile: Profile) -> str:
+    return OWN if takes_field(profile, "trainer.script") else "the trainer's own"
+
+
 def usual(chosen: Finetune) -> str:
     """Return the learning rate that is usual for a fine-tuning, in words."""
     tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
@@ -178,7 +183,7 @@ def _steps(facts: Facts, resolved: Resolved, pace: Pace | None) -> Line:
     epochs = "" if recipe.steps else counted_epochs(recipe.epochs)
     total = steps_of(resolved, facts) if trainer_of(resolved.settled).wants_data else recipe.steps
     if not total:
-        return Line("Epochs" if epochs else "Steps", epochs or visible(held.words) or "the trainer's own", every)
+        return Line("Epochs" if epochs else "Steps", epochs or visible(held.words) or _own(resolved.settled), every)
     steps = f"{epochs} ≈ {thousands(total)} steps" if epochs else counted(total, "step")
     if pace is None:
         return Line("Steps", steps if epochs else f"{total}", every)

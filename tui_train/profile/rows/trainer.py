@@ -52,7 +52,7 @@ TRAINER = (
         key="trainer.preset",
         label="Preset",
         kind="text",
-        help="How the recipe is passed to the script (`tui-train presets` lists them).",
+        help="How the recipe is passed to the script; auto goes by its source (`tui-train presets` lists the others).",
     ),
     Field(
         key="trainer.arguments",

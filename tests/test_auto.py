@@ -1,0 +1,145 @@
+"""What a script is by its source, and what `auto` therefore passes to it: nothing that it does not take."""
+
+import sys
+
+import msgspec
+import pytest
+from support import facts, plan, profile
+
+from tui_train.base.command import argv
+from tui_train.base.errors import BadInput
+from tui_train.facts.sources import read, source
+from tui_train.profile.store import loads
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import resolve
+from tui_train.targets.here import sources_of
+from tui_train.trainers.suited import OWN
+from tui_train.trainers.suited import read as said
+from tui_train.workflow.effective import effective
+
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=1.0)
+parser.add_argument("--batch-size", type=int, default=64)
+parser.add_argument("--epochs", type=int, default=14)
+parser.add_argument("--eta", type=float)
+parser.add_argument("--save-model", action="store_true")
+"""
+PARSED = "from transformers import HfArgumentParser, TrainingArguments\n"
+TRL = "from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser\n"
+
+
+def script(tmp_path, text, **values_of):
+    """The profile of a script of this text that names no preset, and what was gathered for it."""
+    (tmp_path / "train.py").write_text(text)
+    values = {"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": str(tmp_path / "train.py")}
+    values |= {"trainer.python": sys.executable, "hardware.device": "cpu", "ladder.rungs": ()}
+    chosen = profile(values | {key.replace("__", "."): value for key, value in values_of.items()})
+    return chosen, msgspec.structs.replace(facts(), sources=sources_of(chosen))
+
+
+def words(tmp_path, text, **values):
+    """The words of the command after the script's name."""
+    chosen, known = script(tmp_path, text, **values)
+    command = argv(plan(chosen, known).attempts[0].command, "/run")
+    return command[command.index(chosen.trainer.script) + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "line"),
+    [
+        ("import lightning as L\nL.Trainer(max_epochs=2).fit(m)", "none", 2),
+        ("import torch\nprint(1)", "none", 0),
+        (ARGPARSE, "argparse", 3),
+        ("from argparse import ArgumentParser as P\nP()", "argparse", 2),
+        (PARSED + "HfArgumentParser(TrainingArguments)", "hf-trainer", 2),
+        (PARSED + "class Mine(TrainingArguments): ...\nHfArgumentParser((Model, Mine))", "hf-trainer", 3),
+        (PARSED + "class DataTrainingArguments: ...\nHfArgumentParser(DataTrainingArguments)", "dataclass", 3),
+        (PARSED + "TrainingArguments(output_dir='x')", "none", 0),
+        ("from trl import SFTTrainer\nSFTTrainer(m)", "none", 2),
+        (TRL + "TrlParser((ScriptArguments, SFTConfig, ModelConfig))", "trl", 2),
+        ("from transformers import HfArgumentParser\nfrom trl import DPOConfig\nHfArgumentParser(DPOConfig)", "trl", 3),
+        ("import click\n@click.command()\n@click.option('--lr')\ndef main(lr): ...", "click", 2),
+        ("import hydra\n@hydra.main(config_name='c')\ndef main(cfg): ...", "hydra", 2),
+        ("from lightning.pytorch.cli import LightningCLI\nLightningCLI(M)", "lightning", 2),
+        ("import typer\ndef main(lr: float): ...\ntyper.run(main)", "typer", 3),
+        ("import fire\ndef main(lr=1.0): ...\nfire.Fire(main)", "fire", 3),
+        ("from absl import app, flags\nflags.DEFINE_float('lr', 0.1, '')\napp.run(main)", "absl", 2),
+        ("lr = 1\nexec(open('configurator.py').read())", "nanogpt", 2),
+        ("import tyro\ntyro.cli(main)", "", 2),
+        ("import sys\nrate = float(sys.argv[1])", "", 2),
+    ],
+)
+def test_a_script_is_what_its_source_says(text, kind, line):
+    found = read(text.encode())
+    assert (found.kind, found.line) == (kind, line)
+    assert bool(found.unread) == (kind == "")
+
+
+def test_a_parser_in_a_file_beside_the_script_counts(tmp_path):
+    (tmp_path / "options.py").write_text(ARGPARSE)
+    (tmp_path / "train.py").write_text("from options import parser\nparser.parse_args()\n")
+    found = source(str(tmp_path / "train.py"))
+    assert (found.kind, found.file, found.line) == ("argparse", "options.py", 3)
+    assert said(found) == "argparse, line 3 of options.py: --lr --batch-size --epochs --eta --save-model"
+
+
+def test_only_what_the_script_takes_is_passed(tmp_path):
+    assert words(tmp_path, ARGPARSE) == []
+    chosen = {"recipe__learning_rate": 0.5, "recipe__micro_batch": 4, "recipe__epochs": 2.0}
+    assert words(tmp_path, ARGPARSE, **chosen) == ["--batch-size=4", "--lr=0.5", "--epochs=2"]
+    with pytest.raises(BadInput, match="is set and not used"):
+        words(tmp_path, "print(1)", **chosen)
+
+
+def test_a_trainer_of_hugging_face_is_passed_its_arguments(tmp_path):
+    passed = words(tmp_path, PARSED + "HfArgumentParser(TrainingArguments)", recipe__learning_rate=0.5)
+    assert "--learning_rate=0.5" in passed
+    assert any(word.startswith("--output_dir=") for word in passed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ARGPARSE + "parser.add_argument('--learning-rate')\n",
+        ARGPARSE.replace('"--lr", type=float', '"--lr", choices=["a", "b"]'),
+        ARGPARSE.replace('"--lr", type=float', '"lr", type=float'),
+        ARGPARSE.replace('"--lr"', '"--eta0"'),
+    ],
+)
+def test_a_name_in_doubt_is_passed_nothing(tmp_path, text):
+    with pytest.raises(BadInput, match=r"recipe\.learning_rate\) is set and not used"):
+        words(tmp_path, text, recipe__learning_rate=0.5)
+
+
+def test_what_the_script_does_not_say_is_its_own(tmp_path):
+    chosen, known = script(tmp_path, "print(1)")
+    made = plan(chosen, known)
+    assert "Read of train.py: no arguments." in made.notes
+    assert not any("5e-05" in line for line in (*made.notes, *made.numbers))
+    settings = effective(chosen, {})
+    assert settings["recipe.learning_rate"].words == OWN
+    held = resolve(chosen, known).values["learning_rate"]
+    assert (held.value, held.text) == (None, OWN)
+
+
+def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
+    chosen, known = script(tmp_path, ARGPARSE)
+    held = resolve(chosen, known).values
+    assert held["learning_rate"].text == "1.0, the script's default"
+    assert held["epochs"].text == "14.0, the script's default"
+    assert held["seed"].text == OWN
+    assert effective(chosen, {})["recipe.learning_rate"].words == "1.0 (default)"
+
+
+def test_a_profile_that_names_a_preset_keeps_it():
+    assert Profile().trainer.preset == "auto"
+    assert loads('schema = 2\n[trainer]\nkind = "script"', "p").trainer.preset == "auto"
+    named = loads('schema = 2\n[trainer]\nkind = "script"\npreset = "hf-trainer"', "p")
+    assert named.trainer.preset == "hf-trainer"
+
+
+def test_a_name_with_control_bytes_is_shown_safely():
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a\\x1b[31m')\n"
+    assert "\x1b" not in said(read(text.encode()))

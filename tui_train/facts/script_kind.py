@@ -1,0 +1,171 @@
+"""How a training script reads its command line, by its own source and that of the files that it imports."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import NamedTuple
+
+from tui_train.facts.script_calls import Module, called, full_name, last_name
+from tui_train.facts.types import ScriptKind
+
+PARSERS = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
+_TRAINING = re.compile(r"TrainingArguments$")
+_TRL = re.compile(r"(SFT|DPO|GRPO|KTO|Reward|RLOO|PPO|ORPO|CPO|BCO|GKD|XPO|NashMD|PRM|MiniLLM)Config$")
+_TRAINER = re.compile(r"(lightning|pytorch_lightning|transformers|trl)\.(\w+\.)*\w*Trainer")
+# What is called, or decorates a function, by its whole name.
+_KINDS: dict[re.Pattern[str], ScriptKind] = {
+    re.compile(r"hydra\.main"): "hydra",
+    re.compile(r"click\.(command|group|option|argument)"): "click",
+    re.compile(r"typer\.(run|Typer)"): "typer",
+    re.compile(r"fire\.Fire"): "fire",
+    re.compile(r"absl\.(app\.run|flags\.DEFINE_\w+)"): "absl",
+    re.compile(r"(.+\.)?LightningCLI"): "lightning",
+    re.compile(r"(.+\.)?ArgumentParser"): "argparse",
+}
+# Libraries that read the command line in a way that is not read here, with their functions.
+_UNREAD = {
+    "tyro": {"cli"},
+    "jsonargparse": {"CLI", "auto_cli", "ArgumentParser", "ActionParser"},
+    "docopt": {"docopt"},
+    "draccus": {"parse", "wrap"},
+    "pyrallis": {"parse", "wrap"},
+    "simple_parsing": {"parse", "ArgumentParser"},
+    "chz": {"entrypoint", "nested_entrypoint"},
+    "omegaconf.OmegaConf": {"from_cli"},
+}
+
+
+class Kind(NamedTuple):
+    """How a command line is read, the line and the file (empty: the script) that say so, as in Source."""
+
+    kind: ScriptKind = ""
+    line: int = 0
+    file: str = ""
+    base: str = ""
+    unread: str = ""
+
+
+def kind(modules: tuple[Module, ...]) -> Kind:
+    """Return how a script reads its command line, by the first of its modules that does; "none" if no one does.
+
+    The script itself comes first.
+    """
+    return next((found for module in modules for found in _kinds(module, modules)), _silent(modules))
+
+
+def _silent(modules: tuple[Module, ...]) -> Kind:
+    """Return what is known of a script that reads no command line: whose Trainer it makes."""
+    for module in modules:
+        for line, name in _called(module, imports(module)):
+            if _TRAINER.fullmatch(name):
+                return Kind("none", line, module.file, name)
+    return Kind("none")
+
+
+def _kinds(module: Module, modules: tuple[Module, ...]) -> Iterator[Kind]:
+    """Yield what in a module reads the command line, the surest first."""
+    for call in module.calls(*PARSERS):
+        yield _by_dataclasses(call, module, modules)
+    named = imports(module)
+    for line, name in (*_decorators(module, named), *_called(module, named)):
+        library, _, last = name.rpartition(".")
+        if library in _UNREAD and last in _UNREAD[library]:
+            yield Kind("", line, module.file, unread=f"{library.split('.')[0]} reads them")
+        elif found := next((kind for pattern, kind in _KINDS.items() if pattern.fullmatch(name)), None):
+            yield Kind(found, line, module.file)
+    for call in module.calls("exec"):
+        if "configurator" in ast.unparse(call):
+            yield Kind("nanogpt", call.lineno, module.file)
+    words = [node for node in module.nodes if isinstance(node, ast.Attribute) and _name(node, named) == "sys.argv"]
+    if words:
+        yield Kind("", min(node.lineno for node in words), module.file, unread="it reads sys.argv itself")
+
+
+def _by_dataclasses(call: ast.Call, module: Module, modules: tuple[Module, ...]) -> Kind:
+    """Return whose fields a parser of dataclasses takes: those of TRL, of TrainingArguments, or the script's own."""
+    names = [last_name(node) for argument in (*call.args, *_values(call)) for node in _items(argument)]
+    lineage = [above for name in names if name for above in _lineage(name, modules)]
+    base = next((name for pattern in (_TRL, _TRAINING) for name in lineage if pattern.search(name)), "")
+    if called(call) == "TrlParser" or _TRL.search(base):
+        return Kind("trl", call.lineno, module.file, base)
+    if base:
+        return Kind("hf-trainer", call.lineno, module.file, base)
+    unread = "" if names and all(names) else "the source does not name its classes"
+    return Kind("dataclass", call.lineno, module.file, unread=unread)
+
+
+def _values(call: ast.Call) -> list[ast.expr]:
+    return [word.value for word in call.keywords]
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+
+
+def _lineage(name: str, modules: tuple[Module, ...]) -> Iterator[str]:
+    """Yield which classes of libraries a class is or inherits from, as far as the modules define it."""
+    bases: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.nodes:
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, [last_name(base) for base in node.bases])
+    waiting, seen = [name], set[str]()
+    while waiting:
+        current = waiting.pop(0)
+        if current and current not in seen:
+            seen.add(current)
+            if current not in bases:
+                yield current
+            waiting += bases.get(current, [])
+
+
+def _decorators(module: Module, named: dict[str, str]) -> list[tuple[int, str]]:
+    """Return the line and the whole name of what decorates functions, the first line first."""
+    functions = [node for node in module.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    found = [each for node in functions for each in node.decorator_list]
+    return sorted((each.lineno, _name(each.func if isinstance(each, ast.Call) else each, named)) for each in found)
+
+
+def _called(module: Module, named: dict[str, str]) -> list[tuple[int, str]]:
+    """Return the line and the whole name of what is called, the first line first."""
+    return [(call.lineno, _name(call.func, named)) for call in module.calls()]
+
+
+def imports(module: Module) -> dict[str, str]:
+    """Return what each imported name stands for, as its whole name."""
+    named: dict[str, str] = {}
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            named |= {(each.asname or each.name.split(".")[0]): _whole(each) for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            named |= {(each.asname or each.name): f"{node.module}.{each.name}" for each in node.names}
+    return named
+
+
+def _whole(name: ast.alias) -> str:
+    return name.name if name.asname else name.name.split(".")[0]
+
+
+def _name(node: ast.AST, named: dict[str, str]) -> str:
+    """Return the whole name of a.b.c, with what `a` was imported as."""
+    first, dot, rest = full_name(node).partition(".")
+    return f"{named.get(first, first)}{dot}{rest}" if first else ""
+
+
+def beside(module: Module) -> tuple[str, ...]:
+    """Return the files, relative to the script's folder, that its imports may name, in the order of their lines."""
+    files: dict[str, None] = {}
+    nodes = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif node.level > 1:
+            continue
+        else:
+            names = [node.module] if node.module else []
+            names += [".".join(filter(None, (node.module, each.name))) for each in node.names]
+        for name in names:
+            path = PurePath(*name.split("."))
+            files |= {f"{path}.py": None, str(path / "__init__.py"): None}
+    return tuple(files)
