@@ -16,8 +16,8 @@ from test_data import CHAT
 
 from tui_train.base import places
 from tui_train.cli import app as cli
-from tui_train.presets import presets
-from tui_train.profile.types import AUTO, user
+from tui_train.presets import presets, user
+from tui_train.profile.types import AUTO
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[1]
