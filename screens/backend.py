@@ -87,6 +87,7 @@ _ADVANCED = Section(
         "trainer.output",
         "trainer.environment",
         "trainer.secrets",
+        "trainer.allow",
         "tracking.tensorboard",
         "tracking.wandb",
         "tracking.project",

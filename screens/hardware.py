@@ -107,7 +107,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = resolved.verdicts
-        self._blocked = all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain)
+        self._blocked = all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain, machine.driver_cuda)
         self._draw_cards(machine)
         gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
         self._sets = sets(machine.gpus, resolved.verdicts) if self.profile.hardware.device != "cpu" else ()

@@ -162,7 +162,7 @@ def _made(wanted: "Install", machine: "Machine", reporter: _Reporter, cancelled:
     from tui_train import environments
     from tui_train.base.places import environments_folder
     from tui_train.environments import create
-    from tui_train.facts.wheels import of_machine
+    from tui_train.facts.gpus import build_of
 
     package_set = environments.find(wanted.set_name)
     place = create.free(environments_folder() / package_set.name)
@@ -170,6 +170,6 @@ def _made(wanted: "Install", machine: "Machine", reporter: _Reporter, cancelled:
     wheel = create.build_for(machine, "")
     plan = create.making(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
-    plan = replace(plan, cuda=plan.cuda or of_machine(machine).cuda)
+    plan = replace(plan, cuda=plan.cuda or build_of(machine).cuda)
     create.create(plan, machine, reporter.say, reporter.follow, cancelled)
     return str(plan.python)

@@ -10,6 +10,7 @@ from tui_train.facts.cluster import Cluster, Nodes, Partition
 from tui_train.facts.data import Answers, DataLook, DataProblem, Question, Tokens
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
+from tui_train.facts.models import ModelFolder
 from tui_train.facts.types import (
     ContainerImage,
     Document,
@@ -197,6 +198,62 @@ FAULTS = {
         "warning",
         "recipe.learning_rate",
         "is high",
+        False,
+    ),
+    "a length that the model does not take": (
+        FINE | {"recipe.sequence_length": 100_000},
+        msgspec.structs.replace(tuned(), models={"/m": ModelFolder(limit=1024)}),
+        "error",
+        "recipe.sequence_length",
+        "024 tokens, and samples may have",
+        False,
+    ),
+    "a length that the model of a script does not take": (
+        TRL | {"trainer.model": "/m", "recipe.sequence_length": 100_000},
+        msgspec.structs.replace(facts(packages=TUNED), models={"/m": ModelFolder(limit=1024)}),
+        "error",
+        "recipe.sequence_length",
+        "024 tokens, and samples may have",
+        False,
+    ),
+    "a rate that trains nothing": (
+        FINE | {"recipe.learning_rate": 2e-2},
+        tuned(),
+        "error",
+        "recipe.learning_rate",
+        "(100 x that)",
+        False,
+    ),
+    "a rate that trains nothing, by the built-in trainer": (
+        {"recipe.learning_rate": 3.0},
+        facts(),
+        "error",
+        "recipe.learning_rate",
+        "000 x that)",
+        False,
+    ),
+    "no checkpoint before the end of the epochs": (
+        FINE | {"recipe.checkpoint_every": 60},
+        tuned(usable=320, rows=320),
+        "note",
+        "recipe.checkpoint_every",
+        "no checkpoint is saved before the end, at step 60",
+        False,
+    ),
+    "a script that reads its rank": (
+        SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"},
+        msgspec.structs.replace(facts(), sources={"/t.py": Source(rank_line=3, rank="LOCAL_RANK")}),
+        "error",
+        "trainer.launcher",
+        "line 3 of the script reads LOCAL_RANK",
+        False,
+    ),
+    "a notebook as a script": (
+        SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(facts(), sources={"/t.py": Source(problem="it is not Python", other="a notebook")}),
+        "error",
+        "trainer.script",
+        "/t.py is a notebook",
         False,
     ),
     "epochs and steps": (
@@ -1582,6 +1639,9 @@ def test_a_fault_is_found_and_only_that(name):
 MENDED = {
     "epochs that are not whole", "output that is a file", "output where nothing may be written",
     "a checkpoint that is not evaluated",
+    "a length that the model does not take", "a length that the model of a script does not take",
+    "a rate that trains nothing", "a rate that trains nothing, by the built-in trainer",
+    "no checkpoint before the end", "no checkpoint before the end of the epochs", "a script that reads its rank",
     "a variable that overrides a key",
     "an accelerate config that shards", "an accelerate config that would not be read",
     "an accelerate config that binds to CPUs",
@@ -2009,3 +2069,23 @@ def test_a_python_that_cannot_fine_tune_names_the_key_for_another():
             if item.key == "trainer.python"
         ]
         assert "(trainer.python)" in said.remedy
+
+
+def test_what_is_far_beyond_the_usual_trains_by_consent_alone():
+    far = FINE | {"recipe.sequence_length": 100_000, "recipe.learning_rate": 2e-2}
+    where = msgspec.structs.replace(tuned(), models={"/m": ModelFolder(limit=1024)})
+    keys = {"recipe.sequence_length", "recipe.learning_rate"}
+    refused = [each for each in found(far, where) if each.key in keys]
+    assert [each.forbids for each in refused] == [True, True]
+    assert {each.remedy.rpartition(". ")[2] for each in refused} == {
+        "trainer.allow=length allows it.", "trainer.allow=learning_rate allows it.",
+    }  # fmt: skip
+    allowed = found(far | {"trainer.allow": ("length", "learning_rate")}, where)
+    assert [each.level for each in allowed if each.key in keys] == ["warning", "warning"]
+
+
+def test_what_forbids_a_plan_stands_before_what_forbids_a_start_here():
+    values, where, *_ = FAULTS["GPUs of a live run"]
+    first, second, *_ = found(values | {"recipe.learning_rate": 3.0}, where)
+    assert (first.key, first.forbids) == ("recipe.learning_rate", True)
+    assert (second.level, second.forbids) == ("error", False)

@@ -312,7 +312,7 @@ def test_a_change_mends_the_profile():
     tuned = put(put(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
     tuned = put(put(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True)
     for name in named:
-        profiles = (lower, tuned, put(lower, "recipe.precision", "fp16"))
+        profiles = (lower, tuned, put(lower, "recipe.precision", "fp16"), put(lower, "trainer.kind", "script"))
         changes = [(before, change_for(name, evidence, before)) for before in profiles]
         assert any(change for _, change in changes), name
         assert all(apply(change, before) != before for before, change in changes if change)
@@ -588,3 +588,20 @@ def test_the_command_says_it_in_json_and_in_words(tmp_path):
     missing = subprocess.run([*command[:2], str(tmp_path / "none.log")], capture_output=True, text=True, check=False)
     assert missing.returncode == 66
     assert "Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KeyError: 'RANK'",
+        "KeyError: 'WORLD_SIZE'",
+        "ValueError: rendezvous with env://: environment variable RANK expected, but not set",
+    ],
+)
+def test_a_rank_that_nobody_set_is_told_with_the_launcher_that_sets_it(text):
+    script = support.profile({"trainer.kind": "script", "trainer.script": "/t.py", "trainer.launcher": "python"})
+    found = diagnose(Evidence(lines=lines(io.BytesIO(f"{text}\n".encode())), exit_code=1), script)
+    variable = "WORLD_SIZE" if "WORLD" in text else "RANK"
+    assert found.cause.startswith(f"The script reads {variable} from its environment")
+    assert "trainer.launcher=torchrun" in found.remedy
+    assert apply(found.change, script).trainer.launcher == "torchrun"

@@ -70,7 +70,7 @@ def test_a_saved_toolchain_decides(wheel, verdicts):
     assert [card["verdict"] for card in found["gpus"]] == verdicts
     assert [card["chosen"] for card in found["gpus"]] == [True, False, True]
     assert [card["busy"] for card in found["gpus"]] == ["", "", ""]
-    assert ("cu126" in "".join(found["gpus"][1]["reasons"])) == (wheel == "cu130")
+    assert ("CUDA 12.6" in "".join(found["gpus"][1]["reasons"])) == (wheel == "cu130")
     (default,) = found["sets"]
     assert tuple(default["uuids"]) == UUIDS
     assert found["judged_for"]["torch"] == f"2.13.0+{wheel}"

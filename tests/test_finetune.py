@@ -41,6 +41,8 @@ SMALL = {
     "trainer.kind": "finetune",
     "recipe.sequence_length": 64,
     "data.cut": 1.0,
+    # A tiny model learns in few steps only so.
+    "trainer.allow": ("learning_rate",),
     "recipe.micro_batch": 2,
     "recipe.global_batch": 4,
     "recipe.checkpoint_every": 2,
@@ -803,6 +805,7 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
         "trainer.kind": "finetune", "trainer.python": TRL, "trainer.model": str(base), "finetune.method": method,
         "finetune.tuning": tuning, "finetune.rank": 32, "recipe.steps": 80, "recipe.micro_batch": 6,
         "recipe.global_batch": 6, "recipe.learning_rate": 1e-2 if tuning == "full" else 3e-2,
+        "trainer.allow": ("learning_rate",),
         "trainer.data": (str(written(tmp_path / "d.jsonl", rows * 4)),), "hardware.device": "cpu",
     }  # fmt: skip
     run, _ = trained(tmp_path / "run", profile(values), trl)

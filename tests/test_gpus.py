@@ -104,19 +104,17 @@ RTX5090 = card("5090", 32 * GIB, 170, "12.0")
 
 def test_reasons_say_what_to_do():
     assert reasons([GT1030], "cu130") == [
-        (
-            "this PyTorch (2.13.0+cu130) does not support compute capability 6.1: "
-            "wheels for CUDA 12.6 (cu126) support it, up to torch 2.14"
-        )
+        ("this PyTorch (2.13.0+cu130) does not support compute capability 6.1: install torch 2.13 for CUDA 12.6")
     ]
-    assert "cu128) or later" in reasons([RTX5090], "cu126")[0]
+    assert reasons([RTX5090], "cu126")[0].endswith(": install torch 2.13 for CUDA 13.0")
+    assert reasons([RTX5090], "cu126", "12.8")[0].endswith(": install torch 2.13 for CUDA 12.9")
     assert "Jetson" in reasons([card(capability="8.7")], "cu130")[0]
-    assert "no official wheel" in reasons([card(capability="3.5")])[0]
+    assert "no official torch" in reasons([card(capability="3.5")])[0]
     assert reasons([card()], "cpu") == ["this PyTorch has no CUDA"]
     assert reasons([card()], "cu130", "12.4") == [
         (
             "this PyTorch (2.13.0+cu130) needs a driver for CUDA 13, but the driver supports CUDA 12: "
-            "update the driver, or install a PyTorch for CUDA 12"
+            "update the driver, or install torch 2.13 for CUDA 12.9"
         )
     ]
     assert reasons([card()], "none") == ["not yet checked with a PyTorch"]
@@ -352,9 +350,9 @@ def test_who_keeps_a_card_busy():
         (
             "p40 v100",
             "cu130",
-            "none of the 2 GPUs can be used: wheels for CUDA 12.6 (cu126) support it, up to torch 2.14",
+            "none of the 2 GPUs can be used: install torch 2.13 for CUDA 12.6",
         ),
-        ("5090", "cu126", "so the GPU cannot be used: install torch 2.7 or later for CUDA 12.8 (cu128) or later"),
+        ("5090", "cu126", "so the GPU cannot be used: install torch 2.13 for CUDA 13.0"),
         ("3090", "cpu", "This Python's PyTorch (2.13.0+cpu) has no CUDA, so the GPU cannot be used."),
         ("p40 3090", "cu130", ""),
         ("3090", "none", ""),
@@ -363,13 +361,14 @@ def test_who_keeps_a_card_busy():
 )
 def test_one_sentence_where_all_are_blocked(cards, wheel, words):
     cards = machine_of(cards)
-    found = gpus.all_blocked(cards, gpus.judge(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel])
+    found = gpus.all_blocked(cards, gpus.judge(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
     assert words in found
     assert bool(found) == bool(words)
 
 
 def test_a_lost_card_is_not_blamed_on_the_wheel():
     lost = Gpu(index=1, problem="lost")
-    assert gpus.all_blocked([lost], gpus.judge([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"]) == ""
+    assert gpus.all_blocked([lost], gpus.judge([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
     cards = [lost, *machine_of("p40")]
-    assert "cu126" in gpus.all_blocked(cards, gpus.judge(cards, TOOLCHAINS["cu130"]), TOOLCHAINS["cu130"])
+    verdicts = gpus.judge(cards, TOOLCHAINS["cu130"])
+    assert "CUDA 12.6" in gpus.all_blocked(cards, verdicts, TOOLCHAINS["cu130"], "13.0")

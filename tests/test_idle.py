@@ -23,10 +23,11 @@ from tui_train.checks import check
 from tui_train.checks.finding import Install
 from tui_train.environments import of_make
 from tui_train.facts import live, pci, probe
+from tui_train.facts.gpus import build_of
 from tui_train.facts.types import Facts, Gap
-from tui_train.facts.wheels import of_machine
 from tui_train.profile.changes import apply
 from tui_train.wizard import wizard
+from tui_train.workflow import show
 
 CPU = {"cuda": None, "torch": "2.13.0+cpu", "arch_list": ()}
 CU126 = tuple(f"sm_{code}" for code in (50, 60, 70, 75, 80, 86, 90))
@@ -143,7 +144,7 @@ def test_a_card_that_nothing_has_code_for_is_only_told():
     assert check(profile(), where) == ()
     (note,) = plan(profile(), where).notes
     assert "GPU 0 NVIDIA GeForce GT" in note
-    assert "no official wheel" in note
+    assert "no official torch" in note
     chosen = profile({"hardware.device": "cuda"})
     assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device", chosen
 
@@ -250,11 +251,24 @@ def test_a_driver_that_hangs_is_said():
 # make run
 
 
-def test_of_builds_as_good_the_one_for_the_small_card_too_is_taken():
+def test_a_small_card_that_is_left_out_pulls_no_other_build():
     cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
-    found = of_machine(msgspec.structs.replace(machine(gpus=cards), driver_cuda="13.0"))
-    assert found.index.endswith("/cu126")
-    assert "all 3 GPUs" in found.why
+    for driver, cuda in (("13.0", "13.0"), ("12.8", "12.9")):
+        found = build_of(msgspec.structs.replace(machine(gpus=cards), driver_cuda=driver))
+        assert (found.cuda, found.why.partition(";")[0]) == (cuda, f"the build for CUDA {cuda} supports all 2 GPUs")
+
+
+def test_facts_and_plan_advise_the_same_torch_that_the_driver_can_run():
+    """No "or later", which would take a build that it cannot."""
+    cards = (gpu(0, **CLOCK), gpu(1, UUIDS[1], **CLOCK))
+    old = toolchain(torch="2.6.0+cu118", cuda="11.8", arch_list=("sm_50", "sm_60", "sm_70"))
+    box = msgspec.structs.replace(machine(gpus=cards), driver_cuda="12.8")
+    where = Facts(machine=box, toolchains=(old,))
+    (finding,) = [each for each in check(profile(), where) if each.key == "hardware.device"]
+    said = [show.facts(where, old, ()), finding.remedy, finding.fix.title]
+    for text in said:
+        assert "torch 2.13 for CUDA 12.9" in text
+        assert "or later" not in text
 
 
 @pytest.mark.parametrize("pip", ["--index-url https://mine", "-f /wheels", "--find-links=/wheels --no-index"])

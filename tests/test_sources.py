@@ -238,3 +238,70 @@ def test_a_key_that_is_written_as_an_option(option, words):
     assert done.returncode == 64
     assert ("Did you mean" in done.stderr) is bool(words)
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "rank"),
+    [
+        ("import os\nrank = int(os.environ['RANK'])", 2, "RANK"),
+        ("from os import environ\ndef main():\n    size = environ['WORLD_SIZE']\nmain()", 3, "WORLD_SIZE"),
+        ("import os\nif __name__ == '__main__':\n    device = int(os.getenv('LOCAL_RANK'))", 3, "LOCAL_RANK"),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')", 2, "init_process_group"),
+        ("dist.init_process_group('gloo', rank=rank, world_size=2)", 0, ""),
+        ("import os\nrank = os.environ.get('RANK', 0)", 0, ""),
+        ("import os\nif args.distributed:\n    rank = int(os.environ['RANK'])", 0, ""),
+        ("import os\ntry:\n    rank = int(os.environ['RANK'])\nexcept KeyError:\n    rank = 0", 0, ""),
+        (
+            "import os\nddp = int(os.environ.get('RANK', -1)) != -1\nsize = os.environ['WORLD_SIZE'] if ddp else 1",
+            0,
+            "",
+        ),
+        ("import os\nos.environ['RANK'] = '0'\nrank = os.environ['RANK']", 0, ""),
+    ],
+)
+def test_the_line_that_cannot_do_without_a_rank(text, line, rank):
+    told = read(text.encode())
+    assert (told.rank_line, told.rank) == (line, rank)
+
+
+RANKED = "import os\nimport sys\nprint('rank', os.environ['RANK'], sys.argv[1:])\n"
+
+
+def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
+    """The Change trains; a launcher of one process that sets no rank is refused."""
+    script = tmp_path / "train.py"
+    script.write_text(RANKED)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "auto",
+        "trainer.script": str(script), "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    (finding,) = [one for one in check(chosen, look(chosen)) if "RANK" in one.message]
+    assert finding.forbids
+    assert finding.message == "line 3 of the script reads RANK: python sets none of them for one process"
+    changed = apply(finding.change, chosen)
+    assert changed.trainer.launcher == "torchrun"
+    assert not [one for one in check(changed, look(changed)) if one.level == "error"]
+    accelerated = fields.put(chosen, "trainer.launcher", "accelerate")
+    assert [one for one in check(accelerated, look(accelerated)) if "accelerate sets none" in one.message]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words", "remedy"),
+    [
+        ("train.ipynb", '{"cells": [], "metadata": {}}', "is a notebook, and", "jupyter nbconvert --to script"),
+        ("train.sh", "#!/bin/bash\npython train.py --lr 1\n", "is a shell script, and", "Name the Python file"),
+        ("train", "\x7fELF\0\0", "is a program, and", "Name the Python file"),
+        ("train.py", "def train(:\n    pass\n", "cannot be read as Python: line 1: invalid syntax", "Correct it"),
+    ],
+)
+def test_a_script_that_is_no_python_is_refused(tmp_path, name, text, words, remedy):
+    script = tmp_path / name
+    script.write_text(text)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "python",
+        "trainer.script": str(script), "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    (finding,) = [one for one in check(chosen, look(chosen)) if one.key == "trainer.script"]
+    assert finding.forbids
+    assert words in finding.message
+    assert remedy in finding.remedy

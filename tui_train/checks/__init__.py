@@ -8,6 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import (
     accelerate,
+    beyond,
     bridge,
     cluster,
     communication,
@@ -120,6 +121,8 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.preset", preset.data),
     _for("trainer.preset", preset.own),
     _for("trainer.preset", preset.listed),
+    _for("trainer.script", script.python),
+    _for("trainer.script", script.ranks),
     _for("trainer.script", script.resumes),
     _for("trainer.script", script.local_rank),
     _for("trainer.script", script.required),
@@ -128,8 +131,8 @@ CHECKS: tuple[Check, ...] = (
     _for("finetune", finetune.unread_answers),
     _for("finetune", finetune.read),
     _for("finetune", finetune.whole_chats),
-    _for("finetune", finetune.context),
-    _for("finetune", finetune.learning_rate),
+    _for("trainer.allow", beyond.length),
+    _for("trainer.allow", beyond.learning_rate),
     _for("finetune", finetune.fallback),
     _for("finetune", finetune.ends),
     _for("finetune", finetune.micro_batch),
@@ -140,6 +143,7 @@ CHECKS: tuple[Check, ...] = (
     tracking.packages,
     wandb.key,
     recipe.fallbacks,
+    recipe.checkpoints,
     recipe.memory,
     _for("nemo", nemo.recipe),
     _for("nemo", nemo.data),
@@ -158,7 +162,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
-    """Return all findings, errors first."""
+    """Return all findings: first the errors that forbid a plan, then those that forbid only a start here."""
     try:
         resolved = resolve(profile, facts)
     except BadInput as error:
@@ -174,7 +178,12 @@ def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
         for question in CHECKS
         for finding in question(profile, facts, resolved)
     ]
-    return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+    return tuple(sorted(findings, key=_rank))
+
+
+def _rank(finding: Finding) -> tuple[bool, int]:
+    """Return how far to the end a finding stands: the worst are first."""
+    return not finding.forbids, ("error", "warning", "note").index(finding.level)
 
 
 def _undoing(finding: Finding, profile: Profile, facts: Facts) -> Finding:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from tui_train.base.text import thousands, visible
+from tui_train.base.text import visible
 from tui_train.checks.data import Room, data_findings
 from tui_train.checks.finding import Finding
 from tui_train.facts.data_use import all_learned, format_of
@@ -31,8 +31,6 @@ INSTEAD = {
     "eval_strategy": "data.evaluation",
     "resume_from_checkpoint": "",
 }
-# A rate so many times off the usual one is hardly meant.
-_FAR = 10.0
 
 
 def needed(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
@@ -111,23 +109,6 @@ def read(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding
         yield from data_findings(look, asked, frozenset(map(visible, known)), room)
 
 
-def context(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A sequence length that the model takes."""
-    look, length = data.look_of(resolved, facts), resolved.settled.recipe.sequence_length
-    longest = look.tokens.longest if look and look.tokens else None
-    if look and length and 0 < look.limit < length and (longest is None or longest > look.limit):
-        yield Finding(
-            level="warning",
-            key="recipe.sequence_length",
-            message=f"the model's limit is {thousands(look.limit)} tokens, and samples may have {thousands(length)}",
-            remedy="What is longer than it was trained for is learned badly.",
-            change=Change(
-                f"{thousands(look.limit)} tokens", "as many as the model takes",
-                (("recipe.sequence_length", look.limit),),
-            ),
-        )  # fmt: skip
-
-
 def weights(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Weights in 4 bits need a GPU."""
     if profile.finetune.tuning == "qlora" and resolved.device != "cuda":
@@ -138,23 +119,6 @@ def weights(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
             remedy="Choose lora.",
             change=Change("LoRA", "it trains on the CPU too", (("finetune.tuning", "lora"),)),
         )
-
-
-def learning_rate(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A rate that is far from what suits the method."""
-    chosen, usual = resolved.settled.recipe.learning_rate, rate(profile.finetune)
-    if chosen is None or usual / _FAR < chosen < usual * _FAR:
-        return
-    tuning = "a full fine-tune" if profile.finetune.tuning == "full" else "an adapter"
-    method = METHODS[profile.finetune.method]
-    far = "high: the model may forget what it knows" if chosen > usual else "low: it may learn nothing"
-    yield Finding(
-        level="warning",
-        key="recipe.learning_rate",
-        message=f"a learning rate of {chosen:g} is {far}; for {method} of {tuning} {usual:g} is usual",
-        remedy="Choose one nearer to it.",
-        change=Change(f"learning rate {usual:g}", f"usual for {tuning}", (("recipe.learning_rate", usual),)),
-    )
 
 
 def fallback(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ from tui_train.base.text import home
 from tui_train.checks.finding import Finding, Install
 from tui_train.facts.gpus import recommended
 from tui_train.facts.types import Facts
-from tui_train.facts.wheels import TORCH, Wheel
 from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -102,7 +101,7 @@ def _ways(profile: Profile, idle: Idle) -> str:
         ways.append(f"Use a Python that can: --set trainer.python={shlex.quote(idle.python)}.")
     elif idle.wheel:
         name = trainer_of(profile).libraries
-        ways.append(f"Make an environment that can: tui-train env create {name} ({_torch(idle.wheel)}).")
+        ways.append(f"Make an environment that can: tui-train env create {name} ({idle.wheel.name}).")
     return " ".join([*ways, idle.remedy]).strip() or "Fix what is reported for them."
 
 
@@ -114,15 +113,11 @@ def _are_idle(idle: Idle) -> str:
     return f"{counted_cards(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
 
 
-def _torch(wheel: Wheel) -> str:
-    return f"torch {TORCH} for CUDA {wheel.cuda}"
-
-
 def _install(profile: Profile, facts: Facts, idle: Idle) -> Install | None:
     """Return the environment that lets idle cards train, where one can be made here and none is there."""
     if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.elsewhere:
         return None
-    return Install(trainer_of(profile).libraries, f"install {_torch(idle.wheel)}")
+    return Install(trainer_of(profile).libraries, f"install {idle.wheel.name}")
 
 
 def _in_keys(profile: Profile, idle: Idle, install: Install | None) -> str:
@@ -130,7 +125,7 @@ def _in_keys(profile: Profile, idle: Idle, install: Install | None) -> str:
     if idle.python:
         return f"F2 uses {home(idle.python)}, which can."
     if install and idle.wheel:
-        return f"F2 installs {_torch(idle.wheel)} ({_DOWNLOAD}) into an environment of its own."
+        return f"F2 installs {idle.wheel.name} ({_DOWNLOAD}) into an environment of its own."
     return _ways(profile, idle)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import counted, size, visible
+from tui_train.base.text import counted, size, thousands, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import rung
@@ -12,9 +12,14 @@ from tui_train.memory.predict import fitting, predict
 from tui_train.profile import batch
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.resolve.data import steps_of
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 
+# Checkpoints of a training that had none.
+_PARTS = 4
+# So few steps are soon repeated.
+_FEW = 20
 _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
 
@@ -161,7 +166,7 @@ def evaluations(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
     )
 
 
-def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def fallbacks(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """Rungs that exist, once each, with the consent they need."""
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
@@ -183,11 +188,26 @@ def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         )
         message, remedy = "a fallback is on the ladder twice", "Name each fallback once."
         yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
-    every, steps = resolved.settled.recipe.checkpoint_every, resolved.settled.recipe.steps
-    if rungs and resolved.preset.checkpoints and every and steps and every > steps:
-        message = "no checkpoint is saved before the end: after a failure the training restarts from step 0"
-        remedy = "Lower “Checkpoint every”."
-        yield Finding(level="note", key="recipe.checkpoint_every", message=message, remedy=remedy)
+
+
+def checkpoints(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A training that ends before its first checkpoint, whether steps or epochs end it."""
+    every, steps = resolved.settled.recipe.checkpoint_every, steps_of(resolved, facts)
+    if not profile.ladder.rungs or not resolved.preset.checkpoints or not every or not _FEW <= steps <= every:
+        return
+    often = max(1, steps // _PARTS)
+    yield Finding(
+        level="note",
+        key="recipe.checkpoint_every",
+        message=f"no checkpoint is saved before the end, at step {thousands(steps)}: after a failure the training "
+        "restarts from step 0",
+        remedy="Lower “Checkpoint every”.",
+        change=Change(
+            f"a checkpoint every {counted(often, 'step')}",
+            f"{_PARTS} of them before the end" if steps > _PARTS else "so that a failure loses little",
+            (("recipe.checkpoint_every", often),),
+        ),
+    )
 
 
 def _or(values: tuple[int, ...]) -> str:

@@ -1,6 +1,10 @@
-"""Checks of a script's source: whether it loads a checkpoint, and how it reads its rank."""
+"""Checks of a script's source: whether it is Python, loads a checkpoint, and how it reads its rank."""
 
+import re
+import shlex
+import sys
 from collections.abc import Iterator
+from typing import Literal
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
@@ -8,6 +12,7 @@ from tui_train.facts.types import Facts, Parameter, Source
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Argument
 from tui_train.profile import fields
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import own_arguments
 from tui_train.resolve.resolve import Resolved
@@ -16,6 +21,8 @@ from tui_train.trainers.script import started
 _RESUME = "--resume_from_checkpoint"
 _KEY = "trainer.script"
 _PATHS = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
+_NOT_PYTHON = "it is not Python: "
+TORCHRUN = Change("use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),))
 
 
 def resumes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -77,6 +84,42 @@ def _such(parameter: Parameter) -> str:
     value = next(iter(parameter.choices), parameter.type.upper() or "VALUE")
     example = f"{parameter.name}={value}" if parameter.form in {"option", "key"} else ""
     return f", such as {visible(example)}" if example else ""
+
+
+def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A script that is none of Python's."""
+    path, source = profile.trainer.script, facts.sources.get(profile.trainer.script)
+    if source is None or not source.problem or started(profile, resolved.preset) != path:
+        return
+    if source.other:
+        message = f"{visible(path)} is {source.other}, and Python starts the script"
+        remedy = "Name the Python file that trains."
+        if source.other == "a notebook":
+            remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
+        yield Finding(level="error", key=_KEY, message=message, remedy=remedy)
+    elif (why := source.problem.removeprefix(_NOT_PYTHON)) != source.problem:
+        message = f"{visible(path)} cannot be read as Python: {why}"
+        remedy = "Correct it, or name the Python file that trains."
+        yield Finding(level=_sure(resolved), key=_KEY, message=message, remedy=remedy)
+
+
+def _sure(resolved: Resolved) -> Literal["error", "warning"]:
+    """Return how sure it is that the Python that trains reads no more than this one."""
+    tool = resolved.toolchain
+    own, other = sys.version_info[:2], [*map(int, re.findall(r"\d+", tool.version)[:2])] if tool else []
+    return "error" if tuple(other) == own else "warning"
+
+
+def ranks(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A script that reads a rank, and a launcher that sets none for one process."""
+    source, launcher = _source(profile, facts, resolved), LAUNCHERS[resolved.launcher]
+    if source is None or not source.rank_line or launcher.SETS_RANKS or resolved.world_size > 1:
+        return
+    does = f"reads {source.rank}" if source.rank.isupper() else f"calls {source.rank}, which needs RANK and WORLD_SIZE"
+    message = f"line {source.rank_line} of the script {does}: {launcher.LABEL} sets none of them for one process"
+    yield Finding(
+        level="error", key="trainer.launcher", message=message, remedy="Choose torchrun, which does.", change=TORCHRUN
+    )
 
 
 def _source(profile: Profile, facts: Facts, resolved: Resolved) -> Source | None:

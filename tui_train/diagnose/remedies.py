@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
 from tui_train.checks import check
+from tui_train.checks.script import TORCHRUN
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import helps, rung, why_not
@@ -167,6 +168,10 @@ def _whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None
     return Change("learn from whole conversations", "needs no marks", (("finetune.answers_only", False),))
 
 
+def _torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
+    return TORCHRUN if takes_field(profile, "trainer.script") else None
+
+
 _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "less_memory": _less_memory,
     "no_p2p": _without("p2p", "NCCL without P2P", "copies go through the host: slower"),
@@ -184,5 +189,6 @@ _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "no_deepspeed": _no_deepspeed,
     "all_linear_layers": _all_linear_layers,
     "no_quantization": _no_quantization,
+    "torchrun": _torchrun,
     "whole_conversations": _whole_conversations,
 }

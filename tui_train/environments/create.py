@@ -25,10 +25,10 @@ from tui_train.environments import Set, pip_settings, unfinished
 from tui_train.environments.progress import why_failed
 from tui_train.facts import probe, trust
 from tui_train.facts.ask import ask, on_path, without_current_folder
-from tui_train.facts.gpus import judge
+from tui_train.facts.gpus import build_of, judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
-from tui_train.facts.wheels import Wheel, of_machine
+from tui_train.facts.wheels import Wheel
 
 # Seconds; the first import of torch reads a gigabyte.
 _PATIENCE = 180.0
@@ -273,4 +273,4 @@ def build_for(machine: Machine, index: str) -> Wheel:
         return Wheel("", "the build in pip's default index")
     if index:
         return Wheel(index, "the build in the given index")
-    return of_machine(machine)
+    return build_of(machine)

@@ -11,12 +11,14 @@ from typing import Literal
 
 from tui_train.base.text import size
 from tui_train.base.versions import major
-from tui_train.facts.capability import TEGRA, number, runs, supports_bf16, teraflops
+from tui_train.facts.capability import number, runs, supports_bf16, teraflops
 from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, sets, tiny, who
-from tui_train.facts.types import Gpu, Toolchain, Verdict
+from tui_train.facts.types import Gpu, Machine, Toolchain, Verdict
+from tui_train.facts.wheels import Wheel, advice, wheel
 
 __all__ = [
     "all_blocked",
+    "build_of",
     "busy",
     "called",
     "ever_had_code",
@@ -84,7 +86,20 @@ def _split(address: str) -> tuple[str, str, str]:
     return domain.lstrip("0"), domain_colon, f"{bus}{colon}{slot}"
 
 
-def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None) -> str:
+def build_of(machine: Machine) -> Wheel:
+    """Return the build of torch for the recommended cards of a machine; Unavailable if none supports any of them."""
+    return wheel(_to_train_on(machine.gpus), machine.driver_cuda)
+
+
+def _to_train_on(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """Return the cards whose PyTorch is to be advised: a small one beside others decides nothing."""
+    chosen = recommended(gpus, judge(gpus))
+    return [gpu for gpu in gpus if gpu.uuid in chosen] or gpus
+
+
+def all_blocked(
+    gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None, driver_cuda: str | None
+) -> str:
     """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
     opened = [gpu for gpu in gpus if not gpu.problem]
     if (
@@ -102,9 +117,8 @@ def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Too
     none = "the GPU cannot be used" if len(opened) == 1 else f"none of the {len(opened)} GPUs can be used"
     if toolchain.cuda is None:
         return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {none}."
-    wheels = {_wheel_for(capability) for capability in capabilities}
-    ways = f": {wheels.pop()}" if len(wheels) == 1 else ""
-    return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {none}{ways}."
+    ways = advice(_to_train_on(gpus), driver_cuda)
+    return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {none}: {ways}."
 
 
 def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None) -> str:
@@ -127,12 +141,12 @@ def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tupl
         return "this PyTorch has no CUDA", ""
     if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
         lack = f"does not support compute capability {capability}"
-        return f"this PyTorch ({toolchain.torch}) {lack}", _wheel_for(capability)
+        return f"this PyTorch ({toolchain.torch}) {lack}", advice((gpu,), driver_cuda)
     needs, has = major(toolchain.cuda), major(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
             f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, but the driver supports CUDA {has}",
-            f"update the driver, or install a PyTorch for CUDA {has}",
+            f"update the driver, or {advice((gpu,), driver_cuda)}",
         )
     return "", ""
 
@@ -154,22 +168,6 @@ def ever_had_code(gpu: Gpu) -> bool:
     """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
     device = number(gpu.compute_capability)
     return device is None or device >= 50 or device == _LAST_OF_KEPLER
-
-
-def _wheel_for(capability: str) -> str:
-    """Return which official PyTorch wheels support a card, as text, from the release tables up to 2.15."""
-    device = number(capability) or 0
-    if device in TEGRA or device == 110:
-        return "use NVIDIA's PyTorch for Jetson"
-    if device == _LAST_OF_KEPLER:
-        return "torch 2.5 for CUDA 11.8 was the last to support it"
-    if device < 50:
-        return "no official wheel supports it"
-    if device <= 70:
-        return "wheels for CUDA 12.6 (cu126) support it, up to torch 2.14"
-    if device < 100:
-        return "install a wheel for CUDA 12.6 or later"
-    return "install torch 2.7 or later for CUDA 12.8 (cu128) or later"
 
 
 def _why_skip(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:

@@ -23,12 +23,14 @@ _PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
 class ModelFolder(Struct, frozen=True):
     """The shape of the model in a folder, or the `problem` why there is none.
 
-    `path` is the folder of a model that was named by its id on the Hub.
+    `path` is the folder of a model that was named by its id on the Hub, `limit` how many tokens it takes by its
+    config.json (0: it does not say).
     """
 
     dimensions: Dimensions | None = None
     problem: str = ""
     path: str = ""
+    limit: int = 0
 
 
 def folder(path: str) -> ModelFolder:
@@ -37,14 +39,25 @@ def folder(path: str) -> ModelFolder:
         config = json_table(contents(Path(path, "config.json"), _MOST_CONFIG))
     except Unparsable as error:
         return ModelFolder(problem=f"its config.json cannot be read: {error}")
+    most = limit(config)
     try:
         shape = dimensions(config, Path(path).name)
     except (ValueError, msgspec.ValidationError) as error:
-        return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"))
+        return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"), limit=most)
     try:
-        return ModelFolder(msgspec.structs.replace(shape, exact=parameters(Path(path))))
+        return ModelFolder(msgspec.structs.replace(shape, exact=parameters(Path(path))), limit=most)
     except ValueError as error:
-        return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"))
+        return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"), limit=most)
+
+
+def limit(config: dict[str, Any]) -> int:
+    """Return how many tokens a model takes by its config.json, 0 where that does not say."""
+    inner = config.get("text_config")
+    for table in (inner if isinstance(inner, dict) else {}, config):
+        for name in ("max_position_embeddings", "n_positions"):
+            if isinstance(value := table.get(name), int) and 0 < value <= _MOST:
+                return value
+    return 0
 
 
 def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from tui_train.facts.script_arguments import commands, unnamed
 from tui_train.facts.script_calls import Module, keyword
 from tui_train.facts.script_declared import declared
 from tui_train.facts.script_kind import beside, kind
+from tui_train.facts.script_ranks import needed
 from tui_train.facts.types import Source
 
 _MOST = 2**20
@@ -20,6 +22,8 @@ _UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 _RESUME = "resume_from_checkpoint"
 _LOCAL_RANK = {"--local_rank", "--local-rank"}
 _LONGEST = 100
+_SHELL = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b")
+_PYTHON = re.compile(rb"#![^\n]{0,200}python")
 
 
 def source(path: str) -> Source:
@@ -41,8 +45,12 @@ def read(data: bytes, folder: str = "") -> Source:
         found = kind(modules)
         parameters = tuple(declared(found.kind, found.file, modules))
         others = next(filter(None, map(unnamed, modules)), 0) if found.kind == "argparse" else 0
+        rank_line, rank = needed(script.nodes)
     except _UNPARSED as error:
-        return Source(problem=visible(f"it is not Python: {str(error)[:200]}"))
+        why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
+        return Source(problem=visible(f"it is not Python: {why[:200]}"), other=_other(data))
+    if other := _notebook(script.nodes[0]):
+        return Source(problem="it is not Python", other=other)
     return Source(
         kind=found.kind,
         line=found.line,
@@ -59,6 +67,8 @@ def read(data: bytes, folder: str = "") -> Source:
         names_checkpoint=_RESUME.encode() in data,
         local_rank=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
         reads_local_rank=b"LOCAL_RANK" in data,
+        rank_line=rank_line,
+        rank=rank,
     )
 
 
@@ -74,6 +84,24 @@ def _beside(script: Module, folder: str) -> Iterator[Module]:
     for name in there:
         with contextlib.suppress(OSError, *_UNPARSED):
             yield _module(name, read_regular(f"{folder}/{name}", _MOST))
+
+
+def _notebook(tree: ast.AST) -> str:
+    """Return what a text is that Python could read and that trains nothing: a notebook is one literal."""
+    only = tree.body[0] if isinstance(tree, ast.Module) and len(tree.body) == 1 else None
+    return "a notebook" if isinstance(only, ast.Expr) and isinstance(only.value, ast.Dict) else ""
+
+
+def _other(data: bytes) -> str:
+    """Return what a text is that Python cannot read, empty where it may be Python of another version."""
+    if _SHELL.match(data):
+        return "a shell script"
+    if data.startswith(b"{"):
+        return "a notebook" if b'"cells"' in data else "JSON"
+    # An archive that Python starts, as zipapp makes them, may begin with its interpreter.
+    if b"\0" in data and not data.startswith(b"PK") and not _PYTHON.match(data):
+        return "a program"
+    return ""
 
 
 def _bare_train(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:

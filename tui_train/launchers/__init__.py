@@ -13,12 +13,13 @@ from tui_train.profile.types import Strategy
 class Launcher(Protocol):
     """A program that starts the training processes of one machine.
 
-    The processes find RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in their environment.
+    Several processes find RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in their environment.
 
     SEVERAL: it can start more than one process, SPANS: also on several machines, UNEVEN: another number of them on
     each. SHARDS are the sharding strategies that it supports, NEEDS the packages that the training Python must have.
     READS_CONFIG: it reads the user's accelerate config. SETS_PRECISION: it passes the precision to scripts.
-    ADDRESS_IN_WORDS: it ignores MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: it can start NeMo's recipes.
+    ADDRESS_IN_WORDS: it ignores MASTER_ADDR and MASTER_PORT. SETS_RANKS: a single process finds them too.
+    STARTS_RECIPES: it can start NeMo's recipes.
     """
 
     LABEL: str
@@ -31,6 +32,7 @@ class Launcher(Protocol):
     READS_CONFIG: bool
     SETS_PRECISION: bool
     ADDRESS_IN_WORDS: bool
+    SETS_RANKS: bool
     STARTS_RECIPES: bool
 
     def parts(self, job: Job) -> tuple[Part, ...]:

@@ -19,6 +19,7 @@ NEEDS: tuple[str, ...] = ("accelerate",)
 READS_CONFIG: bool = True
 SETS_PRECISION: bool = True
 ADDRESS_IN_WORDS: bool = True
+SETS_RANKS: bool = False
 STARTS_RECIPES: bool = False
 
 CONFIG = "accelerate.yaml"

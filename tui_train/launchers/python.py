@@ -14,6 +14,7 @@ NEEDS: tuple[str, ...] = ()
 READS_CONFIG: bool = False
 SETS_PRECISION: bool = False
 ADDRESS_IN_WORDS: bool = False
+SETS_RANKS: bool = False
 STARTS_RECIPES: bool = True
 
 

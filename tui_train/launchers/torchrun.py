@@ -25,6 +25,7 @@ NEEDS: tuple[str, ...] = ()
 READS_CONFIG: bool = False
 SETS_PRECISION: bool = False
 ADDRESS_IN_WORDS: bool = True
+SETS_RANKS: bool = True
 STARTS_RECIPES: bool = True
 
 

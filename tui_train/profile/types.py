@@ -61,6 +61,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     validation_data: tuple[str, ...] = ()
     test_data: tuple[str, ...] = ()
     output: str = ""
+    allow: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
 

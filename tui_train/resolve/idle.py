@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts.gpus import ever_had_code, judge, lack_of_torch, recommended, sets, why_no_code
+from tui_train.facts.gpus import build_of, ever_had_code, judge, lack_of_torch, recommended, sets, why_no_code
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
-from tui_train.facts.wheels import Wheel, of_machine
+from tui_train.facts.wheels import Wheel
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved, lacks
 
@@ -49,7 +49,7 @@ def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
     lack = "" if hidden else _lack(idle, facts, resolved)
     python = next((tool.python for tool in _others(profile, facts, resolved) if _first(facts, tool)), "")
     try:
-        return Idle(cards=idle, why=why, lack=lack, python=python, wheel=of_machine(machine), remedy=remedy)
+        return Idle(cards=idle, why=why, lack=lack, python=python, wheel=build_of(machine), remedy=remedy)
     except Unavailable as error:
         reason = f"{error.message[:1].upper()}{error.message[1:]}. " if error.message not in why else ""
         return Idle(cards=idle, why=why, lack=lack, python=python, remedy=f"{reason}{error.remedy}")
@@ -64,7 +64,7 @@ def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None
     options: list[tuple[Toolchain, str, Wheel | None]]
     options = [(tool, tool.python, None) for tool in _others(profile, facts, resolved)]
     with contextlib.suppress(Unavailable):
-        build = of_machine(machine)
+        build = build_of(machine)
         options.append((build.toolchain, "", build))
     for tool, python, wheel in options:
         candidate = _first(facts, tool)

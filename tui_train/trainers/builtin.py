@@ -22,7 +22,7 @@ class Builtin(Trainer):
     name = "Pretrain a new one"
     about = "a small language model, on text or JSONL"
     label = "the built-in trainer"
-    fields = frozenset({"trainer.arguments", "trainer.working_directory"})
+    fields = frozenset({"trainer.allow", "trainer.arguments", "trainer.working_directory"})
     makes_model = True
     passed_all = True
     words: ClassVar[Mapping[str, Words]] = {

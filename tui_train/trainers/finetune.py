@@ -99,7 +99,7 @@ class Finetune(Trainer):
     name = "Fine-tune a model"
     about = "on your chats, text or preferences, by TRL"
     label = "the fine-tuning"
-    fields = frozenset({"finetune", "data", "trainer.arguments", "trainer.revision"})
+    fields = frozenset({"finetune", "data", "trainer.allow", "trainer.arguments", "trainer.revision"})
     passed_all = True
     wants_data = True
     takes_ids = True

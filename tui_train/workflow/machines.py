@@ -96,7 +96,7 @@ def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
         "sets": msgspec.to_builtins(sets(cards, verdicts)),
-        "all_blocked": all_blocked(cards, verdicts, toolchain),
+        "all_blocked": all_blocked(cards, verdicts, toolchain, facts.machine.driver_cuda),
         "judged_for": msgspec.to_builtins(toolchain),
         "toolchains": msgspec.to_builtins(facts.toolchains),
     }

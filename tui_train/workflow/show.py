@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, duration, ranges, size, table, typeset, visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus import all_blocked, judge, sets
+from tui_train.facts.gpus import all_blocked, build_of, judge, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.facts.wheels import of_machine
 from tui_train.plan.types import Plan
 from tui_train.runs import queue
 from tui_train.runs.listing import Listed
@@ -85,7 +84,7 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
             for gpu_set in offered
         ]
         lines += ["", table(rows, room)]
-    sentence = all_blocked(machine.gpus, verdicts, judged_for)
+    sentence = all_blocked(machine.gpus, verdicts, judged_for, machine.driver_cuda)
     if not sentence:
         return lines
     return [*lines, f"! {visible(sentence)}", f"  {_torch_for(machine)}"]
@@ -94,7 +93,7 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
 def _torch_for(machine: Machine) -> str:
     """Return how to get a torch for the cards of a machine, or why there is none."""
     try:
-        return f"Make an environment that can: tui-train env create hf (torch for CUDA {of_machine(machine).cuda})."
+        return f"Make an environment that can: tui-train env create hf ({build_of(machine).name})."
     except Unavailable as error:
         return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
 

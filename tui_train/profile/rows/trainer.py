@@ -119,6 +119,13 @@ TRAINER = (
         empty="output/ in the run folder",
     ),
     Field(
+        key="trainer.allow",
+        label="Allow",
+        kind="names",
+        help="What may train though it is an error: learning_rate, far beyond the usual; length, beyond the model's.",
+        empty="nothing",
+    ),
+    Field(
         key="trainer.environment",
         label="Environment",
         kind="table",

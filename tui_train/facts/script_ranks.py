@@ -1,0 +1,74 @@
+"""The line of a script that cannot do without the ranks that a launcher sets."""
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+_NAMES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
+# What tells init_process_group the ranks, so that it does not look for them itself.
+_GIVEN = frozenset({"rank", "world_size", "store", "init_method"})
+_GROUP = "init_process_group"
+
+
+def needed(nodes: Sequence[ast.AST]) -> tuple[int, str]:
+    """Return the first line of a script that always runs and takes a rank from the environment, and that; 0 for none.
+
+    `nodes` are all of the script, itself the first.
+
+    A script that also mentions one elsewhere, as in `"RANK" in os.environ`, or below an `if` or `try`, may do without.
+    """
+    reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _read(node)}
+    mentions = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _NAMES]
+    if any(id(node) not in reads for node in mentions):
+        return 0, ""
+    always = [each for node in _always(nodes[:1]) for each in _needs(node)]
+    return min(always, default=(0, ""))
+
+
+def _needs(node: ast.AST) -> Iterator[tuple[int, str]]:
+    for name in _read(node):
+        yield name.lineno, str(name.value)
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_GROUP):
+        words = {word.arg for word in node.keywords}
+        if len(node.args) <= 1 and None not in words and not words & _GIVEN:
+            yield node.lineno, _GROUP
+
+
+def _read(node: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the name of a rank that an expression reads without a default."""
+    name: ast.AST | None = None
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environment(node.value):
+        name = node.slice
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
+        # A missing one is None, which int() refuses.
+        inner = node.args[0]
+        if isinstance(inner, ast.Call) and len(inner.args) == 1 and not inner.keywords and _gets(inner.func):
+            name = inner.args[0]
+    if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value in _NAMES:
+        yield name
+
+
+def _is_environment(node: ast.AST) -> bool:
+    return ast.unparse(node).rpartition(".")[2] == "environ"
+
+
+def _gets(function: ast.AST) -> bool:
+    if isinstance(function, ast.Attribute) and function.attr == "get":
+        return _is_environment(function.value)
+    return ast.unparse(function).rpartition(".")[2] == "getenv"
+
+
+def _always(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes below, but not those that only run where a condition holds or that catch what fails."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and not _is_main(node.test):
+            continue
+        if isinstance(node, (ast.Try, ast.IfExp, ast.BoolOp, ast.While)):
+            continue
+        yield node
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+def _is_main(test: ast.expr) -> bool:
+    return ast.unparse(test).startswith("__name__ ==")
