@@ -22,7 +22,7 @@ def advice(
     signature: Signature, groups: dict[str, str], line: Line, evidence: Evidence, profile: Profile | None
 ) -> tuple[str, dict[str, str]]:
     """Return the remedy for a failure that a line shows, and the values that its text names."""
-    if signature.failure == "missing_module":
+    if signature.failure == "missing_module" and not signature.remedy:
         return packages.remedy(groups.get("module", "")), groups
     if signature.failure == "cuda_oom" and evidence.phase in REMEDIES:
         return REMEDIES[evidence.phase], groups

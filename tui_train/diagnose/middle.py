@@ -7,6 +7,7 @@ from collections import deque
 from typing import NamedTuple
 
 from tui_train.diagnose.anchors import Anchors, anchors, any_of, best, holds, plain
+from tui_train.diagnose.details import details
 from tui_train.diagnose.signatures import TELLS, signatures
 from tui_train.supervisor.lines import origin
 
@@ -38,10 +39,11 @@ class _Expression(NamedTuple):
 @functools.cache
 def _expressions() -> tuple[_Expression, ...]:
     """Return all that are about one line; tracebacks, which others are about, are kept as a whole."""
+    shown = [(expression, one.warning) for one, expressions in signatures() for expression in expressions]
+    named = [(expression, False) for _, expression in details()]
     return tuple(
-        _Expression(expression, anchors(expression.pattern), signature.warning)
-        for signature, expressions in signatures()
-        for expression in expressions
+        _Expression(expression, anchors(expression.pattern), warning)
+        for expression, warning in (*shown, *named)
         if r"\n" not in expression.pattern
     )
 

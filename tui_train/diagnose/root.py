@@ -10,6 +10,7 @@ import msgspec
 from tui_train.base.text import size, visible
 from tui_train.diagnose.advice import advice
 from tui_train.diagnose.anchors import anchors, holds, plain
+from tui_train.diagnose.details import detail
 from tui_train.diagnose.progress import completed, last_step, steps
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import TELLS, signatures
@@ -69,7 +70,7 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
         best = _by_exit_code(evidence, best)
     if best is None:
         return None
-    best = _decided(best, evidence)
+    best = _detailed(_decided(best, evidence), evidence)
     if best.signature.failure == "cuda_oom":
         evidence = msgspec.structs.replace(evidence, phase=evidence.phase or _phase(evidence.lines, best.line))
     remedy, groups = advice(best.signature, best.groups, best.line, evidence, profile)
@@ -135,25 +136,24 @@ def _phase(lines: Sequence[Line], failed: Line) -> str:
 def _silent(evidence: Evidence) -> list[Hit]:
     """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
     lines = evidence.lines
-    hits, by_failure = [], {signature.failure: signature for signature, _ in signatures()}
-    points = list(steps(lines))
+    hits, points = list[Hit](), list(steps(lines))
     bad = [line for line, broken in points if broken]
     if bad and points[-1][1]:
-        hits.append(Hit(msgspec.structs.replace(by_failure["nan_loss"], strength=50), bad[0], {}))
+        hits.append(Hit(msgspec.structs.replace(_first("nan_loss"), strength=50), bad[0], {}))
     if 0 < evidence.first_step < evidence.resumed:
         groups = {"resumed": str(evidence.resumed), "first": str(evidence.first_step)}
-        hits.append(Hit(by_failure["resume_ignored"], Line(0, ""), groups))
+        hits.append(Hit(_first("resume_ignored"), Line(0, ""), groups))
     headers = [line for line in lines if _ALONE.search(line.text)]
     several = any(_SEVERAL.search(line.text) for line in lines)
     if headers and not several and evidence.world_size > 1:
-        return [*hits, Hit(by_failure["not_distributed_silent"], headers[0], {})]
+        return [*hits, Hit(_first("not_distributed_silent"), headers[0], {})]
     trained = [line.number for line, _ in points]
     for first, second in itertools.pairwise(headers):
         # One process that trains twice says it again too, but not before it has made a step, nor as another rank.
         between = bisect.bisect_left(trained, second.number) - bisect.bisect_right(trained, first.number)
         same = first.rank is not None and first.rank == second.rank
         if not several and not same and not between:
-            hits.append(Hit(by_failure["not_distributed_silent"], second, {}))
+            hits.append(Hit(_first("not_distributed_silent"), second, {}))
             break
     return hits
 
@@ -216,6 +216,17 @@ def _decided(best: Hit, evidence: Evidence) -> Hit:
     return best
 
 
+def _detailed(hit: Hit, evidence: Evidence) -> Hit:
+    """Return a hit with what its lines say besides, in its texts and values."""
+    found = detail(hit.signature.failure, evidence.lines, hit.line)
+    if found is None:
+        return hit
+    more, values = found
+    cause, remedy = more.cause or hit.signature.cause, more.remedy or hit.signature.remedy
+    signature = msgspec.structs.replace(hit.signature, cause=cause, remedy=remedy)
+    return Hit(signature, hit.line, {**hit.groups, **values})
+
+
 def _first(failure: str) -> Signature:
     return next(signature for signature, _ in signatures() if signature.failure == failure)
 
@@ -262,10 +273,13 @@ def _filled(text: str, groups: dict[str, str], *, spaced: bool) -> str:
         name, bar, default = match[1].partition("|")
         if name not in groups:
             return default
+        # A value right after another is one of its own.
         before = text[match.start() - 1 : match.start()]
-        return f" ({groups[name]})" if spaced and not bar and before.isalnum() else groups[name]
+        aside = spaced and not bar and (before.isalnum() or before == "}")
+        return f" ({groups[name]})" if aside else groups[name]
 
-    return re.sub(r"\{([^{}]+)\}", value, text)
+    # Other braces are the text's own: {"use_reentrant": False}, {% generation %}.
+    return re.sub(r"\{(\w+(?:\|[^{}]*)?)\}", value, text)
 
 
 def _outside(failure: str, evidence: Evidence, block: dict[str, str]) -> Iterator[str]:

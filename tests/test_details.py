@@ -1,0 +1,105 @@
+"""What a diagnosis says besides its class: the numbers, versions and names that stand in the log."""
+
+import io
+import re
+import time
+
+import pytest
+
+from tui_train.diagnose import Evidence, diagnose
+from tui_train.diagnose.anchors import anchors
+from tui_train.diagnose.details import details
+from tui_train.diagnose.reader import lines
+from tui_train.diagnose.signatures import signatures
+
+
+def said(text, code=1):
+    return diagnose(Evidence(lines=lines(io.BytesIO(text.encode())), exit_code=code))
+
+
+NAMED = [
+    ("UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).",
+     "cuda_driver_too_old", ("CUDA 11.4", "CUDA 11.4 or older")),
+    ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
+     "no_kernel_image", ("NVIDIA GeForce RTX 5090 (sm_120)", "CUDA 12.8 or later")),
+    (("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 23.69 GiB "
+     "of which 3.01 GiB is free."), "cuda_oom", ("GPU 1", "2.00 GiB", "3.01 GiB of 23.69 GiB", "Enough was free")),
+    (("RuntimeError: size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([32000, 64]) "
+     "from checkpoint, the shape in current model is torch.Size([32064, 64])."),
+     "checkpoint_mismatch", ("the vocabulary of model.embed_tokens.weight is 32000 in it and 32064 in the model",)),
+    (("RuntimeError: Error(s) in loading state_dict for PeftModel:\n\tsize mismatch for "
+     "m.q_proj.lora_B.default.weight: copying a param with shape torch.Size([64, 16]) from checkpoint, the shape in "
+     "current model is torch.Size([64, 8])."), "checkpoint_mismatch", ("rank of the adapter", "16", "8")),
+    (("AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+     "gradient_acc_step * world_size 256 != 2 * 18 * 7"), "batch_config", ("256", "2 a GPU x 18", "252")),
+    ("ValueError: generation_batch_size (6) must be divisible by num_generations (4).", "batch_config",
+     ("4 or 8", "a divisor of 6")),
+    ("torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
+     "rendezvous_timeout", ("1 of 2 processes joined within 61 seconds",)),
+    (("[E1120 socket.cpp:1028] [c10d] The client socket has timed out after 6000ms while trying to connect to "
+     "(10.0.0.5, 29515)."), "master_unreachable", ("10.0.0.5", "29515", "6000ms")),
+    (("[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in "
+     "use)."), "port_in_use", ("Port 29500", "sport = :29500")),
+    (("RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to "
+     "complete"), "collective_timeout", ("30 min", "1800 s")),
+    ("TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+     "api_mismatch", ("TrainingArguments", "Use eval_strategy")),
+    ("TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'dataset_text_field'",
+     "api_mismatch", ("SFTConfig(dataset_text_field=…)",)),
+    (("ImportError: huggingface-hub>=0.30.0,<1.0 is required for a normal functioning of this module, but found "
+     "huggingface-hub==1.2.0."), "import_mismatch", ("huggingface-hub==1.2.0", "'huggingface-hub>=0.30.0,<1.0'")),
+    ("httpx2.HTTPStatusError: Client error '429 Too Many Requests' for url 'http://h/O/M/resolve/main/config.json'",
+     "hub_network", ("429", "HF_TOKEN")),
+    (("huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing "
+     "traffic has been disabled."), "hub_network", ("offline", "hf download")),
+    (("ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n"
+     "- ds train_micro_batch_size_per_gpu=1 vs hf per_device_train_batch_size=4"),
+     "deepspeed_config_mismatch", ("train_micro_batch_size_per_gpu: 1", "per_device_train_batch_size: 4")),
+    ("ValueError: num_attention_heads (6) must be a multiple of tensor_model_parallel_size (4).",
+     "megatron_config", ("num_attention_heads is 6", "tensor_model_parallel_size, 4")),
+    ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 5e000", "nccl_duplicate_gpu",
+     ("Ranks 1 and 0", "5e000")),
+    ("OSError: [Errno 122] Disk quota exceeded: 'out/model.pt'", "disk_full", ("quota", "out/model.pt", "quota -s")),
+    (("RuntimeError: [enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried to "
+     "allocate 68719476736 bytes. Error code 12"), "host_alloc_failed", ("64.0 GiB",)),
+    (("ValueError: --load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps, but "
+     "found 500, which is not a multiple of 200."), "config_invalid", ("500 is none of 200", "multiple of 200")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "failure", "words"), NAMED, ids=[f"{row[1]}-{n}" for n, row in enumerate(NAMED)])
+def test_what_the_log_names_is_named(text, failure, words):
+    found = said(text + "\n")
+    assert found.failure == failure
+    for word in words:
+        assert word in found.cause + found.remedy
+
+
+def test_a_name_from_a_log_is_no_package_to_install_and_no_shell_text():
+    text = "ImportError: evil-thing>=9 is required for a normal functioning of this module, but found evil-thing==1.\n"
+    assert "pip install 'PACKAGE<VERSION'" in said(text).remedy
+    text = "[c10d] The client socket has timed out after 6000ms while trying to connect to (h;reboot, 29500).\n"
+    assert "reboot" not in said(text).remedy
+
+
+def test_braces_of_a_text_stay_and_values_stand_apart():
+    text = "RuntimeError: Expected to mark a variable ready only once.\n"
+    assert 'gradient_checkpointing_kwargs={"use_reentrant": False}' in said(text).remedy
+    text = "ConnectionError: The vLLM server can't be reached at http://h:8000 after 60.0 seconds.\n"
+    assert "(http://h:8000) (60.0 seconds)" in said(text).cause
+    assert said("{'loss': nan}\n{'loss': nan}\n", 0).cause == "The numbers became NaN or infinite."
+
+
+def test_details_are_well_formed_and_fast():
+    failures = {signature.failure for signature, _ in signatures()}
+    written = re.compile(r"\\[a-zA-Z]|\(\?[^)]*?[:=!>]|\{\d*,?\d*\}|[\[\](){}|?*+^$\\]")
+    for detail, expression in details():
+        assert detail.failure in failures
+        assert detail.cause or detail.remedy
+        assert r"\n" in expression.pattern or anchors(expression.pattern), expression.pattern
+        words = written.sub(" ", expression.pattern).split() or ["x"]
+        for unit in (" ".join(words), "".join(words), words[0]):
+            text = "\n".join([(unit * (1500 // len(unit) + 1))[:1500]] * 3)
+            begin = time.process_time()
+            expression.search(text)
+            assert time.process_time() - begin < 0.1, (expression.pattern, unit)

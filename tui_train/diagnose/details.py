@@ -1,0 +1,205 @@
+"""What the lines around a failure name besides it, as details.toml lists: its sizes, versions, counts and settings."""
+
+import functools
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tui_train.base.parse import built
+from tui_train.base.text import duration
+from tui_train.diagnose.packages import PACKAGES
+from tui_train.diagnose.types import Line
+
+# A traceback's chain stands before an error, and lists of what differs after it.
+_BEFORE, _AFTER = 24, 40
+_SHAPE = re.compile(r"\d+")
+_MOST = 10**12  # of a number that is calculated with
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    """A form in which lines say more of a failure; an empty text leaves what the signature says."""
+
+    failure: str
+    when: str
+    cause: str = ""
+    remedy: str = ""
+
+
+class _File(msgspec.Struct, frozen=True):
+    detail: tuple[Detail, ...]
+
+
+@functools.cache
+def details() -> tuple[tuple[Detail, re.Pattern[str]], ...]:
+    """Return each detail with its compiled expression."""
+    data = (Path(__file__).parent / "details.toml").read_bytes()
+    entries = msgspec.toml.decode(data, type=built(_File)).detail
+    return tuple((entry, re.compile(entry.when, re.MULTILINE)) for entry in entries)
+
+
+def detail(failure: str, lines: Sequence[Line], shown: Line) -> tuple[Detail, dict[str, str]] | None:
+    """Return what the line that shows a failure says of it, else what lines of its rank near it say, and the values."""
+    ours = [(one, pattern) for one, pattern in details() if one.failure == failure]
+    if not ours:
+        return None
+    at = next((index for index, line in enumerate(lines) if line is shown), None)
+    near = lines[max(0, at - _BEFORE) : at + _AFTER] if at is not None else ()
+    texts = [shown.text, "\n".join(line.text for line in near if line.rank == shown.rank)]
+    for text in texts:
+        for one, pattern in ours:
+            if match := pattern.search(text):
+                values = {name: value for name, value in match.groupdict().items() if value}
+                return one, {**values, **_DERIVED.get(failure, _nothing)(values)}
+    return None
+
+
+def _nothing(_values: dict[str, str]) -> dict[str, str]:
+    return {}
+
+
+def _number(values: dict[str, str], name: str) -> int:
+    text = values.get(name, "")
+    return min(int(text), _MOST) if text.isdecimal() and len(text) < 16 else 0
+
+
+def _cuda(values: dict[str, str]) -> dict[str, str]:
+    """Return 11040, as CUDA counts its versions, as 11.4."""
+    found = _number(values, "found")
+    return {"found": f"{found // 1000}.{found % 1000 // 10}"} if found >= 1000 else {}
+
+
+def _batch(values: dict[str, str]) -> dict[str, str]:
+    """Return the product that the batch should be, or the multiples nearest to it."""
+    if "micro" in values:
+        parts = [_number(values, name) for name in ("micro", "accumulation", "world")]
+        return {"product": str(math.prod(parts))}
+    whole = _number(values, "batch") * max(1, _number(values, "world"))
+    of = _number(values, "of") * max(1, _number(values, "devices"))
+    if not of:
+        return {}
+    below = whole // of * of
+    return {"nearest": f"{below} or {below + of}" if below else str(of)}
+
+
+def _waited(values: dict[str, str]) -> dict[str, str]:
+    ms = _number(values, "ms")
+    return {"waited": duration(ms / 1000), "seconds": str(ms // 1000)} if ms >= 1000 else {}
+
+
+def _sizes(values: dict[str, str]) -> dict[str, str]:
+    """Return the first dimension in which two shapes differ, and what it is by the parameter's name."""
+    saved, ours = (_SHAPE.findall(values.get(name, "")) for name in ("saved", "ours"))
+    differ = [(a, b) for a, b in zip(saved, ours, strict=False) if a != b] if len(saved) == len(ours) else []
+    if not differ:
+        return {}
+    name, first = values.get("name", ""), saved[0] != ours[0]
+    what = "size"
+    if first and re.search(r"embed_tokens|wte|word_embeddings|lm_head|embed_in|embed_out|tok_embeddings", name):
+        what = "vocabulary"
+    elif min(int(text[:12]) for pair in differ for text in pair) <= 512 and re.search(r"lora_[AB]", name):
+        # The rank is the first of A's dimensions and the second of B's.
+        what = "rank of the adapter" if first == ("lora_A" in name) else what
+    elif first and re.search(r"classifier|score\.|out_proj|qa_outputs", name):
+        what = "number of classes"
+    return {"what": what, "theirs": differ[0][0], "own": differ[0][1]}
+
+
+def _requirement(values: dict[str, str]) -> dict[str, str]:
+    """Return what to install, where the package is one that trainings use; a name from a log alone is none."""
+    name = re.sub(r"[-_]+", "-", values.get("package", "")).lower()
+    limit = values.get("limit", "").replace(" ", "")
+    return {"install": f"'{PACKAGES[name]}{limit}'"} if name in PACKAGES and limit else {}
+
+
+def _bytes(values: dict[str, str]) -> dict[str, str]:
+    asked = _number(values, "bytes")
+    return {"asked": f"{asked / 2**30:.1f} GiB" if asked >= 2**30 else f"{asked / 2**20:.0f} MiB"} if asked else {}
+
+
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def _full(values: dict[str, str]) -> dict[str, str]:
+    """Return what stands out where enough memory was free, or more was requested than there is."""
+    asked, free, total = (
+        float(number) * _UNITS[unit] if re.fullmatch(r"\d{1,6}(\.\d{1,4})?", number) and unit in _UNITS else 0.0
+        for number, _, unit in (values.get(name, "").partition(" ") for name in ("asked", "free", "total"))
+    )
+    if asked > total:
+        return {"note": " That is more than the GPU has: it is one tensor too large, as of scores, logits or a length."}
+    if asked <= free:
+        return {
+            "note": " Enough was free in all: in pieces (PYTORCH_ALLOC_CONF=expandable_segments:True joins them), or "
+            "another process had just taken it."
+        }
+    return {}
+
+
+def _capability(values: dict[str, str]) -> dict[str, str]:
+    """Return which torch has code for a GPU of a compute capability."""
+    number = int(re.sub(r"\D", "", values.get("capability", ""))[:4] or 0)
+    if number >= 100:
+        return {"where": ": a build for CUDA 12.8 or later"}
+    if 0 < number < 75:
+        return {"where": ": a build for CUDA 12.6 or older"}
+    return {"where": ": a build for CUDA 11.8 or later" if number >= 89 else ""} if number else {}
+
+
+_OF_LIBRARIES = re.compile(r"(Trainer|TrainingArguments|Config|Accelerator|from_pretrained|load_dataset|ForCausalLM)\b")
+# By what an argument is called: what it is called in other versions.
+_RENAMED = {
+    "evaluation_strategy": "eval_strategy (transformers 4.41 and later)",
+    "eval_strategy": "evaluation_strategy (before transformers 4.41)",
+    "tokenizer": "processing_class (transformers 5, TRL 0.16 and later)",
+    "processing_class": "tokenizer (before transformers 4.46 and TRL 0.12)",
+    "max_seq_length": "max_length, an argument of SFTConfig (TRL 0.20 and later)",
+    "no_cuda": "use_cpu",
+    "use_auth_token": "token",
+    "logging_dir": "the variable TENSORBOARD_LOGGING_DIR",
+    "warmup_ratio": "warmup_steps, which takes a share below 1 as well",
+    "load_in_8bit": "quantization_config=BitsAndBytesConfig(load_in_8bit=True)",
+    "load_in_4bit": "quantization_config=BitsAndBytesConfig(load_in_4bit=True)",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+    "group_by_length": 'train_sampling_strategy="group_by_length"',
+    "dispatch_batches": "accelerator_config",
+    "split_batches": "accelerator_config",
+    "include_inputs_for_metrics": "include_for_metrics",
+    "use_flash_attention_2": 'attn_implementation="flash_attention_2"',
+}
+# Arguments that TRL's trainers took before their configurations did.
+_MOVED = frozenset({
+    "dataset_text_field", "packing", "dataset_num_proc", "dataset_kwargs", "neftune_noise_alpha", "model_init_kwargs",
+    "beta", "loss_type", "label_smoothing", "max_prompt_length", "max_target_length", "truncation_mode",
+    "precompute_ref_log_probs", "max_length", "eval_packing", "num_of_sequences", "dataset_batch_size",
+    "generate_during_eval", "label_pad_token_id",
+})  # fmt: skip
+
+
+def _argument(values: dict[str, str]) -> dict[str, str]:
+    """Return by what an argument is replaced, where that is known."""
+    name, function = values.get("argument", ""), values.get("function", "")
+    trainer = re.match(r"(SFT|DPO|KTO|Reward|GRPO|ORPO|CPO)Trainer\b", function)
+    if trainer and name in _MOVED:
+        return {"instead": f"{trainer[1]}Config({name}=…)"}
+    known = name in _RENAMED and (not function or _OF_LIBRARIES.search(function))
+    return {"instead": _RENAMED[name]} if known else {}
+
+
+_DERIVED: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
+    "cuda_driver_too_old": _cuda,
+    "cuda_oom": _full,
+    "no_kernel_image": _capability,
+    "batch_config": _batch,
+    "collective_timeout": _waited,
+    "nccl_timeout": _waited,
+    "rendezvous_timeout": _waited,
+    "master_unreachable": _waited,
+    "checkpoint_mismatch": _sizes,
+    "import_mismatch": _requirement,
+    "host_alloc_failed": _bytes,
+    "api_mismatch": _argument,
+}
