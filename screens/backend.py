@@ -88,6 +88,7 @@ _ADVANCED = Section(
         "trainer.environment",
         "trainer.secrets",
         "trainer.allow",
+        "trainer.progress",
         "tracking.tensorboard",
         "tracking.wandb",
         "tracking.project",

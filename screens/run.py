@@ -257,7 +257,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             return
         samples = self._samples() if told.status.live else ()
         idle = (time.monotonic() - self._busy) / 60 if samples else None
-        wrong = (*unread, *worries(told.progress, told.quiet, idle, told.not_resumed))
+        wrong = (*unread, *worries(told.progress, told.quiet, idle, told.not_resumed, told.unread))
         state.show(lambda width: run_state(self.run.name, told, wrong, width))
 
     @on(Explaining)

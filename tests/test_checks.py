@@ -610,6 +610,22 @@ FAULTS = {
         "line 3 of the script takes --local_rank",
         False,
     ),
+    "an expression for the log that is none": (
+        {"trainer.preset": "custom", "trainer.progress": "step ("} | SCRIPT,
+        facts(),
+        "error",
+        "trainer.progress",
+        "the expression is not a regular expression",
+        False,
+    ),
+    "an expression for the log that may never end": (
+        {"trainer.preset": "custom", "trainer.progress": r"(?P<step>(\d+)+)x"} | SCRIPT,
+        facts(),
+        "error",
+        "trainer.progress",
+        "takes hours",
+        False,
+    ),
     "no key for wandb": (
         {"trainer.preset": "hf-trainer", "trainer.arguments": ("--report_to=wandb",)} | SCRIPT,
         msgspec.structs.replace(facts(packages={"wandb": "0.31.0"}), wandb_key=False),
@@ -1677,6 +1693,7 @@ MENDED = {
     "a learning rate that cannot be scaled", "a reference batch without scaling",
     "shared memory that is none", "shared memory of apptainer", "argument that the container does not see",
     "cache that a container would lose", "evaluations of a pretraining without data",
+    "an expression for the log that is none", "an expression for the log that may never end",
 }  # fmt: skip
 
 

@@ -1,10 +1,17 @@
 """Every form in which training scripts print their progress, and what only looks like one."""
 
-import pytest
+import re
 
-from tests.log_forms import FALSE_FRIENDS, FORMS
+import msgspec
+import pytest
+from log_forms import FALSE_FRIENDS, FORMS
+from support import facts, plan, profile
+
+from tui_train.presets.expression import unusable
+from tui_train.runs.health import unread
+from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.lines import fold
-from tui_train.supervisor.progress import Progress, advance
+from tui_train.supervisor.progress import Progress, Reading, advance
 
 
 def read(lines):
@@ -25,3 +32,63 @@ def test_a_form_is_read(form):
 @pytest.mark.parametrize("line", FALSE_FRIENDS)
 def test_what_only_looks_like_progress_gives_no_loss_of_the_training(line):
     assert points(read([line]).curve) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        r"it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)",
+        r"(?:it|step)[ =](?P<step>\d+).*?loss.(?P<loss>[\d.]+)",
+        r"\[(?P<step>\d+)\] [()+*|]* (?P<loss>\S+)",
+    ],
+)
+def test_an_expression_for_a_log_can_be_used(expression):
+    assert unusable(expression) == ""
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("(", "is not a regular expression"),
+        (r"step (\d+)", "must have groups"),
+        (r"(?P<stage>\d+)", "must have groups"),
+        (r"(?P<step>(\d+)+)x", "hours"),
+        (r"(?P<step>\d+)(?:a|aa){2,}x", "hours"),
+        (r"(?P<step>\d+)((x+)y?)*z", "hours"),
+        ("(?P<step>x)" + "y" * 500, "more than 500"),
+    ],
+)
+def test_an_expression_that_would_stop_the_supervisor_is_refused(expression, why):
+    assert why in unusable(expression)
+
+
+OWN = Reading(nameable=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "losses", "reading", "why"),
+    [
+        (200, 0, OWN, "trainer.progress"),
+        (5, 5, OWN, "trainer.progress"),
+        (199, 4, OWN, ""),
+        (500, 500, Reading(), ""),
+        (200, 0, OWN._replace(expressions=(re.compile("(?P<step>x)"),)), "none fits Progress lines (trainer.progress)"),
+    ],
+)
+def test_a_log_of_an_unknown_form_says_which_key_reads_it(lines, losses, reading, why):
+    said = unread(Progress(), lines, losses, reading)
+    assert why in said
+    assert bool(said) == bool(why)
+    assert not unread(Progress(step=1), lines, losses, reading)
+
+
+def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
+    chosen = profile({"trainer.kind": "script", "trainer.script": "/train.py", "trainer.preset": "custom",
+                      "trainer.progress": r"at (?P<step>\d+) of (?P<steps>\d+): L (?P<loss>\S+)"})  # fmt: skip
+    log = plan(chosen, facts()).log
+    assert log.nameable
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
+    reading = RunDir(tmp_path).reading()
+    found = advance(Progress(), ["at 3 of 9: L 1.5"], reading)
+    assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
+    assert reading.nameable

@@ -461,7 +461,7 @@ def folder(tmp_path, monkeypatch):
         (WHOLE + 'module = "a b"', "module"),
         (WHOLE + "eval_batch = -1", "eval_batch"),
         (WHOLE + "log = ['(']", r"log\[0\]: is not a regular expression"),
-        (WHOLE + "log = ['(?P<lost>x)']", r"log\[0\]: its groups must"),
+        (WHOLE + "log = ['(?P<lost>x)']", r"log\[0\]: must have groups"),
         (WHOLE + '[checkpoints]\nprefix = "a"\nfile = "b"\nresume = ["x"]', "either prefix or file"),
         (WHOLE + '[checkpoints]\nprefix = "a"', "checkpoints.resume: is empty"),
         (WHOLE + '[checkpoints]\nfile = "../b"\nresume = ["x"]', "checkpoints.file: is not a file name"),

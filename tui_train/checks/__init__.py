@@ -126,6 +126,7 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.script", script.resumes),
     _for("trainer.script", script.local_rank),
     _for("trainer.script", script.required),
+    _for("trainer.progress", script.progress),
     _for("finetune", finetune.needed),
     _for("finetune", finetune.mixture),
     _for("finetune", finetune.unread_answers),

@@ -11,6 +11,7 @@ from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, Parameter, Source
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Argument
+from tui_train.presets.expression import unusable
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -64,6 +65,22 @@ def required(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
             key=keys[0] if keys else "trainer.arguments",
             message=f"the script requires {visible(name)} ({where}), and nothing passes it",
             remedy=f"Set {keys[0]}." if keys else f"Give it among the arguments (trainer.arguments){_such(parameter)}.",
+        )
+
+
+def progress(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """An expression for the lines of the log that cannot be one."""
+    del facts, resolved
+    expression = profile.trainer.progress
+    if expression and (wrong := unusable(expression)):
+        remedy = r"Write one such as `it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)`."
+        change = Change("unset it", "the usual forms are read", (("trainer.progress", ""),))
+        yield Finding(
+            level="error",
+            key="trainer.progress",
+            message=f"the expression {visible(wrong)}",
+            remedy=remedy,
+            change=change,
         )
 
 

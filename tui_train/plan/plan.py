@@ -26,7 +26,7 @@ from tui_train.resolve.options import arguments
 from tui_train.resolve.others import others
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
-from tui_train.trainers import nemo, trainer_of
+from tui_train.trainers import nemo, takes_field, trainer_of
 
 
 def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
@@ -87,13 +87,19 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         secrets=profile.trainer.secrets,
         backend=resolved.backend,
         container=container.wrapping(profile, jobs[0].gpus, outputs),
-        log=Log(resolved.preset.log, recipe.steps or 0),
+        log=_log(profile, resolved),
         notes=notes(profile, facts, resolved),
         notify=_notify(profile),
         slurm=slurm,
         hosts=profile.nodes.hosts if several else (),
         others=others(profile, facts, resolved),
     )
+
+
+def _log(profile: Profile, resolved: Resolved) -> Log:
+    own = (profile.trainer.progress,) if profile.trainer.progress else ()
+    steps = resolved.settled.recipe.steps or 0
+    return Log((*own, *resolved.preset.log), steps, takes_field(profile, "trainer.progress"))
 
 
 def _slurm(profile: Profile, job: Job) -> SlurmJob:

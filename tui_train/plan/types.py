@@ -54,10 +54,14 @@ class Preparation(Struct, frozen=True):
 
 
 class Log(Struct, frozen=True):
-    """How a trainer's log lines are read: regular expressions with named groups; `steps` is 0 if not known."""
+    """How a trainer's log lines are read: regular expressions with named groups; `steps` is 0 if not known.
+
+    `nameable`: where none fits, the profile's trainer.progress can be one.
+    """
 
     expressions: tuple[str, ...] = ()
     steps: int = 0
+    nameable: bool = False
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):

@@ -23,10 +23,10 @@ from tui_train.presets import (
     presets,
     texts_in,
 )
+from tui_train.presets.expression import unusable
 
 # Bytes; a preset has some lines, a larger file is not one.
 MAX_SIZE = 1 << 18
-_GROUPS = {"step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
 _NEEDS = re.compile(r"[a-z][\w-]* \d+(\.\d+)*", re.ASCII)
@@ -113,9 +113,8 @@ def _problems(preset: Preset) -> list[tuple[str, str]]:
         (f"defaults.{name}", "is not a value that can have a default")
         for name in preset.defaults.keys() - DEFAULT_NAMES
     ]
-    for number, expression in enumerate(preset.log):
-        problems += _expression(f"log[{number}]", expression)
-    return problems
+    wrong = [(f"log[{number}]", unusable(expression)) for number, expression in enumerate(preset.log)]
+    return problems + [(key, why) for key, why in wrong if why]
 
 
 def _texts(key: str, *texts: str, also: str = "") -> list[tuple[str, str]]:
@@ -178,13 +177,3 @@ def _stop(stop: Stop) -> list[tuple[str, str]]:
     if stop.needs and not _NEEDS.fullmatch(stop.needs):
         problems.append(("stop.needs", f"{stop.needs} is not a library and version such as transformers 5.0"))
     return problems
-
-
-def _expression(key: str, expression: str) -> list[tuple[str, str]]:
-    try:
-        groups = set(re.compile(expression).groupindex)
-    except (re.error, RecursionError, OverflowError) as error:
-        return [(key, f"is not a regular expression: {error}")]
-    if not groups or groups - _GROUPS:
-        return [(key, f"its groups must be some of {', '.join(sorted(_GROUPS))}")]
-    return []

@@ -64,6 +64,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
+    progress: str = ""
 
 
 class Finetune(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tui_train.base.files import read_regular
 from tui_train.runs import queue
+from tui_train.runs.health import MANY_LINES, unread
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.slurm_end import ended_by
@@ -34,7 +35,7 @@ class RunNews(Struct, frozen=True, kw_only=True):
     that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
     planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where a
     checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers. `waits` is
-    why it waits in a queue, and when it may start, or why Slurm ended it.
+    why it waits in a queue, and when it may start, or why Slurm ended it. `unread`: no step is read of its log.
     """
 
     status: Status
@@ -51,6 +52,7 @@ class RunNews(Struct, frozen=True, kw_only=True):
     gpu_names: tuple[str, ...] = ()
     last_steps: tuple[tuple[int, int], ...] = ()
     waits: str = ""
+    unread: str = ""
 
 
 class Ranks:
@@ -168,6 +170,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             gpu_names=plan.gpu_names,
             last_steps=tuple(last_steps.items()),
             waits=queue.words(run.path) if now.state == "queued" else "" if now.live else ended_by(run.path),
+            unread=reader.unread(reading) if reader and now.state != "failed" else "",
         )
         ended = not continues(now) and not (reader and reader.tail.behind)
         if ended or news != told:
@@ -237,6 +240,7 @@ class _Reader:
         self.found = Ranks(log, plan)
         self.silence = Silence(log, attempt.started)
         self.prefixes: set[int] = set()
+        self._lines = self._losses = 0
         self._begun = False
         self._began = (0.0, 0)
 
@@ -247,6 +251,9 @@ class _Reader:
         self._begun = True
         lines = [*self.tail.lines()] if self.tail.behind or self.tail.problem else []
         self.found.read(lines)
+        if not self.progress.curve.size:
+            self._lines += len(lines)
+            self._losses += sum("loss" in line.lower() for line in lines)
         if len(self.prefixes) < MOST:
             told = (rank(line) for line in lines if "]:" in line)
             self.prefixes.update(number for number in told if number is not None)
@@ -265,6 +272,11 @@ class _Reader:
         self.not_resumed = sentence(first, self._resumed)
         if first or self.tail.size() > HEAD:
             self._resumed = 0
+
+    def unread(self, reading: Reading) -> str:
+        """Return in words that no step is read, though there were lines that would have had one."""
+        # Of a number that grows, only the first: else each line would be news.
+        return unread(self.progress, min(self._lines, MANY_LINES), self._losses, reading)
 
     def left(self) -> float | None:
         """Return the seconds for the remaining steps, at the average speed since the first step seen."""

@@ -3,22 +3,40 @@
 import math
 from itertools import takewhile
 
-from tui_train.supervisor.progress import Progress
+from tui_train.supervisor.progress import Progress, Reading
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
 PATIENCE = 3
 # Utilization below which a GPU is idle.
 BUSY = 5
 _ZEROS = 3
+# Lines of a log after which the first step would have been read; fewer where they name a loss.
+MANY_LINES = 200
+_MANY_LOSSES = 5
 
 
-def worries(progress: Progress, quiet: int, idle: float | None, not_resumed: str = "") -> tuple[str, ...]:
-    """Return the problems as sentences; `not_resumed` is one about a checkpoint that was not loaded.
+def worries(
+    progress: Progress, quiet: int, idle: float | None, not_resumed: str = "", unread: str = ""
+) -> tuple[str, ...]:
+    """Return the problems as sentences: that a checkpoint was `not_resumed`, that the log is `unread`.
 
     `quiet` are the minutes since the last output, `idle` those since one of its GPUs was busy, None if
     unknown.
     """
-    return (*filter(None, (not_resumed,)), *_loss(progress), *_standstill(quiet, idle))
+    return (*filter(None, (not_resumed, unread)), *_loss(progress), *_standstill(quiet, idle))
+
+
+def unread(progress: Progress, lines: int, losses: int, reading: Reading) -> str:
+    """Return in words that a script's log has had many lines, or some that name a loss, and no step was read of them.
+
+    Empty where one was, and where the profile cannot name an expression.
+    """
+    few = lines < MANY_LINES and losses < _MANY_LOSSES
+    if few or not reading.nameable or progress.step or progress.curve.size or progress.evaluations.size:
+        return ""
+    if reading.expressions:
+        return f"no step or loss in {lines} lines of its log: none fits Progress lines (trainer.progress)"
+    return f"no step or loss found in {lines} lines of its log: set Progress lines (trainer.progress)"
 
 
 def _loss(progress: Progress) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ class RunDir(Struct, frozen=True):
         """Return how log lines are read according to the plan; invalid values are ignored."""
         try:
             log = msgspec.convert(self.plan().get("log", {}), built(Log))
-            return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
+            return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return Reading()
 

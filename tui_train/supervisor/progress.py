@@ -32,10 +32,14 @@ _LONGEST = 4000
 
 
 class Reading(NamedTuple):
-    """How a run's lines are read besides: its preset's expressions, and how many steps its plan has (0: unknown)."""
+    """How a run's lines are read besides: its preset's expressions, and how many steps its plan has (0: unknown).
+
+    `nameable`: its profile can name an expression.
+    """
 
     expressions: tuple[re.Pattern[str], ...] = ()
     steps: int = 0
+    nameable: bool = False
 
 
 USUAL = Reading()

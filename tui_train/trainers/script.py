@@ -29,7 +29,7 @@ class Script(Trainer):
     fields = frozenset(
         {
             "trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory",
-            "trainer.revision", "trainer.allow",
+            "trainer.revision", "trainer.allow", "trainer.progress",
         }
     )  # fmt: skip
 

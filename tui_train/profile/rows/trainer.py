@@ -139,6 +139,13 @@ TRAINER = (
         help="Names of variables to pass from your shell, such as HF_TOKEN. Their values are never written to disk.",
         empty="none",
     ),
+    Field(
+        key="trainer.progress",
+        label="Progress lines",
+        kind="text",
+        help=r"Regular expression for your script's log, if its steps are not read: it (?P<step>\d+) L=(?P<loss>\S+)",
+        empty="the usual forms",
+    ),
 )
 
 NEMO = (
