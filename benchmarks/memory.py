@@ -20,7 +20,7 @@ from memory_rows import GIB, Case, asked, card, read
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
-from tui_train.memory.verdict import verdict
+from tui_train.memory.verdict import on_card, reserved, verdict
 from tui_train.resolve.resolve import resolve
 
 
@@ -30,13 +30,19 @@ def predict(case: Case) -> Case:
         return case
     found = estimate(case.model, case.how)
     told = verdict(found, card(case.row), case.how)
+    several = case.how.shards > 1
+    held = reserved(found, several=several)
+    card_shows = on_card(held, several=several) / GIB
+    by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)
     by_profile = profiles.predict(facts, resolve(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_not)
     return msgspec.structs.replace(
         case,
-        predicted=found.peak.total / GIB,
+        predicted=found.peak.total / GIB if case.counts == "allocated" else None,
+        counted=by_count[case.counts],
+        shown=card_shows,
         verdict=told.band,
         by_profile=by_profile.estimate.peak.total / GIB,
         profile_verdict=by_profile.band or "",
@@ -80,7 +86,9 @@ def summary(name: str, errors: Iterable[float], within: float) -> str:
 def report(cases: list[Case], *, rows: bool) -> None:
     """Print the tables."""
     tables = (
-        ("Closed form", "predicted", 0.15),
+        ("What each row counts", "counted", 0.15),
+        ("Allocated", "predicted", 0.15),
+        ("On the card, by nvidia-smi", "shown", 0.15),
         ("Closed form, by a profile", "by_profile", 0.15),
         ("Trace", "traced", 0.10),
     )
@@ -96,7 +104,8 @@ def report(cases: list[Case], *, rows: bool) -> None:
         for case, error in sorted(errors, key=lambda item: -abs(item[1])):
             if abs(error) > within or rows:
                 how = f"{case.row['gpus']} GPU, {case.row['mode']}, {case.row['kernels']}, batch {case.row['micro_bs']}"
-                values = f"{getattr(case, field):.1f}/{case.measured:.1f}"
+                measured = case.on_card if field == "shown" else case.measured
+                values = f"{getattr(case, field):.1f}/{measured:.1f} {case.counts * (field == 'counted')}"
                 print(f"| {case.row['model']} | {how} | {values} | {error:+.0%} |")
     for title, outcome in (("Out of memory", "oom"), ("Trained", "ok")):
         found = [case for case in cases if case.row["outcome"].startswith(outcome) and case.verdict]

@@ -19,15 +19,23 @@ NUMBERS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """A row: what was measured, and what is predicted; `left_out` says why nothing is."""
+    """A row: what was measured, and what is predicted; `left_out` says why nothing is.
+
+    `counts` is what `measured` is (allocated, reserved, or card for what nvidia-smi shows), `counted` the prediction of
+    just that; `on_card` was measured besides, `shown` is its prediction.
+    """
 
     row: dict[str, str]
     source: str
     model: Dimensions | None = None
     how: How | None = None
     measured: float | None = None
+    counts: str = ""
+    on_card: float | None = None
     left_out: str = ""
     predicted: float | None = None
+    counted: float | None = None
+    shown: float | None = None
     by_profile: float | None = None
     traced: float | None = None
     verdict: str = ""
@@ -36,7 +44,8 @@ class Case(Struct, frozen=True, kw_only=True):
     def error(self, field: str) -> float | None:
         """Return how much one of the answers is off, as a part of what was measured."""
         value = getattr(self, field)
-        return value / self.measured - 1 if value and self.measured else None
+        measured = self.on_card if field == "shown" else self.measured
+        return value / measured - 1 if value and measured else None
 
 
 def read(path: Path) -> Iterator[Case]:
@@ -44,14 +53,17 @@ def read(path: Path) -> Iterator[Case]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             source = re.split(r"[@ ]", row["source"])[0]
-            reserved = row["nvidia_smi_gib"] if "reserved" in row["outcome"] else ""
-            measured = float(row["peak_alloc_gib"] or reserved or 0) or None
+            smi, trained = row["nvidia_smi_gib"], not row["outcome"].startswith("oom")
+            measured = float(row["peak_alloc_gib"] or (smi if trained else "") or 0) or None
+            counts = "reserved" if "reserved" in row["outcome"] else "allocated" if row["peak_alloc_gib"] else "card"
+            both = bool(row["peak_alloc_gib"] and smi and trained)
             if measured and source == "Lightning-AI/litgpt":
                 # It prints bytes / 1e9.
                 measured *= 1e9 / GIB
             model = by_name(row["model"])
-            case = Case(row=row, source=source, model=model, measured=measured)
-            how = HOWS.get(source, _unknown)(row)
+            case = Case(row=row, source=source, model=model, measured=measured, counts=counts)
+            case = msgspec.structs.replace(case, on_card=float(smi) if both else None)
+            how = HOWS.get(source, anyone)(row)
             if model and source == "Lightning-AI/litgpt":
                 # Its attention is one projection, as in these.
                 model = msgspec.structs.replace(model, type="gpt_neox" if model.norm == "layer" else "phi3")
@@ -65,8 +77,60 @@ def read(path: Path) -> Iterator[Case]:
             yield case
 
 
-def _unknown(_row: dict[str, str]) -> str:
-    return "the program is not known"
+def anyone(row: dict[str, str]) -> How | str:
+    """Any other program: what the row itself says, and where it is silent what PEFT and transformers do."""
+    words = " ".join(row[name] or "" for name in ("mode", "kernels", "dtype", "parallel", "optimizer", "attn")).lower()
+    if not row["mode"]:
+        return "the method is not told"
+    if not re.search(r"\d", row["micro_bs"]) or not re.search(r"\d", row["seq"]):
+        return "batch or length is not told"
+    if re.search(r"\b[tpc]p ?=?[2-9]|tensor.parallel|pipeline", words):
+        return "tensor, pipeline and context parallel are not modelled"
+    packed = _first(words, _PACKED)
+    lora = bool(packed) or bool(row["lora_r"]) or "lora" in words or "adapter" in words
+    numbers = re.findall(r"bf16|bfloat16|fp16|float16|half|fp32|float32", f"{row['dtype']} {row['amp']}".lower())
+    types = [_SHORT.get(name, name) for name in numbers]
+    mixed = (bool(row["amp"]) and row["amp"].lower() not in {"false", "no", "none"}) or "mixed" in words
+    computed = next((name for name in reversed(types) if name != "fp32"), "")
+    weights = "fp32" if mixed and not lora and "pure" not in words else next(iter(types), "bf16" if lora else "fp32")
+    told = _common({**row, "micro_bs": re.sub(r"\D.*", "", row["micro_bs"]), "grad_ckpt": "no"})
+    every = not re.search(r"[qkvo]_proj|attention", words)
+    return How(
+        **told
+        | {
+            "method": "lora" if lora else "full",
+            "packed": packed,
+            "weights": weights,
+            "autocast": computed if mixed and computed != weights else "",
+            "checkpointing": (row["grad_ckpt"] or "no").lower() not in {"no", "false", "none", "off", "0"},
+            "whole_layers": "selective" not in row["grad_ckpt"],
+            "optimizer": _first(words, _OPTIMIZERS) or "adamw_foreach",
+            "attention": _first(words, _ATTENTIONS) or "sdpa",
+            "loss": _first(words, _LOSSES) or "upcast",
+            "kernels": "liger" if "liger" in words else "",
+            "targets": EVERY if every else tuple(name for name in EVERY if name in words) or ATTENTION,
+            "sharding": _first(row["parallel"].lower(), _SHARDINGS) or ("ddp" if told["shards"] != 1 else ""),
+            "keeps_packed": bool(packed),
+        }
+    )
+
+
+def _first(words: str, meanings: dict[str, str]) -> str:
+    """Return what the first of these patterns means that a text has, empty where it has none."""
+    return next((meant for pattern, meant in meanings.items() if re.search(pattern, words)), "")
+
+
+_SHORT = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}
+_PACKED = {
+    "gptq": "gptq", "dq|double": "nf4-dq", r"qlora.?8|int8|(?<!adamw.)8.?bit(?!.?adam)": "int8",
+    "qlora|nf4|4.?bit|int4|bnb": "nf4",
+}  # fmt: skip
+_OPTIMIZERS = {
+    r"8.?bit.?adam|adam\w*.?8.?bit|bnb_8": "adamw_8bit", "adafactor": "adafactor", "sgd": "sgd", "fused": "adamw_fused",
+}  # fmt: skip
+_ATTENTIONS = {"eager": "eager", "flash|fa2": "flash", "sdpa": "sdpa"}
+_LOSSES = {"liger|unsloth|fused.?c|cut.?c": "fused", "tiled|chunk": "tiled"}
+_SHARDINGS = {"fsdp": "fsdp", "zero.?3": "zero3", "zero.?2": "zero2", "zero.?1": "zero1", "ddp": "ddp"}
 
 
 def _common(row: dict[str, str]) -> dict[str, object]:

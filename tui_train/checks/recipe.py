@@ -229,7 +229,8 @@ def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     yield Finding(
         level="warning",
         key="recipe.micro_batch",
-        message=f"estimated memory {size(verdict.needed)}, but {place.name} has {size(verdict.left)} for tensors",
+        message=f"estimated {size(verdict.needed)} of tensors, with gaps {size(verdict.reserved)} reserved,"
+        f" but {place.name} has {size(verdict.left)} for them",
         remedy=remedy,
         change=change,
     )

@@ -89,7 +89,8 @@ def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
         f"Estimated: at most {size(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
     for place, verdict in prediction.places:
-        lines.append(f"{visible(place.name)}: {verdict.band} ({size(verdict.left)} left for tensors)")
+        of = f"{size(verdict.reserved)} of {size(verdict.left)}"
+        lines.append(f"{visible(place.name)}: {verdict.band}, {of} reserved ({size(verdict.needed)} allocated)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
         rows = [(typeset(each.change.title), _signed(each.difference), each.band or "") for each in changes]
@@ -141,7 +142,14 @@ def _data(prediction: Prediction, changes: tuple[Effect, ...], method: str, coun
         "peak": {"phase": estimate.peak.name, "bytes": estimate.peak.total, "error": estimate.error},
         "not_modelled": estimate.caveats,
         "verdicts": [
-            {"place": place.name, "free": place.free, "left": verdict.left, "verdict": verdict.band}
+            {
+                "place": place.name,
+                "free": place.free,
+                "left": verdict.left,
+                "allocated": verdict.needed,
+                "reserved": verdict.reserved,
+                "verdict": verdict.band,
+            }
             for place, verdict in prediction.places
         ],
         "changes": [

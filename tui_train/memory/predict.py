@@ -8,7 +8,7 @@ from tui_train.ladder.rungs import RUNGS, rung, why_not
 from tui_train.memory.estimate import estimate
 from tui_train.memory.settings import Asked, asked
 from tui_train.memory.types import Estimate
-from tui_train.memory.verdict import Band, Verdict, judge
+from tui_train.memory.verdict import Band, Verdict, judge, reserved
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply, diff
 from tui_train.profile.types import Profile
@@ -87,11 +87,10 @@ def _card(gpu: Gpu) -> Place:
 
 def _judge(estimated: Estimate, place: Place, resolved: Resolved, *, growing: bool) -> Verdict:
     caveats = bool(estimated.caveats)
-    if place.cuda:
-        return judge(
-            estimated.peak.total, place.free, several=resolved.world_size > 1, growing=growing, caveats=caveats
-        )
-    return judge(estimated.peak.total * resolved.processes, place.free, several=False, caveats=caveats)
+    several = place.cuda and resolved.world_size > 1
+    times = 1 if place.cuda else resolved.processes
+    held = reserved(estimated, several=several, growing=growing) * times
+    return judge(estimated.peak.total * times, held, place.free, several=several, caveats=caveats)
 
 
 def effects(facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
