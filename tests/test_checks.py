@@ -591,7 +591,7 @@ FAULTS = {
         msgspec.structs.replace(facts(), help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}),
         "warning",
         "trainer.preset",
-        "the script does not list --accumulation_steps, --lr",
+        "the script does not take --accumulation_steps, --lr",
         False,
     ),
     "a script that loads no checkpoint": (

@@ -305,3 +305,29 @@ def test_a_script_that_is_no_python_is_refused(tmp_path, name, text, words, reme
     assert finding.forbids
     assert words in finding.message
     assert remedy in finding.remedy
+
+
+ETA = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--eta', type=float)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ETA + "parser.parse_args()\n", True),
+        (ETA + "parser.parse_known_args()\n", False),
+        (ETA + "for name in names:\n    parser.add_argument(name)\nparser.parse_args()\n", False),
+    ],
+)
+def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_starts(tmp_path, text, said):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": str(script),
+        "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    findings = [one for one in check(chosen, look(chosen)) if one.key == "trainer.preset"]
+    assert bool(findings) == said
+    if said:
+        assert findings[0].message.endswith("it takes --eta (argparse, line 2)")
+        assert "which the preset “Hugging Face Trainer” may add" in findings[0].message
+        assert apply(findings[0].change, chosen).trainer.preset == "custom"

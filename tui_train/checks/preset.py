@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import home, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Document, Facts
+from tui_train.facts.types import Document, Facts, Source
 from tui_train.presets import presets
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
@@ -17,6 +17,7 @@ from tui_train.trainers.script import started
 
 # Every Python is probed for these.
 _KNOWN = frozenset({"axolotl", "llamafactory"})
+_SHOWN = 4  # arguments that a sentence names
 
 
 def module(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -112,20 +113,37 @@ def own(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding
 
 
 def listed(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Arguments of the preset that the script's own --help does not list; only once that was read."""
-    script_help = facts.help.get(started(profile, resolved.preset))
-    if script_help is None or script_help.problem:
+    """Arguments of the preset that the script does not take, by its own --help where that was read, or its source."""
+    script = started(profile, resolved.preset)
+    script_help, source = facts.help.get(script), facts.sources.get(script)
+    if script_help and not script_help.problem:
+        taken, place = {flag.name for flag in script_help.flags}, "its --help"
+    elif source and _whole(source):
+        taken = {flag for parameter in source.parameters for flag in (parameter.name, *parameter.flags)}
+        place = f"argparse, line {source.line}{' of ' + visible(source.file) if source.file else ''}"
+    else:
         return
-    listed_flags = {flag.name for flag in script_help.flags}
     words = [word for argument in resolved.preset.arguments for word in argument.words if word.startswith("--")]
     flags = dict.fromkeys(word.partition("=")[0] for word in words)
-    if missing := [flag for flag in flags if flag not in listed_flags]:
-        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-        change = Change("preset custom", "it passes only what you type", (("trainer.preset", "custom"),))
+    # argparse takes the beginning of a name for all of it.
+    missing = [flag for flag in flags if not any(name.startswith(flag) for name in taken)]
+    if missing:
         yield Finding(
             level="warning",
             key="trainer.preset",
-            message=f"the script does not list {shown}",
+            message=f"the script does not take {_several(missing)}, which the preset "
+            f"“{visible(resolved.preset.label)}” may add; it takes {_several(sorted(taken)) or 'none'} ({place})",
             remedy="Choose a preset that suits it, or Custom, and type its arguments.",
-            change=change,
+            change=Change("preset custom", "it passes only what you type", (("trainer.preset", "custom"),)),
         )
+
+
+def _whole(source: Source) -> bool:
+    """Return whether all that a script takes is known from its source."""
+    unsure = source.problem or source.base or source.unread or source.others or source.commands or source.lenient
+    return source.kind == "argparse" and not unsure
+
+
+def _several(flags: list[str]) -> str:
+    more = len(flags) - _SHOWN
+    return visible(", ".join(flags[:_SHOWN])) + (f" and {more} more" if more > 0 else "")

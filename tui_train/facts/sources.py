@@ -67,6 +67,7 @@ def read(data: bytes, folder: str = "") -> Source:
         names_checkpoint=_RESUME.encode() in data,
         local_rank=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
         reads_local_rank=b"LOCAL_RANK" in data,
+        lenient=any(next(module.calls("parse_known_args"), None) for module in modules),
         rank_line=rank_line,
         rank=rank,
     )

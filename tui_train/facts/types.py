@@ -226,7 +226,8 @@ class Source(Struct, frozen=True, kw_only=True):
     call. `accelerates`: it creates an Accelerator, `mixes`: with a precision of its own. `names_checkpoint`: it
     mentions resume_from_checkpoint. `local_rank` is the line of an argument --local_rank, `reads_local_rank`: it
     mentions the variable LOCAL_RANK. `rank_line` is the line that fails without the variable, or the function,
-    `rank` of a launcher. `other` is what it is if not Python.
+    `rank` of a launcher. `other` is what it is if not Python. `lenient`: it goes
+    on with arguments that it does not know.
     """
 
     kind: ScriptKind = ""
@@ -244,6 +245,7 @@ class Source(Struct, frozen=True, kw_only=True):
     names_checkpoint: bool = False
     local_rank: int = 0
     reads_local_rank: bool = False
+    lenient: bool = False
     rank_line: int = 0
     rank: str = ""
     other: str = ""
