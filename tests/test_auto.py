@@ -113,6 +113,104 @@ def test_a_name_in_doubt_is_passed_nothing(tmp_path, text):
         words(tmp_path, text, recipe__learning_rate=0.5)
 
 
+CLICK = """
+import click
+@click.group()
+def cli(): ...
+@click.command()
+@click.option("--lr", "-l", default=0.01, help="The  rate.")
+@click.option("--epochs", type=click.IntRange(1, 9))
+@click.option("--amp/--no-amp", default=False)
+@click.argument("data")
+def main(lr, epochs, amp, data): ...
+@cli.command("sample")
+@click.option("--seed", type=int)
+def draw(seed): ...
+"""
+ACCELERATED = """
+import argparse
+from accelerate import Accelerator
+parser = argparse.ArgumentParser()
+parser.add_argument("--learning-rate", type=float)
+parser.add_argument("--num_train_epochs", type=int)
+parser.add_argument("--mixed_precision", choices=["no", "bf16"])
+parser.add_argument("--checkpointing_steps")
+parser.add_argument("--resume_from_checkpoint")
+args = parser.parse_args()
+Accelerator(mixed_precision=args.mixed_precision)
+"""
+NANO = "out_dir = 'out'\nbatch_size = 12\nmax_iters = 9\n_x = 1\nexec(open('configurator.py').read())\n"
+FIELDS = """
+from dataclasses import dataclass, field
+from typing import Optional
+@dataclass
+class Own:
+    model_name_or_path: Optional[str] = field(default=None, metadata={"help": "The model."})
+    block_size: int = 128
+"""
+
+
+def test_the_arguments_of_click_are_read():
+    found = {each.name: each for each in read(CLICK.encode()).parameters}
+    assert [(name, each.form, each.type) for name, each in found.items()] == [
+        ("--lr", "option", "float"),
+        ("--epochs", "option", "int"),
+        ("--amp", "pair", "bool"),
+        ("data", "positional", "str"),
+        ("--seed", "option", "int"),
+    ]
+    assert (found["--lr"].flags, found["--lr"].default, found["--lr"].help) == (("--lr", "-l"), "0.01", "The rate.")
+    assert (found["data"].required, found["--seed"].command) == (True, "sample")
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen", "passed"),
+    [
+        (
+            CLICK,
+            {"recipe__learning_rate": 0.5, "recipe__epochs": 2.0, "trainer__arguments": ("x.txt",)},
+            {"--lr=0.5", "--epochs=2", "x.txt"},
+        ),
+        (
+            ACCELERATED,
+            {"recipe__learning_rate": 0.5, "recipe__precision": "bf16", "recipe__checkpoint_every": 5},
+            {"--learning-rate=0.5", "--mixed_precision=bf16", "--checkpointing_steps=5"},
+        ),
+        (NANO, {"recipe__micro_batch": 4}, {"--batch_size=4", "--out_dir=/run/output"}),
+        (
+            PARSED + FIELDS + "HfArgumentParser((Own, TrainingArguments))",
+            {"recipe__sequence_length": 64, "trainer__model": "org/m"},
+            {"--block_size=64", "--model_name_or_path=org/m"},
+        ),
+        ("import fire\ndef f(lr=0.1, n: int = 3): ...\nfire.Fire(f)", {"recipe__learning_rate": 0.5}, {"--lr=0.5"}),
+        (
+            "from absl import app, flags\nflags.DEFINE_integer('seed', 1, 'The seed.')\napp.run(print)",
+            {"recipe__seed": 7},
+            {"--seed=7"},
+        ),
+    ],
+    ids=["click", "accelerate", "nanogpt", "dataclass", "fire", "absl"],
+)
+def test_each_kind_is_passed_what_it_declares(tmp_path, text, chosen, passed):
+    found = set(words(tmp_path, text, **chosen))
+    assert passed <= found
+    if "TrainingArguments" not in text:
+        assert found == passed
+
+
+def test_a_method_without_a_length_is_passed_none(tmp_path):
+    text = "from trl import {0}, TrlParser\nTrlParser(({0},)).parse_args_and_config()\n"
+    assert "--max_length=64" in words(tmp_path, text.format("SFTConfig"), recipe__sequence_length=64)
+    with pytest.raises(BadInput, match="is set and not used"):
+        words(tmp_path, text.format("GRPOConfig"), recipe__sequence_length=64)
+
+
+def test_a_script_that_reads_its_checkpoint_resumes(tmp_path):
+    assert resolve(*script(tmp_path, ACCELERATED)).preset.checkpoints.prefix == "step_"
+    without = ACCELERATED.replace("resume_from_checkpoint", "restore")
+    assert resolve(*script(tmp_path, without)).preset.checkpoints is None
+
+
 def test_what_the_script_does_not_say_is_its_own(tmp_path):
     chosen, known = script(tmp_path, "print(1)")
     made = plan(chosen, known)

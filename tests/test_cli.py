@@ -253,7 +253,7 @@ CANNOT_RUN = {
         [
             "trainer.kind=builtin",
             "trainer.script=",
-            "trainer.preset=hf-trainer",
+            "trainer.preset=auto",
             "trainer.arguments=",
             "recipe.micro_batch=8",
             "recipe.global_batch=20",
@@ -267,9 +267,14 @@ CANNOT_RUN = {
         ["trainer.preset=hf"],
         65,
         "trainer.preset is 'hf'",
-        "Known are: accelerate, axolotl, custom, hf-trainer",
+        "Known are: auto, accelerate, axolotl, custom, hf-trainer",
     ),
-    "no preset of a script": (["trainer.preset=builtin"], 65, "trainer.preset is 'builtin'", "Known are: accelerate"),
+    "no preset of a script": (
+        ["trainer.preset=builtin"],
+        65,
+        "trainer.preset is 'builtin'",
+        "Known are: auto, accelerate",
+    ),
     "rung": (["ladder.rungs=micro-batch"], 65, "there is no fallback micro-batch", "Did you mean micro_batch?"),
     "card": (
         ["hardware.device=auto", "hardware.gpus=GPU-x"],

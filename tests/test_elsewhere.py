@@ -22,6 +22,7 @@ from tui_train.facts import remote, saved
 from tui_train.facts.types import Facts
 from tui_train.profile.fields import put
 from tui_train.targets import here
+from tui_train.trainers import suited
 from tui_train.wizard import wizard
 from tui_train.workflow import machines
 from tui_train.workflow.machines import Source
@@ -226,10 +227,14 @@ def test_a_plan_for_a_host_without_tui_train(host):
     assert str(host) in shown
 
 
-def test_a_named_python_there_is_asked(host):
+def test_a_named_python_there_is_asked_and_a_script_read(host):
+    script = host / "train.py"
+    script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--lr', type=float)\n")
     (host / "mine").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (host / "mine").chmod(0o755)
-    where = remote.to_plan("box", (f"{host}/mine",), (), ())
+    where = remote.to_plan("box", (f"{host}/mine",), (), (), str(script))
+    assert suited.read(where.sources[str(script)]) == "argparse, line 2: --lr"
+    assert str(script) not in where.documents
     assert next(tool.label for tool in where.toolchains if tool.python == f"{host}/mine") == "chosen"
 
 

@@ -40,6 +40,7 @@ _SAME = {
     "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
     "accumulation": ("accumulation", "total_accumulation"),
 }
+_NO_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
 _PRECISION = (
     Argument(("--mixed_precision=no",), "precision=fp32"),
     Argument(("--mixed_precision={precision}",), "precision!=fp32"),
@@ -57,7 +58,7 @@ def suited(source: Source | None) -> Preset:
     """Return the preset that suits a script with this source; one that passes nothing where none is known."""
     source = source or Source()
     if named := base(source):
-        return _extended(presets()[named], source, whole=True)
+        return _extended(_without_length(presets()[named], source), source, whole=True)
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.accelerates else ""
     own = Preset(label="the script", about="what its source declares")
     return _extended(_like(presets()[like], own, source) if like else own, source)
@@ -104,6 +105,14 @@ def _extended(preset: Preset, source: Source, *, whole: bool = False) -> Preset:
     return msgspec.structs.replace(
         preset, arguments=arguments, defaults={**(preset.defaults if whole else {}), **dict(_defaults(found))}
     )
+
+
+def _without_length(preset: Preset, source: Source) -> Preset:
+    """Return the preset without the length of a sequence for what has none: GRPO and similar count two of them."""
+    if source.base not in _NO_LENGTH:
+        return preset
+    kept = tuple(each for each in preset.arguments if not any("{sequence_length}" in word for word in each.words))
+    return msgspec.structs.replace(preset, arguments=kept)
 
 
 def _like(preset: Preset, own: Preset, source: Source) -> Preset:
