@@ -3,6 +3,7 @@
 import io
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,35 @@ def test_details_are_well_formed_and_fast():
             begin = time.process_time()
             expression.search(text)
             assert time.process_time() - begin < 0.1, (expression.pattern, unit)
+
+
+LOGS = Path(__file__).parent / "logs"
+# Logs of real tools that were given something wrong, and what an answer must name.
+REAL = {
+    "config_invalid--a-setting-of-trl": ("refuses assistant_only_loss", "not conversational", "Change assistant_only"),
+    "config_invalid--an-optimizer": ("adamw_32bit_super", "Choose one of: ['adamw_torch'"),
+    "host_oom--a-worker": ("DataLoader worker (process ", "nearly always", "if it shows a kill"),
+    "user_exception--a-lambda-for-a-worker": ("<lambda>", "num_workers=0"),
+    "user_exception--in-a-worker": ("worker 1: ValueError: row 7 has no label", "__getitem__"),
+    "user_exception--no-tokenizer": ("no tokenizer", "save_pretrained"),
+    "bad_data--other-columns": ("message: string", "the same columns"),
+    "checkpoint_mismatch--resumed": ("is 48 in it and 32 in the model",),
+    "batch_config--generations": ("batch of 3 is no multiple of num_generations, 4",),
+    "checkpoint_corrupt--a-header": ("Git LFS", "hf download"),
+}
+
+
+@pytest.mark.parametrize("log", REAL)
+def test_what_a_real_tool_was_given_wrong_is_named(log):
+    found = said((LOGS / f"{log}.log").read_text())
+    for word in REAL[log]:
+        assert word in found.cause + found.remedy
+
+
+def test_a_remedy_that_knows_more_than_the_place_is_kept():
+    own = 'Traceback (most recent call last):\n  File "/train.py", line 3, in <module>\n    d[0]\n'
+    column = (
+        '  File "/lib/datasets/formatting/formatting.py", line 9, in __getitem__\n    raise\n' + "KeyError: 'chosen'\n"
+    )
+    assert "Name the column" in said(own + column).remedy
+    assert said(own + "ZeroDivisionError: x\n").remedy == "Look at line 3 of /train.py, in <module>."

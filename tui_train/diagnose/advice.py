@@ -13,6 +13,8 @@ _SMALLEST = (
 )
 
 _SURE = 60
+# A remedy of a failure that is known to no more than its traceback.
+_LOOK = "Look at the traceback"
 _WHETHER = "Check `dmesg | grep -i oom`; if it shows a kill: "
 # The built-in trainer has no workers and loads no weights of a library.
 _OWN_OOM = "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
@@ -30,7 +32,7 @@ def advice(
         return _SMALLEST, groups
     if signature.failure == "host_oom" and profile and trainer_of(profile).makes_model:
         return (_OWN_OOM if signature.strength >= _SURE else f"{_WHETHER}{_OWN_OOM}"), groups
-    if signature.failure == "user_exception" and (frame := own_frame(evidence.lines, line)):
+    if signature.remedy.startswith(_LOOK) and (frame := own_frame(evidence.lines, line)):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
         return place, {**groups, "place": frame.line, "file": frame.file, "function": frame.function}
     return signature.remedy, groups
