@@ -51,7 +51,7 @@ class Keeping(Looking):
             profile = fields.put(self.profile, event.key, event.value)
             if event.key == "trainer.python":
                 self._choose_python(profile)
-            self.become(profile, event.key)
+            self.become(profile, event.row)
         except TuiTrainError as error:
             self.complain(error)
 

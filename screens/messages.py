@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class Chosen(Message):
     """A field has a new value."""
 
-    def __init__(self, key: str, value: "Value") -> None:
-        """Carry the field's key and its value."""
+    def __init__(self, key: str, value: "Value", row: str = "") -> None:
+        """Carry the field's key and its value; `row` is the one in which it was chosen, where that is a part of it."""
         super().__init__()
         self.key = key
         self.value = value
+        self.row = row or key
 
 
 class ApplyFix(Message):

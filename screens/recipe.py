@@ -11,16 +11,20 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted
+from tui_train.checks import Finding
+from tui_train.facts.types import Source
 from tui_train.ladder.rungs import RUNGS, rung, why_not
 from tui_train.memory import trace
 from tui_train.memory.predict import Prediction, effects, predict
 from tui_train.memory.trace import Counted
 from tui_train.profile import batch
+from tui_train.resolve.own_arguments import source_of
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field
 from tui_train.workflow import tuning
 
+from . import script_rows
 from .looking import Looking
 from .messages import Become, Chosen, Complaint
 from .step import ADVANCED, Step, within
@@ -106,6 +110,33 @@ Those that change the training ask for your consent; the others keep it the same
         note = ", ".join(within(rung(name).label) for name in able) or "nothing is tried"
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
+
+    def _groups(self, resolved: Resolved | None) -> Iterable[Group]:
+        """Return the sections, the script's own arguments first: they are what surely reaches it."""
+        source = self._source(resolved)
+        found = {finding.row: finding for finding in reversed(self.findings()) if finding.argument}
+        if source and resolved:
+            yield script_rows.group(source, self.profile.trainer.arguments, resolved, found)
+        yield from super()._groups(resolved)
+
+    def _source(self, resolved: Resolved | None) -> Source | None:
+        if resolved is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
+            return None
+        return source_of(self.profile, self.facts, resolved.preset)
+
+    @classmethod
+    def owns(cls, finding: Finding) -> bool:
+        """Return whether a finding is of this step's fields, or of an argument that the script declares."""
+        return bool(finding.argument) or super().owns(finding)
+
+    @on(Chosen)
+    def _argument(self, event: Chosen) -> None:
+        """Put what was chosen for an argument of the script among the arguments."""
+        key, source = "trainer.arguments", self._source(self.resolved)
+        if event.key.startswith(f"{key} ") and source:
+            event.stop()
+            words = script_rows.chosen(source, self.profile.trainer.arguments, event.key, event.value)
+            self.post_message(Chosen(key, words, event.key))
 
     def notes(self, resolved: Resolved) -> Mapping[str, str]:
         """Return what follows from the values."""

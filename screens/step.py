@@ -148,8 +148,8 @@ class Step(WithFindings):
             self.refresh_rest(resolved)
             self.query_one(Side).show(self.profile, self.facts, self._was_unread)
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
-        forbidding = {finding.key for finding in self._found if finding.forbids}
-        wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if forbidding & {*screen.keys()}}
+        forbidding = [finding for finding in self._found if finding.forbids]
+        wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns, forbidding))}
         self.query_one(StepBar).mark(frozenset(wrong))
         self.hint()
         self.refresh_bindings()
@@ -236,7 +236,7 @@ class Step(WithFindings):
             self.post_message(OpenStep(self.next_module))
             return
         self.app.bell()
-        key = form.unread or (wrong.key if wrong else "")
+        key = form.unread or (wrong.row if wrong else "")
         if any(row.key == key for row in form.rows):
             form.go(key)
         elif wrong:

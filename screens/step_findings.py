@@ -1,6 +1,6 @@
 """What is wrong with a step's fields: the finding in the hint, its fix by F2, and what was taken back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -56,8 +56,13 @@ class WithFindings(Base):
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with this step's fields, as far as it is known."""
-        mine = self.keys()
-        return tuple(finding for finding in self._found if finding.key in mine and not self._unknown(finding))
+        return tuple(finding for finding in self._found if self.owns(finding) and not self._unknown(finding))
+
+    @classmethod
+    def owns(cls, finding: Finding) -> bool:
+        """Return whether a finding is of this step's fields."""
+        mine = cls.keys()
+        return finding.key in mine and not finding.argument
 
     def _unknown(self, finding: Finding) -> bool:
         part = {
@@ -93,11 +98,12 @@ class WithFindings(Base):
         words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, Picks) else ""
         found = self._shown_findings()
         here = form.cursor if in_form and form else words
-        known = tuple((finding.key, finding.level) for finding in found)
+        known = tuple((finding.row, finding.level) for finding in found)
         if known != self._known:
             self._known, self._known_at = known, here
-        mine = next((finding for finding in found if in_form and finding.key == here), None)
-        if finding := mine or (found[0] if found and here == self._known_at else None):
+        mine = next((finding for finding in found if in_form and finding.row == here), None)
+        first = next(iter(_sure(found)), None)
+        if finding := mine or (first if here == self._known_at else None):
             mark = ("✗", "$error") if finding.forbids else ("!", "$warning")
             fix = ink("  ", ("F2", KEY), " fixes it.") if finding.fix and not finding.keys else Content()
             self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.on_screen)}", fix))
@@ -120,17 +126,17 @@ class WithFindings(Base):
         form = next(iter(self.query(Form)), None)
         if form is None or not form.unread_fix:
             return False
-        return form.unread_here or not any(finding.key == form.cursor for finding in self._shown_findings())
+        return form.unread_here or not any(finding.row == form.cursor for finding in self._shown_findings())
 
     def fixable(self) -> Finding | None:
         """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
         found = self._shown_findings()
         form = next(iter(self.query(Form)), None)
-        mine = [finding for finding in found if form and form.is_in and finding.key == form.cursor]
+        mine = [finding for finding in found if form and form.is_in and finding.row == form.cursor]
         if mine and mine[0].level == "error":
             mine = mine[:1]
             found = ()
-        return next((finding for finding in (*mine, *found) if finding.fix), None)
+        return next((finding for finding in (*mine, *_sure(found)) if finding.fix), None)
 
     @property
     def key_words(self) -> Mapping[str, str]:
@@ -167,3 +173,8 @@ class WithFindings(Base):
         event.stop()
         self._undone = undone_words(event.changes)
         self.hint()
+
+
+def _sure(found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings but for what only the user knows, which is offered in its own row alone."""
+    return tuple(finding for finding in found if not (finding.argument and finding.level == "note"))

@@ -50,7 +50,7 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
     row_is_typed = typed(field)
     if options and not row_is_typed:
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
-    fix = finding.fix.title if finding and finding.fix else ""
+    hint, fix = fix_words(finding, help_text)
     return FormRow(
         field=field,
         value=fields.get(profile, key),
@@ -60,14 +60,18 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
         note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
         wrong=visible(finding.message) if finding and finding.level == "error" else "",
         caution=visible(finding.message) if finding and finding.level == "warning" else "",
-        fix=visible(fix),
+        fix=fix,
         usual=_usual(key, resolved),
-        hint=visible(
-            f"{finding.message}. {finding.on_screen}{_FIX if fix and not finding.keys else ''}"
-            if finding
-            else help_text
-        ),
+        hint=hint,
     )
+
+
+def fix_words(finding: Finding | None, help_text: str) -> tuple[str, str]:
+    """Return what a row says of itself, and what F2 would do: of a finding, or else its help and nothing."""
+    if finding is None:
+        return visible(help_text), ""
+    fix = finding.fix.title if finding.fix else ""
+    return visible(f"{finding.message}. {finding.on_screen}{_FIX if fix and not finding.keys else ''}"), visible(fix)
 
 
 def _usual(key: str, resolved: Resolved | None) -> float | None:

@@ -8,14 +8,20 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from support import facts, profile
+from support import facts, plan, profile, toolchain
+from test_wizard import keys, settle, shows
+from tui_train.screens.messages import OpenStep
 
+from tui_train.base.command import argv
 from tui_train.checks import check
+from tui_train.facts import probe
 from tui_train.facts.sources import read
+from tui_train.profile import fields
 from tui_train.profile.changes import apply
 from tui_train.resolve import own_arguments
 from tui_train.target.survey import closed
 from tui_train.targets.here import look
+from tui_train.wizard import wizard
 
 TEXT = """
 import argparse
@@ -104,7 +110,8 @@ def script(tmp_path, text, **more):
 
 
 def arguments_found(chosen):
-    return [one.message for one in check(chosen, look(chosen)) if one.key == "trainer.arguments"]
+    found = check(chosen, look(chosen))
+    return [one.message for one in found if one.key == "trainer.arguments" and one.level == "error"]
 
 
 def test_a_required_argument_that_nothing_passes_is_found(tmp_path):
@@ -161,3 +168,72 @@ def test_a_fix_back_to_the_default_leaves_it_to_the_method():
     finding = next(one for one in check(tuned, where) if one.key == "recipe.learning_rate")
     assert "usual" in finding.message
     assert apply(finding.change, tuned).recipe.learning_rate is None
+
+
+def test_a_value_of_another_type_or_choice_names_its_row(tmp_path):
+    words = ("d", "--bs", "abc", "--optim=lion", "--eta={learning_rate}", "--layers", "1", "x")
+    chosen = script(tmp_path, TEXT, trainer__arguments=words, recipe__learning_rate=0.1)
+    found = [one for one in check(chosen, look(chosen)) if one.argument]
+    assert [(one.argument, one.row) for one in found] == [
+        (name, f"trainer.arguments {name}") for name in ("--bs", "--layers", "--optim")
+    ]
+    assert found[0].message == "--bs is 'abc', which is not a whole number (line 7 of the script)"
+    assert "is none of sgd, adam" in found[2].message
+    assert apply(found[0].change, chosen).trainer.arguments == (*words[:1], *words[3:])
+
+
+def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_path):
+    chosen = script(tmp_path, TEXT, trainer__arguments=("d",))
+    offered = {one.argument: one for one in check(chosen, look(chosen)) if one.level == "note" and one.argument}
+    assert set(offered) == {"--eta", "--bs"}
+    assert offered["--eta"].change.title == "--eta is the learning rate"
+    passed = apply(offered["--eta"].change, chosen)
+    assert passed.trainer.arguments == ("d", "--eta={learning_rate}")
+    assert passed.recipe.learning_rate == 0.05
+    where = look(passed)
+    assert "--eta" not in {one.argument for one in check(passed, where)}
+    command = argv(plan(passed, where).attempts[0].command, "/run")
+    assert command[-2:] == ["d", "--eta=0.05"]
+    given = script(tmp_path, TEXT, trainer__arguments=("d", "--eta", "0.3"))
+    change = next(one.change for one in check(given, look(given)) if one.argument == "--eta")
+    assert apply(change, given).recipe.learning_rate == 0.3
+
+
+async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
+    chosen = script(tmp_path, TEXT.replace('"data"', '"--data", required=True').replace("step size", "step [b]size"))
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("enter")(pilot)
+        app.become(chosen)
+        app.post_message(OpenStep("recipe"))
+        await settle(pilot)
+        form = app.screen.form
+
+        def line(name):
+            return next(line for line in shows(pilot).splitlines() if line[1:].startswith(name))
+
+        assert "the script's own (0.05)" in line("--eta")
+        assert "✗ the script requires it" in line("--data")
+        form.go("trainer.arguments --optim")
+        await keys("right", "right")(pilot)
+        assert app.profile.trainer.arguments == ("--optim=adam",)
+        form.go("trainer.arguments --data")
+        await keys("d")(pilot)
+        form.go("trainer.arguments --bs")
+        await keys("x")(pilot)
+        assert "✗ Type a whol" in line("--bs")
+        await keys("f2", "4")(pilot)
+        assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
+        await keys("ctrl+z")(pilot)
+        assert app.profile.trainer.arguments == ("--optim=adam", "--data=d")
+        app.become(fields.put(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a")))
+        await settle(pilot)
+        assert "0.2" in line("--eta")
+        assert "✗ --bs is 'a'" in line("--bs")
+        form.go("trainer.arguments --eta")
+        await keys("f2")(pilot)
+        assert "is the learning rate of the recipe" in line("--eta")
+        assert (app.profile.recipe.learning_rate, form.entry.display) == (0.2, False)
+        await keys("f1")(pilot)

@@ -50,6 +50,8 @@ class Form(FormText, can_focus=True):
         row = next((row for row in self.rows if row.key == self._cursor), None)
         if row and self.typing(row):
             self._follow(row)
+        elif row and row.reason and self.entry.display:
+            self.place()
 
     @property
     def is_in(self) -> bool:

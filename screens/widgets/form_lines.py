@@ -22,6 +22,7 @@ _WIDE = 96
 AT = LABEL + 2  # where a value begins
 _AIR = 2
 _LEAST_WRONG = 12  # cells of an error, beside the key that fixes it
+_LONGEST_HELD = 26  # cells that what holds may have beside a number
 _NOTE = 36  # cells that a note leaves to a value that may be long
 BAR = "▌"
 _LEFT, _RIGHT = "\u2039", "\u203a"
@@ -35,7 +36,8 @@ class FormRow(Struct, frozen=True, kw_only=True):
 
     `held` is what holds where nothing was chosen, `note` what follows from the value, `wrong` what is wrong with it or,
     where it is only a `caution`, unusual, `fix` what F2 would make of it, `below` a line about it under the row.
-    `usual` is a number from which what is meant by an unreadable one is not far, None where that is not known.
+    `wide`: what holds is a sentence, also beside a number. `usual` is a number from which what is meant by an
+    unreadable one is not far, None where that is not known.
     """
 
     field: Field
@@ -51,6 +53,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
     hint: str = ""
     stands_open: bool = False
     below: str = ""
+    wide: bool = False
 
     @property
     def key(self) -> str:
@@ -161,7 +164,8 @@ def value_width(width: int) -> int:
 def entry_width(row: FormRow, width: int) -> int:
     """Return the cells of what can be typed; a text may have what its note leaves."""
     if row.short:
-        return value_width(width) - _AIR - 2
+        cells = value_width(width) - _AIR - 2
+        return max(cells, _LONGEST_HELD) if row.wide and not row.wrong else cells
     beside = min(_NOTE, len(_beside(row).plain)) + _AIR + 1 if _beside(row).plain else 1
     return max(value_width(width) - _AIR - 2, width - AT - beside)
 

@@ -83,7 +83,7 @@ class FormText(FormChoices):
     def unread_label(self) -> str:
         """The label of the row whose text cannot be read, the cursor's first; empty where there is none."""
         key = self._cursor if self._cursor in self._unread else self.unread
-        return fields.field(key).label if key else ""
+        return next((row.field.label for row in self.rows if row.key == key), "")
 
     @property
     def unread_here(self) -> bool:

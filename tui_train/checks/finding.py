@@ -8,6 +8,7 @@ from msgspec import Struct
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.resolve.own_arguments import row_key
 from tui_train.resolve.resolve import Resolved
 
 
@@ -21,6 +22,7 @@ class Install(Struct, frozen=True):
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps.
 
+    `argument` is the parameter of the user's script that it is of, empty for none; the key is trainer.arguments then.
     `install` is a fix that comes before the change; `keys` is the remedy in the keys of the screens, empty if it is the
     same there. `start`: an error that only keeps this machine from starting it now; it can be planned and exported.
     """
@@ -34,11 +36,17 @@ class Finding(Struct, frozen=True, kw_only=True):
     keys: str = ""
     machine: bool = False
     start: bool = False
+    argument: str = ""
 
     @property
     def fix(self) -> Install | Change | None:
         """What one key does about it."""
         return self.install or self.change
+
+    @property
+    def row(self) -> str:
+        """The row of a form that it is of."""
+        return row_key(self.argument) if self.argument else self.key
 
     @property
     def on_screen(self) -> str:

@@ -5,13 +5,30 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tui_train.base.text import visible
-from tui_train.facts.types import Parameter, Source
-from tui_train.presets import PLACEHOLDER
+from tui_train.facts.types import Facts, Parameter, Source
+from tui_train.presets import PLACEHOLDER, Argument, Preset
+from tui_train.profile.types import Profile
+from tui_train.trainers.script import started
 
 _OPTION = re.compile(r"--?[A-Za-z]")
 _NUMBERS = {"int": int, "float": float}
 _WORDS = {"int": "a whole number", "float": "a number"}
 _SHOWN = 6  # choices that a sentence names
+
+
+# Names that may mean a value of the recipe, by its placeholder; dashes and underscores left out.
+_DOUBTFUL: Mapping[str, tuple[str, frozenset[str]]] = {
+    "learning_rate": ("float", frozenset({"eta", "eta0", "rate", "stepsize", "initlr", "baselr", "peaklr", "lr0"})),
+    "micro_batch": ("int", frozenset({"bs", "bsz", "b", "batch", "batchsz", "minibatch", "minibatchsize"})),
+    "steps": ("int", frozenset({"steps", "nsteps", "numsteps", "iterations", "niterations", "numiterations", "iters",
+                                "niters", "numiters", "niter", "totalsteps"})),
+    "whole_epochs": ("int", frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})),
+    "epochs": ("float", frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})),
+    "sequence_length": ("int", frozenset({"seqlen", "ctx", "contextlength", "maxlen", "maxlength"})),
+    "weight_decay": ("float", frozenset({"wd", "decay"})),
+    "seed": ("int", frozenset({"randomstate", "rngseed", "manualseed"})),
+    "output": ("str", frozenset({"out", "outdir", "output", "outputpath", "save", "savepath", "savedir", "saveto"})),
+}  # fmt: skip
 
 
 class Given(NamedTuple):
@@ -87,6 +104,33 @@ def problem(parameter: Parameter, values: Sequence[str]) -> str:
             choices = ", ".join(parameter.choices[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
             return f"is {visible(value)!r}, which is none of {visible(choices)}"
     return ""
+
+
+def row_key(name: str) -> str:
+    """Return the key of the row of a parameter; a profile has no such key."""
+    return f"trainer.arguments {name}"
+
+
+def source_of(profile: Profile, facts: Facts, preset: Preset) -> Source | None:
+    """Return the facts on the source of the script that is started, None where there is none or it is not Python."""
+    path = profile.trainer.script
+    source = facts.sources.get(path) if path and started(profile, preset) == path else None
+    return None if source is None or source.problem else source
+
+
+def by_preset(preset: Preset, parameter: Parameter) -> tuple[Argument, ...]:
+    """Return the arguments of a preset that are this parameter of the script."""
+    names = parameter.flags or (parameter.name,)
+    return tuple(argument for argument in preset.arguments if argument.words[0].partition("=")[0] in names)
+
+
+def likely(parameter: Parameter) -> str:
+    """Return the placeholder of the recipe that a parameter's name may mean, empty for none."""
+    plain = {re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags)}
+    if parameter.form not in {"option", "key"} or parameter.several or parameter.choices:
+        return ""
+    found = (name for name, (kind, names) in _DOUBTFUL.items() if kind == parameter.type and names & plain)
+    return next(found, "")
 
 
 def _is(type_name: str, value: str) -> bool:
