@@ -378,7 +378,10 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     ("values", "part"),
     [
         (SCRIPT, "set the model"),
-        (SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)}, "unknown model"),
+        (
+            SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)},
+            "hf download nobody/knows-this config.json",
+        ),
         ({"trainer.kind": "nemo", "nemo.recipe": "llama3_8b", "nemo.tensor_parallel": 2}, "parallel"),
         ({"trainer.kind": "nemo", "nemo.recipe": "chatglm3_6b"}, "is unknown"),
         ({"trainer.kind": "nemo"}, "set a recipe"),

@@ -92,9 +92,16 @@ def _loaded(profile: Profile, facts: Facts, resolved: Resolved, options: dict[st
     shape = by_name(name)
     model = model or (structs.replace(shape, name=name) if shape else None)
     if model is None:
-        problem = model_folder.problem if model_folder and model_folder.problem else "unknown model: give its folder"
+        problem = model_folder.problem if model_folder and model_folder.problem else _unknown(name)
         return Asked(why_not=f"{name}: {problem}")
     return Asked(model, _how(profile, resolved, options, model), folder)
+
+
+def _unknown(name: str) -> str:
+    """Return how the sizes of a model get known that is neither here nor known by its name."""
+    if not hub_cache.valid_id(name):
+        return "unknown model: give its folder"
+    return f"its sizes are not known here: `hf download {name} config.json` brings them, a few kB, into the Hub's cache"
 
 
 def model_of(profile: Profile, options: Mapping[str, Any]) -> str:
