@@ -22,9 +22,10 @@ from tui_train.diagnose import reader
 from tui_train.diagnose.types import UNCOUNTED
 from tui_train.facts import live
 from tui_train.facts.samples import Sample
-from tui_train.runs.follow import watch
+from tui_train.runs.follow import read_progress, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.wizard import wizard
+from tui_train.workflow.digest import Digests
 
 __all__ = ["machine"]
 
@@ -98,6 +99,35 @@ async def test_the_losses_of_earlier_attempts_are_in_the_plot(tmp_path: Path, ma
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "✗ attempt 1, exit code 9 at step 50 ── ● attempt 2, resumed from step 40")
+
+
+@pytest.mark.parametrize("looks", [1, 2, 4])
+def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tmp_path: Path, looks: int) -> None:
+    ended = [
+        {"time": 1.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 2.0, "event": "attempt_ended", "attempt": 1, "exit_code": 9},
+    ]
+    second = {"time": 3.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 40}
+    run = running(tmp_path, *ended[:1], logs=(lines(1, 30),))
+    enough: list[bool] = []
+    news = watch(run, lambda: bool(enough))
+    looked = 0
+    while looked < looks:
+        with run.attempt_log(1).open("a") as log:
+            log.write(f"noise {looked}\nstep {31 + looked}/900 | loss 1.5\n")
+        looked, _ = looked + 1, next(news)
+    for step in range(31 + looks, 51):
+        with run.attempt_log(1).open("a") as log:
+            log.write(f"step {step}/900 | loss 1.5\n")
+    run.attempt_log(2).write_text("\n".join(lines(41, 60)) + "\n")
+    with run.events_file.open("ab") as events:
+        events.write(b"\n".join(map(msgspec.json.encode, (ended[1], second))) + b"\n")
+    last = next(each for each in news if each.progress.step == 60)
+    assert last.progress.curve == read_progress(run, last.status.attempts).curve
+    of_home = Digests()
+    assert last.progress.curve == of_home.curves(of_home.run(run)).curve
+    assert [point.step for point in last.progress.curve.points()] == [*range(1, 61)]
+    assert last.last_steps == ((1, 50),)
 
 
 async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor import curve
-from tui_train.supervisor.progress import Progress, advance
+from tui_train.supervisor.progress import Progress, advance, next_attempt
 from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.wizard import open_wizard, terminal
 
@@ -106,7 +106,8 @@ def _stream(run: RunDir, *, ours: bool) -> tuple[Progress, Status]:
     progress, number = Progress(), 0
 
     def on_attempt(attempt: AttemptStatus) -> None:
-        nonlocal number
+        nonlocal number, progress
+        progress = next_attempt(progress)
         number = attempt.number
         if attempt.number > 1:
             title = titles[attempt.position - 1] if 0 < attempt.position <= len(titles) else ""

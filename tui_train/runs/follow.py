@@ -16,7 +16,7 @@ from tui_train.runs.status import continues, status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.first_step import HEAD, first_step, sentence
 from tui_train.supervisor.lines import rank
-from tui_train.supervisor.progress import Progress, Reading, advance
+from tui_train.supervisor.progress import Progress, Reading, advance, next_attempt
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import AttemptStatus, Status
 
@@ -140,19 +140,26 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
     told: RunNews | None = None
     reader: _Reader | None = None
     last_steps: dict[int, int] = {}
+    unread_before = False
     while not cancelled():
         now = status(run)
         newest = now.attempts[-1] if now.attempts else None
         if newest and (reader is None or newest.number != reader.number):
-            progress = reader.progress._replace(step=0) if reader else Progress()
-            if reader:
+            progress = Progress()
+            # What it has not read to its end is read again from the start, with all attempts before the newest.
+            unread_before = len(now.attempts) > 1 and not (
+                reader and reader.begun and reader.number == now.attempts[-2].number
+            )
+            if reader and not unread_before:
+                reader.read(reading)
                 last_steps[reader.number] = reader.progress.step
+                progress = next_attempt(reader.progress)
             # First without the log: reading the end of a large one takes time.
             reader = _Reader(run.attempt_log(newest.number), newest, plan, progress)
         elif reader:
-            if told and len(now.attempts) > 1 and not last_steps:
+            if unread_before:
                 earlier, last_steps = _earlier(run, now.attempts[:-1], reading)
-                reader.progress = earlier._replace(step=0)
+                reader.progress, unread_before = next_attempt(earlier), False
             reader.read(reading)
         found = reader.found if reader else None
         news = RunNews(
@@ -172,7 +179,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             waits=queue.words(run.path) if now.state == "queued" else "" if now.live else ended_by(run.path),
             unread=reader.unread(reading) if reader and now.state != "failed" else "",
         )
-        ended = not continues(now) and not (reader and reader.tail.behind)
+        ended = not continues(now) and not unread_before and not (reader and reader.tail.behind)
         if ended or news != told:
             yield news
         told = news
@@ -191,7 +198,7 @@ def _earlier(run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading) -
     progress, last_steps = Progress(), {}
     for attempt in attempts[-_MOST_EARLIER:]:
         tail = Tail(run.attempt_log(attempt.number), last=_REMEMBERED)
-        progress = advance(progress._replace(step=0), tail.lines(), reading)
+        progress = advance(next_attempt(progress), tail.lines(), reading)
         progress = advance(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step
     return progress, last_steps
@@ -241,14 +248,14 @@ class _Reader:
         self.silence = Silence(log, attempt.started)
         self.prefixes: set[int] = set()
         self._lines = self._losses = 0
-        self._begun = False
+        self.begun = False
         self._began = (0.0, 0)
 
     def read(self, reading: Reading) -> None:
         """Read the new part of the log, or its end."""
-        if self._begun and self.tail.behind > _SHOWN:
+        if self.begun and self.tail.behind > _SHOWN:
             self.tail.skip(_SHOWN)
-        self._begun = True
+        self.begun = True
         lines = [*self.tail.lines()] if self.tail.behind or self.tail.problem else []
         self.found.read(lines)
         if not self.progress.curve.size:

@@ -98,6 +98,11 @@ def advance(progress: Progress, lines: Iterable[str], reading: Reading = USUAL) 
     return parser.progress()
 
 
+def next_attempt(progress: Progress) -> Progress:
+    """Return the progress with which the lines of the next attempt are read: its step is not known yet."""
+    return progress._replace(step=0)
+
+
 class _Parser:
     """The progress while lines are read."""
 

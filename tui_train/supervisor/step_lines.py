@@ -95,7 +95,10 @@ def advanced(counting: Counting, at: Position) -> tuple[Counting, int, int]:
         if overall:
             return now._replace(overall=True), at.step, at.steps
         return now._replace(step=at.step), (epoch - first) * at.steps + at.step, epochs * at.steps
-    offset = 0 if counting.epoch is not None and epoch < counting.epoch else counting.offset
+    offset = counting.offset
+    if counting.epoch is not None and epoch < counting.epoch:
+        # Resumed in an earlier epoch.
+        offset = offset * (epoch - first) // (counting.epoch - first)
     # Where it begins again at 0, the last step of an epoch is one less than their number.
     offset += counting.step + (at.step == 0) if later and at.step < counting.step else 0
     return now._replace(step=at.step, offset=offset), offset + at.step, 0

@@ -16,11 +16,12 @@ from tui_train.base.text import visible
 from tui_train.plan.types import Log
 from tui_train.resolve.naming import About
 from tui_train.runs import folders
+from tui_train.runs.follow import read_progress
 from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
-from tui_train.supervisor.progress import Progress, Reading, advance
+from tui_train.supervisor.progress import Progress, Reading, advance, next_attempt
 from tui_train.supervisor.state import Status
 
 from .cards import read_about
@@ -158,13 +159,9 @@ class Digests:
         return kept.digest if kept else Digest(run=run)
 
     def curves(self, digest: Digest) -> Progress:
-        """Return the losses of a run's newest attempt, of an ended one as far as the end of its log tells them."""
+        """Return the losses of a run's attempts, as far as the ends of their logs report them; it takes time."""
         live, attempts = self._live.get(digest.run.path), digest.now.attempts if digest.now else ()
-        if live or not attempts:
-            return live.progress if live else Progress()
-        log = _Live(digest.run.attempt_log(attempts[-1].number), attempts[-1].number)
-        log.read(_reading(_plan(digest.run)[0].log))
-        return log.progress
+        return live.progress if live else read_progress(digest.run, attempts)
 
     def unexplained(self, digest: Digest) -> bool:
         """Tell whether a run has failed or is lost, and nobody has looked why."""
@@ -217,6 +214,7 @@ class Digests:
             live.tail = Tail(run.attempt_log(attempt.number), last=_END)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _Live(run.attempt_log(attempt.number), attempt.number)
+            live.progress = next_attempt(read_progress(run, now.attempts[:-1]))
         live.read(_reading(plan.log))
         progress = live.progress
         return msgspec.structs.replace(
