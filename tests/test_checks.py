@@ -843,6 +843,26 @@ FAULTS = {
         "/o cannot be used: you may not write in /",
         False,
     ),
+    "an argument that is no number": (
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--size=a",)},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(parameters=(Parameter(name="--size", type="int", line=9),))}
+        ),
+        "error",
+        "trainer.arguments",
+        "--size is 'a', which is not a whole number (line 9 of the script)",
+        False,
+    ),
+    "an argument that may be the rate": (
+        SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(parameters=(Parameter(name="--eta", type="float", default="0.1"),))}
+        ),
+        "note",
+        "trainer.arguments",
+        "--eta may be the learning rate",
+        False,
+    ),
     "an argument that the script requires": (
         SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
@@ -1653,6 +1673,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "an argument that is no number", "an argument that may be the rate",
     "epochs that are not whole", "output that is a file", "output where nothing may be written",
     "a checkpoint that is not evaluated",
     "a length that the model does not take", "a length that the model of a script does not take",
