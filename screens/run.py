@@ -141,6 +141,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.query_one("#state", Lines).say(ink(f"{visible(self.run.name)}: reading …"))
         self._watch()
 
+    @on(Why.Arranged)
     def draw_plot(self) -> None:
         """Draw the plot as it is wanted, and the cards in the room that it leaves."""
         if self._told:
@@ -279,8 +280,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             # The log tells more of a failure than the plot, which p brings back.
             self.plotted = self.plotted._replace(hidden=True)
         self.draw_plot()
-        # Only then it is known how many rows the diagnosis takes.
-        self.call_after_refresh(self.draw_plot)
         self.refresh_bindings()
 
     def _samples(self) -> Samples:

@@ -1,6 +1,7 @@
 """Why a run failed: the cause, the line that shows it, what to do, and the change that a key makes."""
 
 from textual.content import Content
+from textual.message import Message
 
 from tui_train.base.text import typeset, visible
 from tui_train.diagnose import Diagnosis
@@ -16,6 +17,9 @@ _LEVELS = ((3, 3, True, True), (2, 2, True, True), (1, 2, True, False), (1, 1, T
 
 class Why(Lines):
     """A panel on a ground of its own; not there while nothing is wrong."""
+
+    class Arranged(Message):
+        """It has another number of rows: what stands below it has another room."""
 
     def __init__(self) -> None:
         """Begin with nothing to say."""
@@ -35,6 +39,10 @@ class Why(Lines):
         if most != self._most:
             self._most = most
             self.show(self._fitting)
+
+    def on_resize(self) -> None:
+        """Say that its rows are known, which is only after it was laid out."""
+        self.post_message(self.Arranged())
 
     def _fitting(self, width: int) -> list[Content]:
         if self._said is None:
