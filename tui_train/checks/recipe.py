@@ -65,6 +65,9 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.refuses_all:
         message = "the micro batch cannot be lowered after out of memory: the script may set its own"
         remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
+        if context.takes & batch.TAKEN == {"micro_batch"}:
+            message = "the micro batch is not lowered after out of memory: the script takes no gradient accumulation"
+            remedy = "A smaller one alone would train with another batch."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
 
 

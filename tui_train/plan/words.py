@@ -195,6 +195,6 @@ def batch_words(profile: Profile, resolved: Resolved, job: Job) -> str:
     sources = dict.fromkeys(value.source for value in known)
     source = visible(f" ({', '.join(sources)})") if sources else ""
     if recipe.global_batch is None:
-        return f"micro batch {recipe.micro_batch} x {processes}, accumulation: {OWN}{source}"
+        return f"micro batch {recipe.micro_batch}{source} x {processes}, accumulation: {OWN}"
     product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     return f"{product} = global batch {recipe.global_batch}{source}"
