@@ -16,6 +16,7 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.diagnose import Diagnosis, Enough, Watch, of_run
+from tui_train.diagnose.again import why_not_again
 from tui_train.facts.types import Facts
 from tui_train.memory.length import resolve
 from tui_train.memory.predict import predict
@@ -25,7 +26,6 @@ from tui_train.profile.types import Profile
 from tui_train.runs.fetching import fetch
 from tui_train.runs.remains import Remains, remains
 from tui_train.runs.result import Result, result
-from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.workflow.previous import run_before
@@ -107,7 +107,7 @@ def look_at_end(run: RunDir, position: int, facts: Facts | None, watch: Watch | 
     found = of_run(run, facts, watch)
     profile = store.load(str(run.profile)) if found and found.change else None
     fits = _fits(profile, found.change, facts) if profile and found and found.change and facts else ""
-    stays = why_not_resumed(run, status(run))
+    stays = why_not_again(run, status(run), found)
     return Ended(found, profile, remains(run, position), fits, result(run), stays, run_before(run))
 
 

@@ -19,9 +19,11 @@ import pytest
 import warm
 from support import HOSTILE, SCRIPTS, facts, marked, sample, until
 
+from screens.run_end import look_at_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
 from tui_train.cli import start, watch
+from tui_train.diagnose.again import fails_again
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
@@ -29,6 +31,7 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
 from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import Status
+from tui_train.workflow.digest import Digests
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
 SLEEPER = f"""\
@@ -436,6 +439,29 @@ def test_it_ends_as_the_training_ends(mine):
     tui("attach", "last", code=7)
     tui("logs", "last", "--follow", code=7)
     tui("logs", "last")
+
+
+def test_what_would_fail_again_is_not_resumed(tmp_path):
+    """Bad arguments, and no step: as long as neither the script nor the command has changed."""
+    script, profile = tmp_path / "strict.py", tmp_path / "strict.toml"
+    script.write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    profile.write_text(SLEEPER.replace(str(SCRIPTS / "sleeper.py"), str(script)).replace("--seconds=0.3", "--nope"))
+    following = tui("run", str(profile), code=2).stdout.splitlines()[-1]
+    assert following.startswith("Started again as it is, it would fail again.")
+    name = newest().name
+    said = refused("resume", "last", code=69)
+    assert f"{name} would fail again" in said
+    assert "--nope" in said
+    assert f"tui-train resume {name} --force" in said
+    assert len(status(newest()).attempts) == 1
+    digests = Digests()
+    assert digests.explain(digests.run(newest())).stays.startswith("would fail again. ")
+    assert look_at_end(newest(), 1, None).stays.startswith("would fail again. ")
+    tui("resume", "last", "--force", code=2)
+    assert len(status(newest()).attempts) == 2
+    assert fails_again(newest(), status(newest())) is not None
+    script.write_text("print('trained')\n")
+    assert fails_again(newest(), status(newest())) is None
 
 
 def test_a_detached_run_is_watched_and_stopped(mine):

@@ -14,6 +14,7 @@ from tui_train.diagnose.evidence import of_reference
 from tui_train.diagnose.reader import Watch
 from tui_train.diagnose.types import UNCOUNTED, Diagnosis
 from tui_train.profile import fields
+from tui_train.profile.changes import Change
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import status
@@ -121,7 +122,11 @@ def words(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
     ]
     if run and diagnosis.change:
         # On one line, so that it can be copied.
-        edits = [f"--set {shlex.quote(f'{key}={fields.show(value)}')}" for key, value in diagnosis.change.edits]
-        profile = shlex.quote(str(run.profile))
-        lines.append(visible(f"try it    tui-train run {profile} {' '.join(edits)}"))
+        lines.append(f"try it    {try_it(run, diagnosis.change)}")
     return "\n".join(lines)
+
+
+def try_it(run: RunDir, change: Change) -> str:
+    """Return the command that starts a run's profile with a change."""
+    edits = [f"--set {shlex.quote(f'{key}={fields.show(value)}')}" for key, value in change.edits]
+    return visible(f"tui-train run {shlex.quote(str(run.profile))} {' '.join(edits)}")

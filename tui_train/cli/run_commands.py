@@ -127,11 +127,12 @@ def stop(run: str, *, now: bool) -> None:
 @cli.command()
 @RUN
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-def resume(run: str, *, detach: bool) -> None:
+@click.option("--force", is_flag=True, help="Even where it would fail as it did.")
+def resume(run: str, *, detach: bool, force: bool) -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
     from tui_train.cli import start
 
-    start.resume(run, detach=detach)
+    start.resume(run, detach=detach, force=force)
 
 
 @cli.command()

@@ -10,6 +10,7 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import amount, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
+from tui_train.diagnose.again import fails_again
 from tui_train.facts import saved
 from tui_train.profile import store
 from tui_train.profile.types import Profile
@@ -96,6 +97,8 @@ def next_commands(run: RunDir, now: Status) -> str:
     if now.live or now.leftover or now.state == "finished":
         return ""
     name = visible(run.name)
+    if fails_again(run, now):
+        return f"Started again as it is, it would fail again. Its log: tui-train logs {name}"
     if why := why_not_resumed(run, now):
         return f"It {why}. Its log: tui-train logs {name}"
     return f"Resume it: tui-train resume {name}; its log: tui-train logs {name}"

@@ -11,10 +11,12 @@ from tui_train.base.errors import LeftBySignal, Unavailable
 from tui_train.base.text import duration, thousands, visible
 from tui_train.cli import array as arrays
 from tui_train.cli import columns
+from tui_train.cli.diagnose import try_it
 from tui_train.cli.made import made_lines
 from tui_train.cli.plans import edited, fixed, load, require, show_machines
 from tui_train.cli.runs import next_commands
 from tui_train.cli.watch import exit_code, interrupted, stream
+from tui_train.diagnose.again import fails_again
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -63,8 +65,8 @@ def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool,
         _watch(started, interrupts, detach=detach)
 
 
-def resume(reference: str, *, detach: bool) -> None:
-    """Start a run's script again; it resumes from the newest complete checkpoint."""
+def resume(reference: str, *, detach: bool, force: bool) -> None:
+    """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = rundir.find(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
     now = target_of_run(run_dir).state(run_dir)
@@ -75,6 +77,13 @@ def resume(reference: str, *, detach: bool) -> None:
         again = f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
         click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")
         return
+    if not force and (same := fails_again(run_dir, now)):
+        name, change = visible(run_dir.name), same.change
+        other = f"\n  With {change.title}: {try_it(run_dir, change)}" if change else ""
+        anyway = f"\n  Where you have changed what it needs: tui-train resume {name} --force"
+        raise Unavailable(
+            f"{name} would fail again: nothing of it has changed. {same.cause}", same.remedy + other + anyway
+        )
     with deferred(click.echo) as interrupts:
         words = target_of_run(run_dir).resume(run_dir, interrupts)
         with _lost_terminal(interrupts):

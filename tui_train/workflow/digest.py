@@ -149,7 +149,8 @@ class Digests:
         except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
             digest = Digest(run=run, damage=visible(f"{type(error).__name__}: {error}")[:200])
         if kept and kept.digest.why and kept.digest.now == digest.now:
-            digest = msgspec.structs.replace(digest, failure=kept.digest.failure, why=kept.digest.why)
+            known = kept.digest
+            digest = msgspec.structs.replace(digest, failure=known.failure, why=known.why, stays=known.stays)
         self._runs[run.path] = _Kept(key, digest)
         return digest
 
@@ -170,9 +171,12 @@ class Digests:
     def explain(self, digest: Digest) -> Digest:
         """Return a failed or lost run with its cause; of a large log only its end is read."""
         from tui_train.diagnose import EndOnly, of_run
+        from tui_train.diagnose.again import why_not_again
 
+        stays = digest.stays
         try:
             found = of_run(digest.run, watch=EndOnly())
+            stays = why_not_again(digest.run, digest.now, found) if found and digest.now else stays
         except TuiTrainError:
             found = None
         failure = ""
@@ -180,7 +184,8 @@ class Digests:
             # An error of the script is told by its own line; the last line of a log may be anything.
             own = found.line if _ERROR.search(found.line) else ""
             failure = own if found.failure == _OWN_ERROR else found.failure.replace("_", " ")
-        explained = msgspec.structs.replace(digest, failure=visible(failure), why=visible(found.cause if found else ""))
+        why = visible(found.cause if found else "")
+        explained = msgspec.structs.replace(digest, failure=visible(failure), why=why, stays=stays)
         key = _key(digest.run.path)
         self._runs[digest.run.path], self._explained[digest.run.path] = _Kept(key, explained), key
         return explained
