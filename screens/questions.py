@@ -111,7 +111,7 @@ QUESTIONS: dict[str, Callable[[Profile], Any]] = {
 WHILE_PLANNED = frozenset({"data", "peers"})
 # Of these each answer is about something else, and none of them is forgotten.
 _GATHERED = frozenset({"hub_models", "help", "recipes", "data"})
-_GATHERED_OF_PATHS = ("paths", "documents", "models", "sources", "checkpoints")
+_GATHERED_OF_PATHS = ("paths", "closed", "free", "documents", "models", "sources", "checkpoints")
 
 
 def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":

@@ -843,6 +843,22 @@ FAULTS = {
         "/o cannot be used: you may not write in /",
         False,
     ),
+    "a disk without room for a checkpoint": (
+        {},
+        msgspec.structs.replace(facts(), free={"": 5 << 20}),
+        "error",
+        "trainer.output",
+        "a checkpoint takes 10 MiB (weights 3 MiB, optimizer 6 MiB), and there are 5 MiB free where runs are kept",
+        False,
+    ),
+    "a disk without room for all checkpoints": (
+        {"trainer.output": "/o"},
+        msgspec.structs.replace(facts(), free={"": GIB, "/o": 25 << 20}),
+        "warning",
+        "trainer.output",
+        "up to 29 MiB are needed for 3 checkpoints of 10 MiB at a time, and there are 25 MiB free in /o",
+        False,
+    ),
     "an argument that is no number": (
         SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--size=a",)},
         msgspec.structs.replace(
@@ -1673,6 +1689,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "a disk without room for all checkpoints",
     "an argument that is no number", "an argument that may be the rate",
     "epochs that are not whole", "output that is a file", "output where nothing may be written",
     "a checkpoint that is not evaluated",

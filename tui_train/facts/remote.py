@@ -38,6 +38,7 @@ class Survey(msgspec.Struct, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     closed: dict[str, str] = {}
+    free: dict[str, int | None] = {}
     files: dict[str, str | None] = {}
     accelerate_config: str = ""
     hub: HubCache | None = None
@@ -88,6 +89,7 @@ def to_plan(
         toolchains=tuple(sorted(tools, key=probe.rank)),
         paths=answer.paths,
         closed=answer.closed,
+        free=answer.free,
         documents={path: document for path, document in answer.documents.items() if path != script},
         sources={script: _source(answer.files.get(script))} if script else {},
         accelerate_config=answer.accelerate_config,

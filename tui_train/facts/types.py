@@ -323,7 +323,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """All facts that plan and checks may use.
 
     `paths` are the states of the paths in the profile, `closed` says by path why no folder can be made or written to
-    there (empty: it can), `documents` are the contents of its YAML files, `models`,
+    there (empty: it can), `free` how many bytes are free there (the empty path: for run folders; None: not known),
+    `documents` are the contents of its YAML files, `models`,
     `checkpoints` and `tokenizers` the shapes of what is in its folders, `presets` the user's presets, `sources` facts
     of scripts by path, `data` what was read in training data, by the question (data_use.key).
     `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
@@ -341,6 +342,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     closed: dict[str, str] = {}
+    free: dict[str, int | None] = {}
     variables: tuple[Inherited, ...] = ()
     documents: dict[str, Document] = {}
     presets: dict[str, UserPreset] = {}

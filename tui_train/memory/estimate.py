@@ -58,6 +58,13 @@ def estimate(model: Dimensions, how: How) -> Estimate:
     return Estimate(tuple(phases), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
 
 
+def saved(model: Dimensions, how: How) -> tuple[int, int]:
+    """Return the bytes of the trained weights and of the optimizer's states, as a checkpoint has them, of all GPUs."""
+    sums = _Sums(model, replace(how, shards=1, offload=False))
+    width = 2 if how.sharding.startswith("zero") else BYTES[how.adapters] if how.method == "lora" else sums.width
+    return int(sums.trained * width), int(sums.states)
+
+
 def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
     conditions = {
         "experts: the distribution of tokens is unknown": model.experts,

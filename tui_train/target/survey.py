@@ -56,6 +56,24 @@ def closed(name: str) -> str:
         return getattr(error, "strerror", None) or "it is no path"
 
 
+def room(name: str) -> int | None:
+    """Return the bytes that are free for the folder of this path, there or yet to be made; None where none can be."""
+    try:
+        path = Path(name).expanduser().absolute()
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        disk = os.statvfs(path)
+        return disk.f_bavail * disk.f_frsize
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def runs_folder() -> str:
+    """Return the folder of the runs, as tui-train has it on this host."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return os.path.join(state if os.path.isabs(state) else "~/.local/state", "tui-train", "runs")  # noqa: PTH117, PTH118
+
+
 def content(name: str) -> str | None:
     """Return the beginning of a file in base64, None where it cannot be read."""
     if state(name) != "file":
@@ -179,6 +197,7 @@ def main(question: dict[str, list[str]]) -> None:
         "toolchains": toolchains(dict(question)) if question["probe"] else [],
         "paths": {name: state(name) for name in question["paths"]},
         "closed": {name: closed(name) for name in question["paths"]},
+        "free": {name: room(name or runs_folder()) for name in ("", *question["paths"])},
         "files": {name: content(name) for name in (*question["files"], *filter(None, [config]))},
         "accelerate_config": config,
         "hub": called(hub, "read"),

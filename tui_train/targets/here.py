@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.places import runs_folder
 from tui_train.facts import hub, images, models, nemo_models, probe
 from tui_train.facts.data import DataLook, Question
 from tui_train.facts.data_cache import read_data
@@ -48,7 +49,7 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
-from tui_train.target.survey import closed
+from tui_train.target.survey import closed, room
 from tui_train.trainers import paths_of, takes_field
 from tui_train.trainers.suited import suited
 
@@ -58,6 +59,7 @@ class Named(Struct, frozen=True, kw_only=True):
 
     paths: dict[str, PathState]
     closed: dict[str, str]
+    free: dict[str, int | None]
     documents: dict[str, Document]
     presets: dict[str, UserPreset]
     models: dict[str, ModelFolder]
@@ -78,6 +80,7 @@ def named(profile: Profile) -> Named:
     return Named(
         paths=probe.paths((*paths_of(profile), *outputs)),
         closed={path: closed(path) for path in (profile.trainer.output, *outputs) if path},
+        free={path: room(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
         documents=read,
         presets=by_user,
         models={name: shape(profile, name) for name in settings.models_of(profile, read)},
@@ -150,6 +153,7 @@ def look(profile: Profile) -> Facts:
         toolchains=() if inside else probe.toolchains(named_python(profile)),
         paths=files.paths,
         closed=files.closed,
+        free=files.free,
         documents=files.documents,
         presets=files.presets,
         models=files.models,
