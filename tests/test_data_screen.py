@@ -455,7 +455,7 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
             await settle(pilot)
             assert form.unread == "recipe.learning_rate"
             assert form.unread_fix == f"use {offered}", typed
-        form.entry.value = "0.5"
+        form.entry.value = "0.005"
         await settle(pilot)
         line = next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
         assert "! a learning rate" in line

@@ -443,7 +443,8 @@ def test_a_plan_that_was_edited_tells_of_no_change(tmp_path, edits):
     [((), "evaluation batch 8 -> 1"), (("--per_device_eval_batch_size=4",), "expandable segments")],
 )
 def test_what_your_own_words_say_is_not_offered(tmp_path, words, title):
-    script = {"trainer__kind": "script", "trainer__script": "/t.py", "trainer__arguments": words}
+    script = {"trainer__kind": "script", "trainer__script": "/t.py", "trainer__preset": "hf-trainer"}
+    script |= {"trainer__arguments": words}
     assert of_run(failed(tmp_path, {}, phase="eval", **script)).change.title == title
 
 

@@ -71,7 +71,9 @@ class Card:
             micro_batches=self.micros,
             precisions=("bf16",),
             checkpointing=True,
-            bands={one: judge(int(size * GIB), 24 * GIB, several=False).band for one, size in told.items()},
+            bands={
+                one: judge(int(size * GIB), int(size * GIB), 24 * GIB, several=False).band for one, size in told.items()
+            },
             hopeless=frozenset(one for one, size in told.items() if size * 0.85 > 24),
         )
 
@@ -338,4 +340,4 @@ def test_a_script_that_fails_says_why(tmp_path):
     said, _ = done.communicate(timeout=120)
     assert done.returncode == 1
     assert "Its log: /" in said
-    assert "No trial could be timed: A data file is malformed or empty." in said
+    assert "No trial could be timed: A JSON file is malformed at line 1, column 1: Expecting value." in said

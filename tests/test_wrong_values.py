@@ -161,7 +161,7 @@ async def test_digits_where_none_are_taken_are_answered(app: Any, monkeypatch: p
     async with app.run_test(size=(80, 24)) as pilot:
         monkeypatch.setattr(app, "bell", lambda: rung.append(True))
         await keys(*TO_RECIPE)(pilot)
-        await choose(pilot, trainer__kind="script")
+        await choose(pilot, trainer__kind="script", trainer__preset="hf-trainer")
         await keys("down", "5")(pilot)
         assert rung
         assert "this preset does not pass it" in hint(app)
