@@ -112,12 +112,12 @@ def look_at_end(run: RunDir, position: int, facts: Facts | None, watch: Watch | 
 
 
 def _fits(profile: Profile, change: Change, facts: Facts) -> str:
-    """Return the estimated memory after a change and whether it fits, empty where that is not known."""
+    """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
     predicted = predict(facts, resolve(apply(change, profile), facts))
     if predicted.estimate is None or not predicted.places:
         return ""
-    band = predicted.places[0][1].band
-    return f"{size(predicted.estimate.peak.total)} {'✓' if band == 'fits' else '!'} {band}"
+    verdict = predicted.places[0][1]
+    return f"{size(verdict.reserved)} reserved {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"
 
 
 def announce(app: App[int], name: str, state: str) -> None:

@@ -1671,7 +1671,7 @@ FAULTS = {
         facts(gpus=(gpu(0),)),
         "warning",
         "recipe.micro_batch",
-        ", but GPU 0",
+        " allocated), but GPU 0",
         False,
     ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),

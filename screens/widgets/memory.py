@@ -8,11 +8,14 @@ from tui_train.base.text import amount, percent, size, typeset, visible
 from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.memory.types import Phase
+from tui_train.memory.verdict import Verdict
 
 from .ink import DONE, FAILED, MUTED, WARNING, Ink, fit, heading, ink, stack
 
 _MOST_EFFECTS = 2
 _SHORTEST = 20
+# From so many cells on it is said that the figure is what is reserved.
+_WIDE = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
 _SHARES: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("█", "$primary", {"weights": "weights"}),
@@ -20,6 +23,8 @@ _SHARES: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("▒", "$success", {"activations": "activations", "logits": "activations"}),
     ("░", "$muted", {}),
 )
+_GAPS = "gaps"
+_LAST = {_GAPS: _GAPS}
 _MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 
 
@@ -43,25 +48,26 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     if found.estimate is None:
         return _no_estimate(f"cannot be estimated: {visible(found.why_not)}", width)
     peak, error = found.estimate.peak, found.estimate.error
-    shares = _shares(peak)
-    key = _key(shares, width)
     if not found.places:
         title = heading("Memory", note, width)
-        return [title, ink((f"{size(peak.total)}", "b"), f" ±{percent(error)} in {peak.name}"), key]
+        needed = ink((size(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
+        return [title, needed, _key(_shares(dict(peak.parts)), width)]
     place, verdict = found.places[0]
+    shares = _shares(_held(peak, verdict))
     saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
     if verdict.band != "fits" and saving:
         note = _effects(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
-    needed = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{percent(error)}  ")
+    word = " reserved" if width >= _WIDE else ""
+    needed = ink((size(verdict.reserved), "b"), f" of {size(verdict.left)}{word} ±{percent(error)}  ")
     band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}") if sound else ink(WARNING, " see the error")
     beside = needed.cell_length + band.cell_length + 2
     gauge = stack(
         [(part, texture, style) for part, texture, style, _ in shares],
-        max(verdict.left, peak.total),
+        max(verdict.left, verdict.reserved),
         max(8, width - beside),
     )
-    return [title, ink(gauge, "  ", needed, band), key]
+    return [title, ink(gauge, "  ", needed, band), _key(shares, width)]
 
 
 def unread_memory(label: str, width: int) -> list[Content]:
@@ -81,12 +87,17 @@ def _effects(saving: Sequence[Effect]) -> Content:
     return Content(", ".join(parts))
 
 
-def _shares(phase: Phase) -> list[tuple[int, str, str, str]]:
-    left = dict(phase.parts)
+def _held(peak: Phase, verdict: Verdict) -> dict[str, int]:
+    """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
+    processes = max(1, round(verdict.needed / max(1, peak.total)))
+    return {part: held * processes for part, held in peak.parts} | {_GAPS: verdict.reserved - verdict.needed}
+
+
+def _shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
     shares = []
     for texture, style, names in _SHARES:
         held = {part: left.pop(part, 0) for part in names or tuple(left)}
-        called = dict.fromkeys(names.get(part, "other") for part, bytes_held in held.items() if bytes_held)
+        called = dict.fromkeys(names.get(part, _LAST.get(part, "other")) for part, size_of in held.items() if size_of)
         if called:
             shares.append((sum(held.values()), texture, style, ", ".join(called)))
     return shares

@@ -232,7 +232,7 @@ def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     yield Finding(
         level="warning",
         key="recipe.micro_batch",
-        message=f"estimated {size(verdict.needed)} of tensors, with gaps {size(verdict.reserved)} reserved,"
+        message=f"estimated {size(verdict.reserved)} reserved ({size(verdict.needed)} allocated),"
         f" but {place.name} has {size(verdict.left)} for them",
         remedy=remedy,
         change=change,
