@@ -587,11 +587,11 @@ FAULTS = {
         False,
     ),
     "arguments that the script does not list": (
-        {"trainer.preset": "total-batch", "ladder.rungs": ()} | SCRIPT,
+        {"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT,
         msgspec.structs.replace(facts(), help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}),
         "warning",
         "trainer.preset",
-        "the script does not take --accumulation_steps, --lr",
+        "the script does not take --output_dir, --logging_steps, ",
         False,
     ),
     "a script that loads no checkpoint": (

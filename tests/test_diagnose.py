@@ -23,7 +23,8 @@ from tui_train.diagnose import Evidence, diagnose, of_log, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import signatures
-from tui_train.presets import preset
+from tui_train.facts.sources import source
+from tui_train.presets import preset, presets
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
@@ -308,7 +309,9 @@ def test_a_change_mends_the_profile():
     lower = put(put(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True)
     lower = put(lower, "trainer.strategy", "zero2")
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
-    evidence = Evidence(lines=(), takes=passed, world_size=3)
+    refused = lines(io.BytesIO(b"t.py: error: unrecognized arguments: --nope\n"))
+    evidence = Evidence(lines=refused, takes=passed, world_size=3)
+    lower = put(lower, "trainer.arguments", ("--nope",))
     tuned = put(put(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
     tuned = put(put(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True)
     for name in named:
@@ -357,6 +360,36 @@ def test_a_mistake_on_one_rank_is_the_root_of_what_the_others_say():
     assert said(timeout + echo).failure == "nccl_timeout"
     cut = OWN.format(error="torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15")
     assert said(cut + echo).failure == "sigterm"
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "edits"),
+    [
+        (
+            ("--output_dir=x", "--logging_steps=10"),
+            "The preset “Hugging Face Trainer” passes --output_dir, --logging_steps; it takes --eta (argparse, line 2)",
+            {"trainer.preset": "auto"},
+        ),
+        (
+            ("--nope", "3", "--eta=1"),
+            "--nope stands in trainer.arguments; it takes --eta (argparse, line 2)",
+            {"trainer.arguments": ("--eta=1",)},
+        ),
+    ],
+)
+def test_unknown_arguments_are_told_with_who_passes_them_and_what_the_script_takes(tmp_path, words, says, edits):
+    script = tmp_path / "train.py"
+    script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument('--eta')\np.parse_args()\n")
+    chosen = support.profile({
+        "trainer.kind": "script", "trainer.script": str(script), "trainer.preset": "hf-trainer",
+        "trainer.arguments": ("--nope", "3", "--eta=1"),
+    })  # fmt: skip
+    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
+    more = {"source": source(str(script)), "preset": presets()["hf-trainer"]}
+    found = said(done.stderr, done.returncode, chosen, **more)
+    assert found.failure == "user_args"
+    assert found.remedy.startswith(says)
+    assert dict(found.change.edits) == edits
 
 
 def test_an_exception_of_the_scripts_own_is_told_in_its_words():

@@ -329,5 +329,10 @@ def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_
     assert bool(findings) == said
     if said:
         assert findings[0].message.endswith("it takes --eta (argparse, line 2)")
-        assert "which the preset “Hugging Face Trainer” may add" in findings[0].message
-        assert apply(findings[0].change, chosen).trainer.preset == "custom"
+        assert findings[0].forbids
+        # Nothing is named that the preset could pass, but does not here.
+        assert "not take --output_dir, --logging_steps, " in findings[0].message
+        assert "which the preset “Hugging Face Trainer” passes" in findings[0].message
+        right = apply(findings[0].change, chosen)
+        assert right.trainer.preset == "auto"
+        assert not [one for one in check(right, look(right)) if one.key == "trainer.preset"]

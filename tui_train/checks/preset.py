@@ -1,6 +1,6 @@
 """Checks of the preset, of the file that it is put into, and of what the script itself says that it takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tui_train.base.text import home, visible
 from tui_train.checks.finding import Finding
@@ -8,15 +8,17 @@ from tui_train.facts.types import Document, Facts, Source
 from tui_train.presets import presets
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
-from tui_train.profile.types import Profile
+from tui_train.profile.types import AUTO, Profile
+from tui_train.resolve.arguments import fill
 from tui_train.resolve.config_file import clashes
 from tui_train.resolve.options import SetOption, user_arguments
 from tui_train.resolve.resolve import Resolved
-from tui_train.resolve.values import FORMATS, data_format
+from tui_train.resolve.values import FORMATS, data_format, passed, saving, values, words
 from tui_train.trainers.script import started
 
 # Every Python is probed for these.
 _KNOWN = frozenset({"axolotl", "llamafactory"})
+AUTOMATIC = Change("preset auto", "it passes only what the script declares", (("trainer.preset", AUTO),))
 _SHOWN = 4  # arguments that a sentence names
 
 
@@ -113,37 +115,60 @@ def own(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding
 
 
 def listed(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Arguments of the preset that the script does not take, by its own --help where that was read, or its source."""
+    """Arguments that the preset passes and the script does not take, by its source, or else by its own --help."""
     script = started(profile, resolved.preset)
     script_help, source = facts.help.get(script), facts.sources.get(script)
-    if script_help and not script_help.problem:
-        taken, place = {flag.name for flag in script_help.flags}, "its --help"
-    elif source and _whole(source):
-        taken = {flag for parameter in source.parameters for flag in (parameter.name, *parameter.flags)}
-        place = f"argparse, line {source.line}{' of ' + visible(source.file) if source.file else ''}"
+    known = source is not None and whole(source)
+    if known and source:
+        taken, says = names(source), takes(source)
+    elif script_help and not script_help.problem:
+        taken = {flag.name for flag in script_help.flags}
+        says = f"it takes {several(sorted(taken)) or 'none'} (its --help)"
     else:
         return
-    words = [word for argument in resolved.preset.arguments for word in argument.words if word.startswith("--")]
-    flags = dict.fromkeys(word.partition("=")[0] for word in words)
     # argparse takes the beginning of a name for all of it.
-    missing = [flag for flag in flags if not any(name.startswith(flag) for name in taken)]
+    missing = [flag for flag in _passed(profile, resolved) if not any(name.startswith(flag) for name in taken)]
     if missing:
         yield Finding(
-            level="warning",
+            # Its --help may leave some out.
+            level="error" if known else "warning",
             key="trainer.preset",
-            message=f"the script does not take {_several(missing)}, which the preset "
-            f"“{visible(resolved.preset.label)}” may add; it takes {_several(sorted(taken)) or 'none'} ({place})",
-            remedy="Choose a preset that suits it, or Custom, and type its arguments.",
-            change=Change("preset custom", "it passes only what you type", (("trainer.preset", "custom"),)),
+            message=f"the script does not take {several(missing)}, which the preset "
+            f"“{visible(resolved.preset.label)}” passes; {says}",
+            remedy="Choose the preset auto, which passes what the script declares, or custom.",
+            change=AUTOMATIC if profile.trainer.preset != AUTO else None,
         )
 
 
-def _whole(source: Source) -> bool:
+def _passed(profile: Profile, resolved: Resolved) -> dict[str, None]:
+    """Return the options that the preset passes to the first attempt."""
+    output, config = profile.trainer.output or "output", profile.trainer.config
+    keeps = bool(resolved.user_output) and not profile.trainer.output
+    filling = values(resolved.settled, resolved, output, config, passed(profile, ()), user_output=keeps)
+    there = (argument.words for argument in resolved.preset.arguments if fill(argument, words(filling)))
+    passed_words = [*(word for group in there for word in group), *saving(resolved, filling)]
+    return dict.fromkeys(word.partition("=")[0] for word in passed_words if word.startswith("--"))
+
+
+def whole(source: Source) -> bool:
     """Return whether all that a script takes is known from its source."""
     unsure = source.problem or source.base or source.unread or source.others or source.commands or source.lenient
     return source.kind == "argparse" and not unsure
 
 
-def _several(flags: list[str]) -> str:
+def names(source: Source) -> set[str]:
+    """Return every name of the arguments that a source declares."""
+    return {flag for parameter in source.parameters for flag in (parameter.name, *parameter.flags)}
+
+
+def takes(source: Source) -> str:
+    """Return in words which arguments a script takes, and where its source declares them; safe to show."""
+    place = f"{source.kind}, line {source.line}{' of ' + source.file if source.file else ''}"
+    declared = several([parameter.name for parameter in source.parameters]) or "none"
+    return f"it takes {declared} ({visible(place)})"
+
+
+def several(flags: Sequence[str]) -> str:
+    """Return some flags in words, of many the first; safe to show."""
     more = len(flags) - _SHOWN
     return visible(", ".join(flags[:_SHOWN])) + (f" and {more} more" if more > 0 else "")

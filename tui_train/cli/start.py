@@ -81,9 +81,8 @@ def resume(reference: str, *, detach: bool, force: bool) -> None:
         name, change = visible(run_dir.name), same.change
         other = f"\n  With {change.title}: {try_it(run_dir, change)}" if change else ""
         anyway = f"\n  Where you have changed what it needs: tui-train resume {name} --force"
-        raise Unavailable(
-            f"{name} would fail again: nothing of it has changed. {same.cause}", same.remedy + other + anyway
-        )
+        why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
+        raise Unavailable(why, same.remedy + other + anyway)
     with deferred(click.echo) as interrupts:
         words = target_of_run(run_dir).resume(run_dir, interrupts)
         with _lost_terminal(interrupts):

@@ -1,6 +1,8 @@
 """What to do about a failure, where the log or the settings say more than its signature can."""
 
-from tui_train.diagnose import packages
+import re
+
+from tui_train.diagnose import packages, unknown
 from tui_train.diagnose.frames import own_frame
 from tui_train.diagnose.remedies import REMEDIES
 from tui_train.diagnose.types import Evidence, Line, Signature
@@ -35,4 +37,6 @@ def advice(
     if signature.remedy.startswith(_LOOK) and (frame := own_frame(evidence.lines, line)):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
         return place, {**groups, "place": frame.line, "file": frame.file, "function": frame.function}
-    return signature.remedy, groups
+    refused = unknown.remedy(evidence, profile) if signature.change == "leave_out" and profile else ""
+    # Braces would be taken for those of a signature.
+    return re.sub("[{}]", "", refused) or signature.remedy, groups

@@ -12,7 +12,7 @@ from tui_train.base.text import visible
 from tui_train.diagnose.reader import Watch, lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, Line
-from tui_train.facts import documents
+from tui_train.facts import documents, sources
 from tui_train.facts.types import Document, Facts
 from tui_train.presets import Preset, takes
 from tui_train.profile import fields, store
@@ -84,6 +84,8 @@ def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) 
         resumed=attempt.resumed,
         first_step=first_step(str(run.attempt_log(attempt.number)), run.reading()) if attempt.resumed else 0,
         eval_batch=fallbacks.eval_batch(chosen, document) if chosen else 0,
+        source=sources.source(profile.trainer.script) if profile and profile.trainer.script else None,
+        preset=chosen,
     )
     tried = _tried(profile, run, attempt.position) if profile else None
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tui_train.base.errors import BadInput
 from tui_train.checks import check
 from tui_train.checks.script import TORCHRUN
+from tui_train.diagnose import unknown
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import helps, rung, why_not
@@ -191,4 +192,5 @@ _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "no_quantization": _no_quantization,
     "torchrun": _torchrun,
     "whole_conversations": _whole_conversations,
+    "leave_out": unknown.change,
 }

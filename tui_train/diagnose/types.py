@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from tui_train.facts.types import Source
+from tui_train.presets import Preset
 from tui_train.profile.changes import Change
 
 # Lines of the end of a log have numbers from here on while it is not known how many come before them.
@@ -24,7 +26,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     `checkpoint` is the newest whole one. `takes` names what the trainer can be passed, `cuda` says whether it
     was to train on GPUs. `phase` is where the GPU's memory ran out, as launch.sh read it, and `eval_batch` what the
     trainer evaluates at a time by itself (0: as many as it trains on). `resumed` is the step of the checkpoint that it
-    was given, and `first_step` the first one that it told; 0 where that is unknown.
+    was given, and `first_step` the first one that it told; 0 where that is unknown. `source` and `preset` are those of
+    the script that was started.
     """
 
     lines: tuple[Line, ...]
@@ -43,6 +46,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     eval_batch: int = 0
     resumed: int = 0
     first_step: int = 0
+    source: Source | None = None
+    preset: Preset | None = None
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, Word, in_run_dir, joined
-from tui_train.base.versions import known_since
 from tui_train.facts.types import Facts
 from tui_train.ladder.climb import AttemptPlan, titles
 from tui_train.launchers import LAUNCHERS
@@ -11,13 +10,13 @@ from tui_train.launchers.job import Job
 from tui_train.plan.environment import settings
 from tui_train.plan.types import Attempt, CheckpointRule
 from tui_train.plan.words import batch_words
-from tui_train.presets import PLACEHOLDERS, Argument, applies
+from tui_train.presets import PLACEHOLDERS, Argument
 from tui_train.profile.types import Profile
 from tui_train.resolve import config_file
-from tui_train.resolve.arguments import fill, plain
+from tui_train.resolve.arguments import fill
 from tui_train.resolve.in_force import folder_of
 from tui_train.resolve.resolve import Resolved
-from tui_train.resolve.values import Value, passed, values, words
+from tui_train.resolve.values import Value, passed, saving, values, words
 from tui_train.trainers import trainer_of
 
 
@@ -37,11 +36,12 @@ def attempt(  # noqa: PLR0913, PLR0917 - six independent inputs
     config = config_file.config_file(step.profile, facts, resolved, passed_values, path)
     launcher = LAUNCHERS[resolved.launcher]
     rule = preset.checkpoints
+    saves = saving(resolved, passed_values)
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
         *trainer_of(first).program(first, resolved.preset, resolved.nemo),
-        *_saving(resolved, passed_values),
+        *([Part(saves, "saves when the run is stopped")] if saves else []),
         *_arguments(step.profile, resolved, passed_values, all_values),
         *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),
     )
@@ -92,13 +92,3 @@ def _arguments(
     why = "your arguments" if first else "your arguments, from here on"
     user_parts = tuple(Part(argument, "" if index else why) for index, argument in enumerate(by_user))
     return (*user_parts, *preset) if first else (*preset, *user_parts)
-
-
-def _saving(resolved: Resolved, passed_values: Mapping[str, Value]) -> tuple[Part, ...]:
-    """Return the arguments that make the trainer save on SIGTERM, if its library is new enough."""
-    stop, tool = resolved.preset.stop, resolved.toolchain
-    library, _, since = stop.needs.partition(" ")
-    versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
-    fits = not library or known_since(versions.get(library), since)
-    passed_on = stop.arguments and fits and applies(stop.when, plain(words(passed_values)))
-    return (Part(stop.arguments, "saves when the run is stopped"),) if passed_on else ()

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterable, Mapping
 
 from tui_train.base.command import Joined, Word, in_run_dir
-from tui_train.base.versions import at_least
+from tui_train.base.versions import at_least, known_since
 from tui_train.facts.types import Toolchain
-from tui_train.presets import PLACEHOLDERS
+from tui_train.presets import PLACEHOLDERS, applies
 from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile, Recipe, Tracking
+from tui_train.resolve.arguments import plain
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 from tui_train.trainers.builtin import SAMPLE
@@ -129,3 +130,12 @@ def _words(value: Value) -> tuple[Word, ...]:
     if isinstance(value, (str, Joined)):
         return (value,) if value else ()
     return (repr(value) if isinstance(value, float) else str(value),)
+
+
+def saving(resolved: Resolved, passed_values: Mapping[str, Value]) -> tuple[str, ...]:
+    """Return the arguments that make the trainer save on SIGTERM, if its library is new enough."""
+    stop, tool = resolved.preset.stop, resolved.toolchain
+    library, _, since = stop.needs.partition(" ")
+    versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
+    fits = not library or known_since(versions.get(library), since)
+    return stop.arguments if fits and applies(stop.when, plain(words(passed_values))) else ()
