@@ -145,6 +145,14 @@ def test_an_optimizer_step_leaves_the_batch_alone():
     assert len(climbed(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD, "step")) == 1
 
 
+def test_the_phases_without_a_fallback_are_one_line():
+    planned = plan(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD)
+    said = [line for line in show.plan(planned).splitlines() if "no fallback helps" in line]
+    where = "in the optimizer step, while the model was loaded, in the evaluation"
+    assert said == [f"out of memory {where}: no fallback helps there"]
+    assert "out of memory in the forward or backward pass: attempts 1, 2, " in show.plan(planned)
+
+
 def test_after_another_phase_both_are_kept():
     tries = tried(profile({**SHARES, "ladder.rungs": ("fused_optimizer", "micro_batch")}), OLD)
     step = tries[tries[0].then["step"]]

@@ -139,13 +139,16 @@ def plan(planned: Plan) -> str:
         for number, attempt in enumerate(planned.attempts[1:], start=2)
     ]
     if len(planned.attempts) > 1:
-        lines += [f"out of memory {WHERE[phase]}: {_way_words(planned, phase)}" for phase in planned.phases]
+        lines += _ways_down(planned)
     return "\n".join([*lines, *planned.notes])
 
 
-def _way_words(planned: Plan, phase: str) -> str:
-    way = planned.way_down(phase)
-    return f"attempts {', '.join(map(str, way))}" if len(way) > 1 else "no fallback helps there"
+def _ways_down(planned: Plan) -> list[str]:
+    """Return which attempts follow in each phase, and in one line the phases in which none does."""
+    ways = {WHERE[phase]: planned.way_down(phase) for phase in planned.phases}
+    lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in ways.items() if way[1:]]
+    helpless = ", ".join(where for where, way in ways.items() if not way[1:])
+    return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines
 
 
 def run_row(listed: Listed) -> tuple[str, ...]:
