@@ -44,6 +44,7 @@ def needs(values):
         # 16 bits, and beside the states fp32 weights.
         (FULL | {"trainer.strategy": "zero2"}, 2 * WHOLE, 12 * WHOLE),
         (TUNE, 4 * ADAPTER, 8 * ADAPTER),
+        (TUNE | {"finetune.tuning": "qlora"}, 2 * ADAPTER, 4 * ADAPTER),
         (FULL | {"trainer.arguments": ("--save_only_model=True",)}, 4 * WHOLE, 0),
         (TRL, 4 * WHOLE, 8 * WHOLE),
     ],

@@ -164,3 +164,21 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
     assert measured["reference"] == asked_for.how.reference == (not lora)
     estimated = estimate(asked_for.model, asked_for.how)
     assert estimated.peak.total == pytest.approx(measured["peak"], rel=estimated.error)
+
+
+@pytest.mark.parametrize(
+    ("values", "becomes"),
+    [
+        ({}, "fp32"),
+        ({"finetune.tuning": "qlora"}, "bf16"),
+        ({"finetune.tuning": "qlora", "recipe.precision": "fp16"}, "bf16"),
+        ({"trainer.strategy": "zero3"}, "bf16"),
+        ({"trainer.strategy": "zero3", "recipe.precision": "fp16"}, "fp16"),
+        ({"trainer.strategy": "zero2"}, "fp32"),
+    ],
+)
+def test_adapters_are_of_the_type_that_trl_gives_them(values, becomes):
+    chosen = profile({"trainer.kind": "finetune", "trainer.model": "Qwen/Qwen2.5-7B", **values})
+    packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}
+    where = facts(gpus=(gpu(0), gpu(1)), packages=packages)
+    assert asked(where, resolve(chosen, where)).how.adapters == becomes

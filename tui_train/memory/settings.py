@@ -11,7 +11,7 @@ from tui_train.base.text import visible
 from tui_train.base.versions import at_least
 from tui_train.facts.dimensions import Dimensions, by_name
 from tui_train.facts.types import Document, Facts
-from tui_train.memory.trainers import loss, on, packed, weights
+from tui_train.memory.trainers import adapters, loss, on, packed, weights
 from tui_train.memory.types import (
     ALSO,
     ATTENTION,
@@ -183,6 +183,7 @@ def _how(profile: Profile, resolved: Resolved, options: Mapping[str, Any], model
         packed=packing,
         rank=_number(options, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in options else 16),
         targets=_targets({"lora_target": "all", **options} if made_lora else options),
+        adapters=adapters(profile, resolved, packing=packing, sharding=sharding, loaded=loaded or "fp32"),
         dropout=0.05 if lora else 0.0,
         optimizer=_optimizer(profile, resolved, options),
         attention=_attention(options),

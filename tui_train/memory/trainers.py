@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tui_train.base.versions import at_least, older
-from tui_train.memory.types import Kernels, Loss, Number, Packing
+from tui_train.memory.types import Kernels, Loss, Number, Packing, Sharding
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import takes_field, trainer_of
@@ -44,6 +44,13 @@ def weights(
     if decided == "auto" or at_least(_version(resolved, "transformers"), "5.0"):
         return _SHORT.get(filed) or ("bf16" if packed(options) else None)
     return "bf16" if packed(options) else "fp32"
+
+
+def adapters(profile: Profile, resolved: Resolved, *, packing: Packing, sharding: Sharding, loaded: Number) -> Number:
+    """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
+    if trainer_of(profile).conventions(profile) != "trl" or older(_version(resolved, "trl") or "1.0", "1.0"):
+        return "fp32"
+    return "bf16" if packing else loaded if sharding == "zero3" else "fp32"
 
 
 def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, lora: bool) -> str:
