@@ -18,7 +18,7 @@ from tui_train.trainers.trainer import Prepares, Trainer, Words
 
 DATA = "data"
 NEEDED_TRL = "1.0"
-# Checkpoints that are kept: the newest, one more should that be incomplete; besides them the best by evaluations.
+# Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
 KEPT = 2
 METHODS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
