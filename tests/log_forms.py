@@ -161,7 +161,7 @@ FORMS = {
     ),
     "Lightning's rich bar": (
         ["Epoch 1/4  ━━━━━━━━━━━━━━━━ 4/10 0:00:01 • 0:00:02 9.9it/s v_num: 0 train_loss: 2.30"],
-        4, 50, [(4, 2.3)], [],
+        14, 50, [(14, 2.3)], [],
     ),
     "Keras 3": (
         ["Epoch 1/5", "\x1b[1m938/938\x1b[0m \x1b[32m━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m3s\x1b[0m 2ms/step - "

@@ -55,8 +55,9 @@ def _position(match: re.Match[str]) -> Position | None:
     if step is None or steps is None:
         return None
     if "epoch" in found:
-        last = count(found.get("last", "")) if "last" in found else None
-        return Position(step, steps, count(found["epoch"]), 0 if last is None else last + 1, batch=True)
+        # Lightning's epochs count from 0, and where no terminal is it writes the last one only.
+        epoch, last = count(found["epoch"]), count(found["last"]) if "last" in found else None
+        return Position(step, steps, None if epoch is None else epoch + 1, 0 if last is None else last + 1, batch=True)
     caption = found.get("caption", "")
     epochs = _OF_EPOCHS.match(caption)
     if epochs:
