@@ -62,6 +62,7 @@ def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) 
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     profile, plan = _profile(run), ranks.planned(_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
+    stored = profile
     document = documents.document(profile.trainer.config) if profile and profile.trainer.config else None
     chosen = _preset(profile) if profile else None
     if profile and chosen:
@@ -90,18 +91,18 @@ def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) 
     tried = _tried(profile, run, attempt.position) if profile else None
 
     def of(lines: tuple[Line, ...]) -> Diagnosis | None:
-        return _changing(msgspec.structs.replace(evidence, lines=lines), profile, tried, facts)
+        return _changing(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
 
     return of(lines_of(str(run.attempt_log(attempt.number)), watch, of))
 
 
 def _changing(
-    evidence: Evidence, profile: Profile | None, tried: Change | None, facts: Facts | None
+    evidence: Evidence, profile: Profile | None, stored: Profile | None, tried: Change | None, facts: Facts | None
 ) -> Diagnosis | None:
     """Return what failed, with a change of the settings of the attempt that failed."""
-    if profile is None or tried is None:
+    if profile is None or stored is None or tried is None:
         return diagnose(evidence, None, facts)
-    diagnosis = diagnose(evidence, apply(tried, profile), facts)
+    diagnosis = diagnose(evidence, apply(tried, profile), facts, apply(tried, stored))
     if diagnosis is None or diagnosis.change is None:
         return diagnosis
     edits = {**dict(tried.edits), **dict(diagnosis.change.edits)}

@@ -29,8 +29,13 @@ REMEDIES = {
 }
 
 
-def change_for(name: str, evidence: Evidence, profile: Profile, facts: Facts | None = None) -> Change | None:
-    """Return the Change of that name for a profile, None where it has nothing to change or would add an error."""
+def change_for(
+    name: str, evidence: Evidence, profile: Profile, facts: Facts | None = None, chosen: Profile | None = None
+) -> Change | None:
+    """Return the Change of that name for a profile, None where it has nothing to change or would add an error.
+
+    `chosen` is the profile without the defaults in force, which a Change to another preset does not pass on.
+    """
     change = _CHANGES[name](profile, evidence) if name in _CHANGES else None
     if change is None:
         return None
@@ -38,7 +43,10 @@ def change_for(name: str, evidence: Evidence, profile: Profile, facts: Facts | N
         changed = apply(change, profile)
     except BadInput:
         return None
-    if changed == profile or (facts and _errors(changed, facts) - _errors(profile, facts)):
+    if changed == profile:
+        return None
+    chosen = chosen or profile
+    if facts and _errors(apply(change, chosen), facts) - _errors(chosen, facts):
         return None
     return change
 

@@ -56,8 +56,13 @@ class Hit(msgspec.Struct, frozen=True):
     groups: dict[str, str]
 
 
-def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | None = None) -> Diagnosis | None:
-    """Return what failed and how it is fixed, None where nothing did; `facts` may speak against a Change."""
+def diagnose(
+    evidence: Evidence, profile: Profile | None = None, facts: Facts | None = None, chosen: Profile | None = None
+) -> Diagnosis | None:
+    """Return what failed and how it is fixed, None where nothing did; `facts` may speak against a Change of `chosen`.
+
+    `chosen` is the profile without the defaults in force, None for the same.
+    """
     hits = list(_hits(evidence))
     if evidence.exit_code == 0:
         hits = [hit for hit in hits if hit.signature.done] + _silent(evidence)
@@ -75,7 +80,7 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
         evidence = msgspec.structs.replace(evidence, phase=evidence.phase or _phase(evidence.lines, best.line))
     remedy, groups = advice(best.signature, best.groups, best.line, evidence, profile)
     best = Hit(msgspec.structs.replace(best.signature, remedy=remedy), best.line, groups)
-    change = change_for(best.signature.change, evidence, profile, facts) if profile else None
+    change = change_for(best.signature.change, evidence, profile, facts, chosen) if profile else None
     return _diagnosis(best, evidence, block, change)
 
 
