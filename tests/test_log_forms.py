@@ -92,3 +92,8 @@ def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
     found = advance(Progress(), ["at 3 of 9: L 1.5"], reading)
     assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
     assert reading.nameable
+
+
+@pytest.mark.parametrize("line", ["{'loss': 1.0, [1]: 2}", "{'loss', [1]}", "{'loss': 0x" + "f" * 3900 + "}"])
+def test_what_python_cannot_make_of_a_dictionary_is_no_progress(line):
+    assert advance(Progress(), [line]).curve.size == 0

@@ -237,3 +237,35 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         assert "is the learning rate of the recipe" in line("--eta")
         assert (app.profile.recipe.learning_rate, form.entry.display) == (0.2, False)
         await keys("f1")(pilot)
+
+
+PARSER = "import argparse\nparser = argparse.ArgumentParser()\n"
+REQUIRED = (
+    PARSER
+    + "parser.add_argument('-b', '--bsz', type=int, required=True)\nparser.add_argument('-v', action='store_true')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (REQUIRED, ("-b8",)),
+        (REQUIRED, ("-vb", "8")),
+        (REQUIRED, ("--config", "a.yaml")),
+        (PARSER + "parser.add_argument('--tags', nargs='+')\nparser.add_argument('data')\n", ("--tags", "a", "d.txt")),
+        (PARSER + "parser.add_argument('--lr', type=float)\nother = argparse.ArgumentParser()\n"
+         "other.add_argument('corpus')\n", ("--lr", "1")),
+        (PARSER + "parser.add_argument('--opt', type=str.lower, choices=['adam'])\n", ("--opt=Adam",)),
+        ("import fire\ndef main(data, lr=0.1):\n    pass\nfire.Fire(main)\n", ("--data=x", "--lr=None")),
+    ],
+)  # fmt: skip
+def test_what_is_not_sure_is_no_error(tmp_path, text, words):
+    """A false error would keep a script that is right from being started."""
+    assert arguments_found(script(tmp_path, text, trainer__arguments=words)) == []
+
+
+def test_a_script_that_is_too_deep_to_read_is_python(tmp_path):
+    chosen = script(tmp_path, "import torch\nx = a" + ".b()" * 600 + "\n", trainer__launcher="python")
+    assert not [
+        one for one in check(chosen, look(chosen)) if "Python" in one.message and "cannot be read" in one.message
+    ]

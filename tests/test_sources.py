@@ -257,6 +257,13 @@ def test_a_key_that_is_written_as_an_option(option, words):
             "",
         ),
         ("import os\nos.environ['RANK'] = '0'\nrank = os.environ['RANK']", 0, ""),
+        ("import os\nos.environ.update(RANK='0')\nrank = os.environ['RANK']", 0, ""),
+        ("def setup():\n    dist.init_process_group('nccl')\nif args.ddp:\n    setup()", 0, ""),
+        (
+            "def setup():\n    dist.init_process_group('nccl')\ndef main():\n    setup()\nmain()",
+            2,
+            "init_process_group",
+        ),
     ],
 )
 def test_the_line_that_cannot_do_without_a_rank(text, line, rank):

@@ -38,7 +38,7 @@ def required(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
 def readable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     source = own_arguments.source_of(profile, facts, resolved.preset)
-    if source is None:
+    if source is None or not own_arguments.reads_alike(source):
         return
     words = profile.trainer.arguments
     by_name = own_arguments.given(source, words)

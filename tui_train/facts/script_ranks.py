@@ -1,12 +1,15 @@
 """The line of a script that cannot do without the ranks that a launcher sets."""
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 _NAMES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
 _GIVEN = frozenset({"rank", "world_size", "store", "init_method"})
 _GROUP = "init_process_group"
+_MAY_NOT_RUN = (
+    ast.Try, ast.IfExp, ast.BoolOp, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
+)  # fmt: skip
 
 
 def needed(nodes: Sequence[ast.AST]) -> tuple[int, str]:
@@ -18,9 +21,10 @@ def needed(nodes: Sequence[ast.AST]) -> tuple[int, str]:
     """
     reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _read(node)}
     mentions = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _NAMES]
-    if any(id(node) not in reads for node in mentions):
+    sets = any(isinstance(node, ast.keyword) and node.arg in _NAMES for node in nodes)
+    if sets or any(id(node) not in reads for node in mentions):
         return 0, ""
-    always = [each for node in _always(nodes[:1]) for each in _needs(node)]
+    always = [each for node in _always(nodes) for each in _needs(node)]
     return min(always, default=(0, ""))
 
 
@@ -57,17 +61,20 @@ def _gets(function: ast.AST) -> bool:
     return ast.unparse(function).rpartition(".")[2] == "getenv"
 
 
-def _always(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes below, but not those that only run where a condition holds or that catch what fails."""
-    waiting = list(nodes)
+def _always(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes that run: not below a condition or what catches a failure, nor in what is not called."""
+    functions = {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    waiting: list[ast.AST] = [nodes[0]]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and not _is_main(node.test):
             continue
-        if isinstance(node, (ast.Try, ast.IfExp, ast.BoolOp, ast.While)):
+        if isinstance(node, _MAY_NOT_RUN):
             continue
         yield node
         waiting.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Call) and (called := functions.pop(ast.unparse(node.func), None)):
+            waiting.extend(called.body)
 
 
 def _is_main(test: ast.expr) -> bool:

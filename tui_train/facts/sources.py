@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tui_train.base.files import read_regular, reason
 from tui_train.base.text import visible
@@ -18,7 +18,8 @@ from tui_train.facts.types import Source
 
 _MOST = 2**20
 _MOST_IMPORTS = 400  # names; of most of them there is no file
-_UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
+_UNPARSED = (SyntaxError, ValueError)
+_TOO_DEEP = (RecursionError, MemoryError)
 _RESUME = "resume_from_checkpoint"
 _LOCAL_RANK = {"--local_rank", "--local-rank"}
 _LONGEST = 100
@@ -44,8 +45,10 @@ def read(data: bytes, folder: str = "") -> Source:
         line, words = _bare_train([*script.nodes], calls)
         found = kind(modules)
         parameters = tuple(declared(found.kind, found.file, modules))
-        others = next(filter(None, map(unnamed, modules)), 0) if found.kind == "argparse" else 0
+        others = _others(modules) if found.kind == "argparse" else 0
         rank_line, rank = needed(script.nodes)
+    except _TOO_DEEP as error:
+        return Source(unread=f"it is too deep to be read: {type(error).__name__}")
     except _UNPARSED as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
         return Source(problem=visible(f"it is not Python: {why[:200]}"), other=_other(data))
@@ -73,6 +76,12 @@ def read(data: bytes, folder: str = "") -> Source:
     )
 
 
+def _others(modules: Sequence[Module]) -> int:
+    """Return the line that adds arguments which the source does not name, or that makes another parser; 0 for none."""
+    parsers = [call.lineno for module in modules for call in module.calls("ArgumentParser")]
+    return next(filter(None, map(unnamed, modules)), 0) or (parsers[1] if len(parsers) > 1 else 0)
+
+
 def _module(name: str, data: bytes) -> Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -83,7 +92,7 @@ def _beside(script: Module, folder: str) -> Iterator[Module]:
     """Yield the files beside a script that it imports, as far as they can be read; those that they import are not."""
     there = (name for name in beside(script)[:_MOST_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
     for name in there:
-        with contextlib.suppress(OSError, *_UNPARSED):
+        with contextlib.suppress(OSError, *_UNPARSED, *_TOO_DEEP):
             yield _module(name, read_regular(f"{folder}/{name}", _MOST))
 
 

@@ -10,6 +10,10 @@ from tui_train.presets import PLACEHOLDER, Argument, Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.script import started
 
+# Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
+_READ_ALIKE = frozenset({"argparse", "click"})
+# What follows is read otherwise, or from a file that may hold more arguments.
+_OPENS = frozenset({"--", "--config", "--flagfile"})
 _OPTION = re.compile(r"--?[A-Za-z]")
 _NUMBERS = {"int": int, "float": float}
 _WORDS = {"int": "a whole number", "float": "a number"}
@@ -85,21 +89,45 @@ def put(source: Source, words: Sequence[str], parameter: Parameter, values: Sequ
 
 
 def missing(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
-    """Return the parameters that the script requires and the arguments lack."""
-    if any(word.startswith("@") for word in words):
-        return ()  # argparse may read more of them from that file
+    """Return the parameters that the script requires and the arguments lack, none where that is not sure."""
+    if not _understood(source, words):
+        return ()
     known = given(source, words)
-    return tuple(one for one in in_scope(source, words) if one.required and one.name not in known)
+    # Where values may be as many as there are, they may have been meant for it.
+    took_more = any(one.several and one.name in known for one in source.parameters)
+    return tuple(
+        one
+        for one in in_scope(source, words)
+        if one.required and one.name not in known and not (took_more and one.form == "positional")
+    )
+
+
+def reads_alike(source: Source) -> bool:
+    """Return whether the words of a script are read by its library as they are here."""
+    return source.kind in _READ_ALIKE and not source.others
+
+
+def _understood(source: Source, words: Sequence[str]) -> bool:
+    """Return whether each argument is known: a file, flags written together or unknown ones may give others."""
+    flags = {flag: parameter for parameter in source.parameters for flag in _flags(parameter)}
+    names = [word.partition("=")[0] for word in words]
+    return (
+        reads_alike(source)
+        and sum(word in source.commands for word in words) <= 1
+        and not any(name.startswith("@") or name in _OPENS for name in names)
+        and all(name in flags or _abbreviated(name, flags) for name in names if _OPTION.match(name))
+    )
 
 
 def problem(parameter: Parameter, values: Sequence[str]) -> str:
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
+    folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
         if parameter.form in {"switch", "pair"} or PLACEHOLDER.search(value):
             continue
         if not _is(parameter.type, value):
             return f"is {visible(value)!r}, which is not {_WORDS[parameter.type]}"
-        if parameter.choices and value not in parameter.choices:
+        if parameter.choices and parameter.type in {"", "str"} and value.casefold() not in folded:
             more = len(parameter.choices) - _SHOWN
             choices = ", ".join(parameter.choices[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
             return f"is {visible(value)!r}, which is none of {visible(choices)}"

@@ -16,7 +16,9 @@ _TQDM = re.compile(
 # `10/938 [====>....] - ETA: 5s - loss: 2.1`, `10/938 ━━━━ 2s 3ms/step - loss: 2.1`, `938/938 - 3s - loss: 2.1`.
 _KERAS = re.compile(r"^\s*(?P<step>\d+)/(?P<steps>\d+) (?:\[[=>.]{5}|[━╸╺─]{3}|- \d+m?s )")
 # `Epoch 0/4 ━━━━ 4/10 0:00:01 • 0:00:02 9.9it/s`, whose second number is that of the last epoch.
-_LIGHTNING = re.compile(r"^\s*Epoch (?P<epoch>\d+)(?:/(?P<last>\d+))? +[━╸╺─ ]+ (?P<step>\d+)/(?P<steps>\d+) \d+:\d")
+_LIGHTNING = re.compile(
+    r"^\s*Epoch (?P<epoch>\d+)(?:/(?P<last>\d+))? +[━╸╺─][━╸╺─ ]* (?P<step>\d+)/(?P<steps>\d+) \d+:\d"
+)
 _ULTRALYTICS = re.compile(
     r"^\s*(?P<caption>\d+/\d+) +[\d.]+[GM]B? [^|━]{0,200}: *\d+% [━╸╺─]+ *(?P<step>\d+)/(?P<steps>\d+)"
 )

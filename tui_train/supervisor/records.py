@@ -59,7 +59,7 @@ def in_dictionary(line: str) -> Record:
     end = line.find("}", begin)
     try:
         values = ast.literal_eval(_BARE.sub(r": '\1'", line[begin : end + 1])) if 0 <= begin < end else {}
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return Record()
     return _numbers(values) if isinstance(values, dict) else Record()
 
@@ -131,6 +131,13 @@ def _is_header(names: list[str]) -> bool:
     return counts and any(kind(name) in {"train", "plain", "eval"} for name in lower)
 
 
+def _written(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:
+        return ""  # an integer of thousands of digits
+
+
 def _numbers(values: Mapping[Any, Any]) -> Record:
     found: dict[str, float] = {}
     for key, value in values.items():
@@ -138,7 +145,7 @@ def _numbers(values: Mapping[Any, Any]) -> Record:
         name = _RENAMED.get(name, name)
         if name == "epoch" and isinstance(value, str) and (match := _EPOCH_OF.fullmatch(value)):
             found["epochs"], value = float(match[2]), match[1]  # noqa: PLW2901 - its first part
-        told = number(value if isinstance(value, str) else repr(value))
+        told = number(value if isinstance(value, str) else _written(value))
         if told is not None:
             found.setdefault(name, told)
     return Record(found, any(str(values.get(name)).lower() in _EVALUATIONS for name in _ABOUT))
