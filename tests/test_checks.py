@@ -862,7 +862,8 @@ FAULTS = {
     "an argument that is no number": (
         SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--size=a",)},
         msgspec.structs.replace(
-            facts(), sources={"/t.py": Source(parameters=(Parameter(name="--size", type="int", line=9),))}
+            facts(),
+            sources={"/t.py": Source(kind="argparse", parameters=(Parameter(name="--size", type="int", line=9),))},
         ),
         "error",
         "trainer.arguments",
@@ -883,7 +884,11 @@ FAULTS = {
         SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
             facts(),
-            sources={"/t.py": Source(parameters=(Parameter(name="--eta", required=True, type="float", line=9),))},
+            sources={
+                "/t.py": Source(
+                    kind="argparse", parameters=(Parameter(name="--eta", required=True, type="float", line=9),)
+                )
+            },
         ),
         "error",
         "trainer.arguments",
