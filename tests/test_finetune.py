@@ -662,7 +662,7 @@ def test_only_answers_are_learned(tmp_path, model, trl):
 def test_a_stopped_run_resumes(tmp_path, model, trl):
     """It saves when it is stopped, and goes on from there to what it would have learned."""
     data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(40)])
-    chosen = chosen_for(model, data, recipe__epochs=30.0, finetune__dropout=0.0)
+    chosen = chosen_for(model, data, recipe__epochs=30.0, finetune__dropout=0.0, recipe__checkpoint_every=100)
     whole, _ = trained(tmp_path / "whole", chosen, trl)
     run, _ = exported(tmp_path / "run", chosen, replace(facts(), toolchains=(trl,)))
     started = subprocess.Popen(
