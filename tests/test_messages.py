@@ -8,6 +8,7 @@ import pytest
 from support import sample
 
 from tui_train.diagnose import Evidence, diagnose
+from tui_train.diagnose.progress import last_step
 from tui_train.diagnose.reader import lines
 
 HERE = Path(__file__).parent
@@ -64,3 +65,15 @@ def test_what_a_healthy_training_says_is_no_failure(code):
 def test_what_a_training_got_over_is_not_what_ended_it():
     text = (HERE / "logs/healthy--fine-tuning.log").read_text()
     assert said(text + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n").failure == "cuda_oom"
+
+
+@pytest.mark.parametrize("line", (HERE / "healthy_lines.txt").read_text().splitlines(), ids=lambda line: line[:24])
+def test_what_a_healthy_library_prints_is_not_why_a_later_error_ended_the_run(line):
+    end = 'Traceback (most recent call last):\n  File "own.py", line 3, in <module>\nIndentationFault: x\n'
+    assert "Fault: x" in said(line + "\n" + end).cause
+
+
+@pytest.mark.parametrize(("before", "step"), [("", None), (" 12%|█▏  | 12/100 [00:03<00:22, 4.0it/s]\n", 12)])
+def test_a_bar_of_the_data_is_no_step(before, step):
+    text = before + "Map: 100%|███| 400/400 [00:00<00:00, 9000 examples/s]\n"
+    assert last_step(lines(io.BytesIO(text.encode()))) == step

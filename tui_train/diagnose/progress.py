@@ -10,6 +10,11 @@ _LOSS = re.compile(rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_
 _STEP = re.compile(
     r"(?i)\b(?:global_?)?(?:step|iteration|iter)s?\b[\"']?\W{1,3}(?P<step>\d{1,12})\b|\|\s*(?P<bar>\d{1,12})/\d+ \["
 )
+# Bars of datasets and of downloads, which count rows, files and bytes.
+_PREPARES = re.compile(
+    r"\s*(?:Map|Filter|Flatten|Generating|Tokeniz|Adding|Applying|Packing|Truncat|Convert|Extract|Download|Loading"
+    r"|Fetching|Saving|Creating|Writing|Casting|Resolving|Running tokenizer|Grouping)"
+)
 _GRADIENT = re.compile(r"(?i)grad[_ ]norm[\"']?\s*[:=]\s*[\"']?nan")
 _NO_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
 _COMPLETE = re.compile(
@@ -40,6 +45,6 @@ def last_step(lines: Sequence[Line]) -> int | None:
     broken = {line.number for line, bad in steps(lines) if bad}
     for line in reversed(lines):
         match = _STEP.search(line.text) if line.number not in broken else None
-        if match:
+        if match and not (match["bar"] and _PREPARES.match(line.text)):
             return int(match["step"] or match["bar"])
     return None

@@ -11,12 +11,15 @@ from tui_train.diagnose.types import Signature
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 
 # A line that only tells: a log record below ERROR, what wandb says beside errors, a Python warning, a line of a
-# traceback's source (│: boxed).
+# traceback's source (│: boxed), and one that says what is done instead.
 TELLS = re.compile(
     r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
     r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
     r"|^wandb: (?!ERROR)"
     r"|^\s*[│╭╰]|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
+    r"|^(?!\S*(?:Error|Exception)\b).*\b(?:[Ff]all(?:ing|s)? ?back to|[Ww]ill (?:use|default to) |[Dd]efaulting to "
+    r"|Ignoring\b|Skipping\b|will be (?:ignored|disabled)|Using cached|Casting to"
+    r"|using (?:a|the) (?:default )?generation|(?:[Ss]tart|Initializing) from scratch)"
 )
 
 
