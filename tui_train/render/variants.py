@@ -55,15 +55,16 @@ class Variants(Struct, frozen=True):
     folder: Word | Expansion
 
 
-class _Slot(Struct, frozen=True):
-    """A position in the command: the part of each attempt there, None if it has none."""
+class _Slot(Struct):
+    """A position in the command: its options, and by the number of an attempt the part that it has there."""
 
-    parts: tuple[Part | None, ...]
+    options: tuple[str, ...]
+    parts: dict[int, Part]
 
     @property
-    def distinct(self) -> tuple[Part, ...]:
-        """The different parts, in order."""
-        return tuple(dict.fromkeys(part for part in self.parts if part is not None))
+    def first(self) -> Part:
+        """The part of the first attempt that has one."""
+        return next(iter(self.parts.values()))
 
 
 class _Names:
@@ -116,8 +117,8 @@ def variants(plan: Plan, prefix: str = "") -> Variants:
     names = _Names(plan)
     commands = [attempt.command for attempt in plan.attempts]
     settings = _slots([[_setting(item, plan) for item in command.env] for command in commands])
-    setting_lines = _lines(settings, names, prefix=prefix)
-    command_lines = _lines(_slots([command.parts for command in commands]), names, python=plan.python)
+    setting_lines = _lines(settings, len(commands), names, prefix=prefix)
+    command_lines = _lines(_slots([command.parts for command in commands]), len(commands), names, python=plan.python)
     folders = tuple(command.cwd for command in commands)
     folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value(folders, 'working_directory')}")
     return Variants(tuple(names.variables.values()), setting_lines, command_lines, folder)
@@ -130,43 +131,28 @@ def _setting(item: Setting, plan: Plan) -> Part:
 
 
 def _slots(sequences: Sequence[Sequence[Part]]) -> list[_Slot]:
-    """Return the parts of all attempts aligned; the order of each attempt is kept."""
-    slots = [_Slot((part,)) for part in sequences[0]]
-    for number, parts in enumerate(sequences[1:], start=1):
-        slots = _merged(slots, parts, number)
-    return [single for slot in slots for single in _split(slot)]
+    """Return the parts of all attempts by their slots; the order of each attempt is kept."""
+    slots: list[_Slot] = []
+    for number, parts in enumerate(sequences):
+        merged: list[_Slot] = []
+        added: list[_Slot] = []
+        start = 0
+        for part in parts:
+            options = _options(part)
+            place = next((place for place in range(start, len(slots)) if slots[place].options == options), None)
+            if place is None:
+                added.append(_Slot(options, {number: part}))
+                continue
+            slots[place].parts[number] = part
+            merged += [*slots[start:place], *added, slots[place]]
+            added, start = [], place + 1
+        slots = [*merged, *slots[start:], *added]
+    return [single for slot in slots for single in _split(slot, len(sequences))]
 
 
-def _merged(slots: list[_Slot], parts: Sequence[Part], before: int) -> list[_Slot]:
-    """Return the slots with the parts of one more attempt, aligned for the best fit."""
-    fits = [[max((_fit(other, part) for other in slot.distinct), default=0) for part in parts] for slot in slots]
-    best = [[0] * (len(parts) + 1) for _ in range(len(slots) + 1)]
-    for row in range(len(slots) - 1, -1, -1):
-        for column in range(len(parts) - 1, -1, -1):
-            matched = best[row + 1][column + 1] + fits[row][column] if fits[row][column] else 0
-            best[row][column] = max(matched, best[row + 1][column], best[row][column + 1])
-    merged, row, column = [], 0, 0
-    while row < len(slots) or column < len(parts):
-        both = row < len(slots) and column < len(parts)
-        if both and fits[row][column] and best[row][column] == best[row + 1][column + 1] + fits[row][column]:
-            merged.append(_Slot((*slots[row].parts, parts[column])))
-            row, column = row + 1, column + 1
-        elif column == len(parts) or (both and best[row][column] == best[row + 1][column]):
-            merged.append(_Slot((*slots[row].parts, None)))
-            row += 1
-        else:
-            merged.append(_Slot((*(None for _ in range(before)), parts[column])))
-            column += 1
-    return merged
-
-
-def _fit(first: Part, second: Part) -> int:
-    """Return how well two parts match: 3 equal, 2 same options with other values, 0 different."""
-    if first == second:
-        return 3
-    if len(first.words) != len(second.words) or needs_checkpoint(first) != needs_checkpoint(second):
-        return 0
-    return 2 if all(_stem(a) == _stem(b) for a, b in zip(first.words, second.words, strict=True)) else 0
+def _options(part: Part) -> tuple[str, ...]:
+    """Return what the parts of a slot share: the option of each word, and whether they need a checkpoint."""
+    return (*map(_stem, part.words), str(needs_checkpoint(part)))
 
 
 def _stem(word: Word) -> str:
@@ -187,40 +173,45 @@ def _rest(word: Word) -> Word:
     return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else joined(rest)
 
 
-def _split(slot: _Slot) -> list[_Slot]:
+def _split(slot: _Slot, attempts: int) -> list[_Slot]:
     """Return one slot per distinct part if a single variable cannot tell which one an attempt has."""
-    if len(slot.distinct) == 1 or None not in slot.parts:
+    distinct = tuple(dict.fromkeys(slot.parts.values()))
+    if len(distinct) == 1 or len(slot.parts) == attempts:
         return [slot]
-    rows = list(zip(*(part.words for part in slot.distinct), strict=True))
+    rows = zip(*(part.words for part in distinct), strict=True)
     differing = [row for row in rows if len({*row}) > 1]
     if len(differing) == 1 and all(_rest(word) != "" for word in differing[0]):
         return [slot]
-    return [_Slot(tuple(part if part == only else None for part in slot.parts)) for only in slot.distinct]
+    return [
+        _Slot(slot.options, {number: part for number, part in slot.parts.items() if part == only}) for only in distinct
+    ]
 
 
-def _lines(slots: Sequence[_Slot], names: _Names, *, prefix: str = "", python: str = "") -> tuple[Line, ...]:
+def _lines(
+    slots: Sequence[_Slot], attempts: int, names: _Names, *, prefix: str = "", python: str = ""
+) -> tuple[Line, ...]:
     """Return the lines of some parts; the word that is the training Python is left to TUI_TRAIN_PYTHON."""
-    interpreter = next((slot for slot in slots if python and slot.distinct[0].words[0] == python), None)
+    interpreter = next((slot for slot in slots if python and slot.first.words[0] == python), None)
     lines = []
     option = ""
     for slot in slots:
-        part = slot.distinct[0]
+        part = slot.first
+        present = tuple(slot.parts.get(number) for number in range(attempts))
         words, flag = [], ""
         for position, word in enumerate(part.words):
             first = slot is interpreter and position == 0
-            values = tuple(part.words[position] if part else "" for part in slot.parts)
-            if first or len({part.words[position] for part in slot.distinct}) == 1:
+            if first or all(other.words[position] == word for other in slot.parts.values()):
                 words.append(quoted(Expansion("$python")) if first else quoted(prefix, word))
             else:
                 stem = _stem(word)
-                flag = names.value(tuple(_rest(value) for value in values), _value_name(stem, option, word))
+                values = tuple(_rest(part.words[position]) if part else "" for part in present)
+                flag = names.value(values, _value_name(stem, option, word))
                 words.append(quoted(prefix, stem, Expansion(f"${flag}")))
             option = word if isinstance(word, str) and word.startswith("-") and "=" not in word else ""
         text = " ".join(words)
-        if None in slot.parts:
-            flag = flag or names.flag(
-                tuple(part is not None for part in slot.parts), _value_name(_stem(part.words[0]), "", part.words[0])
-            )
+        if None in present:
+            name = _value_name(_stem(part.words[0]), "", part.words[0])
+            flag = flag or names.flag(tuple(part is not None for part in present), name)
             text = f"${{{flag}:+{text}}}"
         lines.append(Line(f"${{checkpoint:+{text}}}" if needs_checkpoint(part) else text, part.why))
     return tuple(lines)
