@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -215,6 +216,30 @@ def exported(folder, chosen, found):
     prepared = ready(chosen, found)
     rundir.export(Path(folder), prepared.files)
     return RunDir(Path(folder)), prepared.plan
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong, and what the checks say of it."""
+
+    values: dict  # of the profile
+    facts: Facts
+    level: str
+    key: str
+    part: str  # of the message
+    fix: bool  # the finding offers a Change, which fixes it
+    machine: bool  # it is the machine that lacks something
+
+
+def error(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
+    return Fault(values, where, "error", key, part, fix, machine)
+
+
+def warning(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
+    return Fault(values, where, "warning", key, part, fix, machine)
+
+
+def note(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
+    return Fault(values, where, "note", key, part, fix, machine)
 
 
 def plain_environment(**more):
