@@ -13,9 +13,10 @@ WHERE = {
 PHASES = tuple(phase for phase in WHERE if phase != "start")
 
 # Failure by which the diagnosis names it, and a regular expression.
-# Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it.
+# Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it, nor
+# where the program says with which smaller batch it continues.
 OUT_OF_MEMORY: tuple[tuple[str, str], ...] = (
-    ("cuda_oom", r"(^|: )(CUDA|HIP|XPU) out of memory"),
+    ("cuda_oom", r"(^|: )(CUDA|HIP|XPU) out of memory(?! with batch size \d+, trying)"),
     ("cuda_oom", r"(ERROR|FATAL|CRITICAL)[^a-z]{0,80} (CUDA|HIP|XPU) out of memory"),
     ("cuda_oom", r"(CUDA|HIP|XPU) out of memory\. Tried to allocate"),
     ("cuda_oom", r"(^|[^A-Za-z.]|torch\.|cuda\.|memory\.)OutOfMemoryError(: |$)"),
