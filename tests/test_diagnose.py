@@ -204,6 +204,7 @@ def test_what_lies_beside_the_log_decides():
     killed = "  exitcode  : -9 (pid: 12)\n"
     assert "by a user" in said(killed, oom_kills=0).cause
     assert "by a user" not in said(killed, oom_kills=3).cause
+    assert "the 700 MiB that it may use" in said("step 14 loss 1.2\n", 137, oom_kills=1, memory_limit=700 << 20).cause
     bus = "  exitcode  : -7 (pid: 12)\n"
     assert said(bus, free_disk=0, free_shm=2**34).failure == "disk_full"
     assert said(bus, free_disk=0, free_shm=0).failure == "shm_too_small"

@@ -432,6 +432,30 @@ def test_no_limit_is_no_limit(tmp_path, files):
     assert host.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == host.Limits()
 
 
+@pytest.mark.parametrize(
+    ("own", "files", "kills"),
+    [
+        ("4:memory:/a\n0::/\n", {"memory/a/memory.oom_control": "under_oom 0\noom_kill 2\n"}, 2),
+        # A container of version 1 sees its own group as the top; another group of it may have had the kill.
+        ("4:memory:/a\n", {"memory/memory.oom_control": "oom_kill 2\n"}, 2),
+        ("4:memory:/a\n", {"memory/a/memory.oom_control": "oom_kill 0\n"}, None),
+        ("0::/user/1\n", {"user/1/memory.events": "oom 9\noom_kill 3\n", "user/memory.events": "oom_kill 4\n"}, 3),
+        ("0::/user/1\n", {"user/1/memory.events": "oom_kill 0\n", "user/memory.events": "oom_kill 0\n"}, 0),
+        # In another session, or as a service.
+        ("0::/user/1\n", {"user/1/memory.events": "oom_kill 0\n", "user/memory.events": "oom_kill 4\n"}, None),
+        ("0::/user/1\n", {"user/1/memory.events": "oom_kill 0\n", "job/memory.events": "oom_kill 4\n"}, None),
+        ("0::/\nrubbish\n", {"memory.events": "oom_kill x\n\noom_kill\n"}, None),
+        ("0::/\n", {}, None),
+    ],
+)
+def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own, files, kills):
+    (tmp_path / "own").write_text(own)
+    for name, text in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(text)
+    assert host.oom_kills(tmp_path / "own", tmp_path / "fs") == kills
+
+
 def test_usable_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert [host.usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]

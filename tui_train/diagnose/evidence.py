@@ -12,7 +12,7 @@ from tui_train.base.text import visible
 from tui_train.diagnose.reader import Watch, lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, Line
-from tui_train.facts import documents, sources
+from tui_train.facts import documents, host, sources
 from tui_train.facts.types import Document, Facts
 from tui_train.presets import Preset, takes
 from tui_train.profile import fields, store
@@ -74,7 +74,8 @@ def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) 
         exit_code=code,
         lost=code is None and now.state == "lost",
         host=os.uname().nodename,
-        oom_kills=_oom_kills() if code in {None, 137} else None,
+        oom_kills=host.oom_kills() if code in {None, 137} else None,
+        memory_limit=host.cgroup_limits().memory if code in {None, 137} else None,
         free_disk=_free(output) or _free(str(run.path)),
         free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, plan.world_size),
@@ -160,16 +161,6 @@ def _free(path: str) -> int | None:
     try:
         return shutil.disk_usage(path).free
     except OSError:
-        return None
-
-
-def _oom_kills() -> int | None:
-    """Return how often the kernel killed in this process's cgroup for lack of memory, None where it does not count."""
-    try:
-        own = Path("/proc/self/cgroup").read_text(encoding="utf-8").strip().rpartition("::")[2]
-        events = Path(f"/sys/fs/cgroup{own}/memory.events").read_text(encoding="utf-8")
-        return int(dict(line.split() for line in events.splitlines()).get("oom_kill", 0))
-    except (OSError, ValueError):
         return None
 
 

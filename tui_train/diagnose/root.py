@@ -214,11 +214,20 @@ def _decided(best: Hit, evidence: Evidence) -> Hit:
         return msgspec.structs.replace(best, signature=_first("disk_full"))
     if vague and best.signature.failure in {"host_oom", "dataloader_worker"}:
         if evidence.oom_kills:
-            return msgspec.structs.replace(best, signature=_first("host_oom"))
+            return msgspec.structs.replace(best, signature=_killed(evidence))
         if evidence.oom_kills == 0 and best.signature.failure == "host_oom":
             cause = "A process was killed by signal 9, not by the kernel for memory but by a user or a scheduler."
             return msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, cause=cause))
     return best
+
+
+def _killed(evidence: Evidence) -> Signature:
+    """Return the signature of a process that the kernel killed, with the limit that was reached."""
+    signature = _first("host_oom")
+    if evidence.memory_limit is None:
+        return signature
+    cause = f"The kernel killed a process: more than the {size(evidence.memory_limit)} that it may use were needed."
+    return msgspec.structs.replace(signature, cause=cause)
 
 
 def _detailed(hit: Hit, evidence: Evidence) -> Hit:
@@ -239,7 +248,7 @@ def _first(failure: str) -> Signature:
 def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
     """Return the hit for the exit code, which no line shows, where the log has nothing better."""
     if evidence.lost:
-        return Hit(_first("host_oom") if evidence.oom_kills else _LOST, _NO_LINE, {})
+        return Hit(_killed(evidence) if evidence.oom_kills else _LOST, _NO_LINE, {})
     code = evidence.exit_code or 0
     code = code if code >= 0 else 128 - code
     meant = next((signature for signature, _ in signatures() if code in signature.codes), None)

@@ -21,19 +21,20 @@ class Line(Struct, frozen=True):
 class Evidence(Struct, frozen=True, kw_only=True):
     """What is known of an attempt: lines of its log, and what lies outside of it; None where that is unknown.
 
-    `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts kills in the cgroup's
-    memory.events. `free_disk` and `free_shm` are bytes. `lost` is an attempt that ended without anybody to see how.
-    `checkpoint` is the newest whole one. `takes` names what the trainer can be passed, `cuda` says whether it
-    was to train on GPUs. `phase` is where the GPU's memory ran out, as launch.sh read it, and `eval_batch` what the
-    trainer evaluates at a time by itself (0: as many as it trains on). `resumed` is the step of the checkpoint that it
-    was given, and `first_step` the first one that it told; 0 where that is unknown. `source` and `preset` are those of
-    the script that was started.
+    `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts the kernel's kills in the
+    control group, which may use `memory_limit` bytes. `free_disk` and `free_shm` are bytes. `lost` is an attempt that
+    ended without anybody to see how. `checkpoint` is the newest whole one. `takes` names what the trainer can be
+    passed, `cuda` says whether it was to train on GPUs. `phase` is where the GPU's memory ran out, as launch.sh read
+    it, and `eval_batch` what the trainer evaluates at a time by itself (0: as many as it trains on). `resumed` is the
+    step of the checkpoint that it was given, and `first_step` the first one that it told; 0 where that is unknown.
+    `source` and `preset` are those of the script that was started.
     """
 
     lines: tuple[Line, ...]
     exit_code: int | None = None
     host: str = ""
     oom_kills: int | None = None
+    memory_limit: int | None = None
     free_disk: int | None = None
     free_shm: int | None = None
     lost: bool = False

@@ -87,6 +87,34 @@ def cgroup_limits(membership: Path = Path("/proc/self/cgroup"), root: Path = Pat
     return limits
 
 
+def oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return how often the kernel killed for lack of memory in this process's control group; None: unknown.
+
+    0 only where it did so in no group: what was killed need not have run in this one.
+    """
+    for line in (_text(membership) or "").splitlines():
+        _, _, after_id = line.partition(":")
+        controllers, _, path = after_id.partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        file = "memory.oom_control" if controllers else "memory.events"
+        for base in _mounts(root, controllers):
+            counts = (_oom_kills(group / file) for group in _upwards(base, path))
+            own = next((count for count in counts if count is not None), None)
+            if own:
+                return own
+            # Those of version 2 count for the groups below them too.
+            if not controllers and own is not None:
+                around = [_oom_kills(base / file), *map(_oom_kills, base.glob(f"*/{file}"))]
+                return None if any(around) else 0
+    return None
+
+
+def _oom_kills(file: Path) -> int | None:
+    pairs = (line.partition(" ") for line in (_text(file) or "").splitlines())
+    return next((int(value) for name, _, value in pairs if name == "oom_kill" and value.strip().isdecimal()), None)
+
+
 def _mounts(root: Path, controllers: str) -> Iterator[Path]:
     """Yield possible mount points of these comma-separated controllers; none means cgroup v2."""
     if not controllers:
