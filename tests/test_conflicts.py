@@ -15,9 +15,9 @@ from support import SCRIPTS, UUIDS, facts, gpu, profile, ready, until
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.places import trials_folder
-from tui_train.facts import logout
+from tui_train.facts import logout, probe
 from tui_train.facts.ports import busy, clash
-from tui_train.facts.types import Logout, Taken
+from tui_train.facts.types import Gap, Logout, Machine, Taken
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import taken
@@ -26,6 +26,7 @@ from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.targets.here import submit
+from tui_train.workflow.show import after_stop
 
 
 @pytest.fixture
@@ -257,6 +258,9 @@ def test_this_machine_is_asked():
     assert msgspec.to_builtins(found) is None or isinstance(found, Logout)
 
 
+SILENT = Machine(hostname="box", gaps=(Gap("The NVIDIA driver does not respond", "", "", hides=True),))
+
+
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, holds):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
@@ -268,12 +272,26 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
     for name, value in driver_environment(file).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(stopping, "_RELEASE", 0.5)
+    # A driver that does not answer at first, as on a busy machine, is asked again.
+    monkeypatch.setattr(stopping, "_UNANSWERED", 20)
+    silent, answer = iter([SILENT]), probe.machine
+    monkeypatch.setattr(probe, "machine", lambda: next(silent, None) or answer())
     if holds:
         with pytest.raises(Unavailable, match=f"GPU 1 still holds 21.0 GiB for process {now.leader}"):
             stop(run)
     else:
-        stop(run)
+        assert not stop(run).driver_silent
     assert status(run).state == "stopped"
+
+
+def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: status(run).leader)
+    asked = []
+    monkeypatch.setattr(probe, "machine", lambda: asked.append(SILENT) or SILENT)
+    words = "stopped; no process of it is left; the NVIDIA driver does not answer"
+    assert after_stop(stop(run)) == f"{words}, so its GPU memory may still be in use"
+    assert len(asked) == 2
 
 
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):

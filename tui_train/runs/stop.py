@@ -15,6 +15,8 @@ from tui_train.supervisor.stop import stop as end
 
 # The driver frees memory shortly after the process has ended.
 _RELEASE = 5.0
+# How often a driver may not answer before its memory counts as unknown; each look takes about 8 seconds then.
+_UNANSWERED = 2
 
 
 def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
@@ -22,6 +24,7 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bo
 
     It gets its grace period to save, which a second stop joins; with `at_once` it does not.
 
+    Where the driver did not answer, so that their memory may still be taken, the state says so (`driver_silent`).
     Raises Unavailable when processes are left that cannot be ended, when the driver still counts their memory though
     they are gone, or when it runs elsewhere or is another user's.
     """
@@ -32,25 +35,38 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bo
     except Refused as refused:
         raise Unavailable(refused.why, refused.remedy[:1].upper() + refused.remedy[1:] + ".") from None
     if before and run.plan().get("gpus"):
-        _look_at_cards(before, waiting)
+        return ended._replace(driver_silent=not _memory_is_freed(before, waiting))
     return ended
 
 
-def _look_at_cards(pids: frozenset[int], waiting: Callable[[], None]) -> None:
-    """Wait until the driver has freed the memory of ended processes; Unavailable if it does not."""
+def _memory_is_freed(pids: frozenset[int], waiting: Callable[[], None]) -> bool:
+    """Wait until the driver has freed the memory of ended processes; False where it does not answer.
+
+    Raises Unavailable if it still counts their memory.
+    """
     deadline = time.monotonic() + _RELEASE
-    while holders := _held(pids):
-        if time.monotonic() > deadline:
+    unanswered = 0
+    while (holders := _held(pids)) != []:
+        if holders is None:
+            unanswered += 1
+            if unanswered >= _UNANSWERED:
+                return False
+        elif time.monotonic() > deadline:
             remedy = "Wait a minute; if nvidia-smi still shows it, it hangs in the driver, and only a reboot helps."
             raise Unavailable(f"all processes of the run have ended, but {holders[0]}", remedy)
         waiting()
         time.sleep(0.5)
+    return True
 
 
-def _held(pids: frozenset[int]) -> list[str]:
+def _held(pids: frozenset[int]) -> list[str] | None:
+    """Return in words which memory the processes hold; None where the driver does not say."""
+    machine = probe.machine()
+    if not machine.gpus and any(gap.hides for gap in machine.gaps):
+        return None
     return [
         f"GPU {gpu.index} still holds {size(process.memory)} for process {process.pid}"
-        for gpu in probe.machine().gpus
+        for gpu in machine.gpus
         for process in gpu.processes
         if process.pid in pids
     ]

@@ -50,7 +50,7 @@ class Status(NamedTuple):
     has taken so far, None where that is not known: `started` and `ended` are dates, by a clock that may be set.
     `cgroup` is the newest attempt's own, empty for none; `left` are the processes that there were at the end. `empty`
     tells that this cgroup was read after a stop, and nobody was in it. `why` is why no attempt followed one that ran
-    out of GPU memory.
+    out of GPU memory. `driver_silent`: after a stop the NVIDIA driver did not tell whether its memory is free.
     """
 
     state: str
@@ -74,6 +74,7 @@ class Status(NamedTuple):
     left: tuple[Process, ...] = ()
     empty: bool = False
     why: str = ""
+    driver_silent: bool = False
 
     def data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""

@@ -190,7 +190,8 @@ def after_stop(now: Status) -> str:
         return state(now)
     if now.state == "new":
         return "it had not started"
+    memory = "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if now.driver_silent else ""
     if now.sure:
-        return f"{state(now)}; no process of it is left"
+        return f"{state(now)}; no process of it is left{memory}"
     unseen = "one that cleared its environment and left its group would be missed"
-    return f"{state(now)}; no process of it was found ({unseen}, as its supervisor was killed)"
+    return f"{state(now)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"
