@@ -21,7 +21,7 @@ from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
 from tui_train.memory.verdict import on_card, reserved, verdict
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 
 
 def predict(case: Case) -> Case:
@@ -35,7 +35,7 @@ def predict(case: Case) -> Case:
     card_shows = on_card(held, several=several) / GIB
     by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)
-    by_profile = profiles.predict(facts, resolve(profile, facts))
+    by_profile = profiles.predict(Setup(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_not)
     return msgspec.structs.replace(

@@ -13,9 +13,10 @@ from pathlib import Path
 from tui_train.base.text import table
 from tui_train.cli.plans import edited, load
 from tui_train.facts.types import Facts
+from tui_train.memory.length import set_up
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import prepare
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.runs.rundir import RunDir
 from tui_train.targets.here import look
 from tui_train.tune import summary as words
@@ -27,10 +28,10 @@ from tui_train.tune.tune import DEADLINE, Tuned, tried, tune
 
 def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]) -> tuple[Tuned, str]:
     """Return the trials of every setting that is not predicted to be too large for sure, or of these `only`."""
-    resolved = resolve(profile, facts)
-    among = space(profile, facts, resolved)
-    cards = tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else ()
-    told = resolved.settled.recipe.sequence_length or 0
+    setup = Setup(profile, facts)
+    among = space(setup)
+    cards = tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else ()
+    told = setup.settled.recipe.sequence_length or 0
     now = Tuned(folder=folder, tokens=told)
     for saving in (False, True) if among.checkpointing else (False,):
         for micro in among.micro_batches:
@@ -38,11 +39,11 @@ def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]
             if one in among.hopeless or (only and one not in only):
                 continue
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
-            short = prepare(trial_profile(profile, one, among, resolved, str(run.path / "output")), facts)
+            short = prepare(set_up(trial_profile(one, among, setup, str(run.path / "output")), facts))
             trial = tried(run, one, short, Watched(cards, DEADLINE), lambda: False)
             now = Tuned(folder=folder, trials=(*now.trials, trial), tokens=told)
             print(words.rows(now)[-1], file=sys.stderr)
-    where = ", ".join(gpu.name for gpu in resolved.gpus) if cards else facts.machine.cpu_name
+    where = ", ".join(gpu.name for gpu in setup.gpus) if cards else facts.machine.cpu_name
     return now, where
 
 

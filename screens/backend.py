@@ -14,7 +14,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.resolve.communication import CURES, without_effect
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 from tui_train.workflow import choices, tuning
 
@@ -134,38 +134,38 @@ NCCL features: those to switch off, each to work around the error that it names,
         Binding("i", "import", "Import model"),
     ]
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], resolved: Resolved | None) -> Group:
+    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
-        group = super().group(section, rows, resolved)
+        group = super().group(section, rows, setup)
         if section.key != _CURES:
             return group
         without = self.profile.communication.without
         value = f"{len(without)} off" if without else "all on"
         hint = "Switches off a feature of NCCL that fails here, at some speed. Space opens the list."
-        folds = resolved is not None and resolved.backend == "nccl"
+        folds = setup is not None and setup.backend == "nccl"
         return replace(
             group, value=value, note=", ".join(CURES[name].label for name in without), hint=hint, folds=folds
         )
 
-    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+    def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
         hosts = _hosts(self.facts, self.profile, asks="peers" in self.looking)
         if takes_field(self.profile, "finetune"):
-            return {**hosts, **tuning.of_backend(self.facts, resolved)}
+            return {**hosts, **tuning.of_backend(setup)}
         if not takes_field(self.profile, "nemo"):
             return hosts
-        options = choices.options("nemo.recipe", self.profile, self.facts, resolved)
+        options = choices.options("nemo.recipe", setup)
         asked = bool(options and options[0].note)
         note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
         return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
 
-    def below(self, resolved: Resolved) -> Mapping[str, str]:
+    def below(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not takes_field(self.profile, "finetune"):
             return {}
-        return {"trainer.data": tuning.data_line(self.facts, resolved, reads="data" in self.looking)}
+        return {"trainer.data": tuning.data_line(setup, reads="data" in self.looking)}
 
     @on(Form.Folded)
     async def _folded(self, event: Form.Folded) -> None:
@@ -194,11 +194,11 @@ NCCL features: those to switch off, each to work around the error that it names,
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
-    def refresh_rest(self, resolved: Resolved) -> None:
+    def refresh_rest(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(Picks):
-            cures.display = resolved.backend == "nccl"
-            cures.picks = tuple(_pick(name, resolved) for name in CURES)
+            cures.display = setup.backend == "nccl"
+            cures.picks = tuple(_pick(name, setup) for name in CURES)
             cures.picked = self.profile.communication.without
         if not takes_field(self.profile, "nemo"):
             self.offer_arguments()
@@ -211,8 +211,8 @@ NCCL features: those to switch off, each to work around the error that it names,
     def action_validate(self) -> None:
         """Look into the image, and whether it sees the chosen GPUs."""
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
-        resolved = self.resolved
-        gpus = tuple(gpu.uuid for gpu in resolved.gpus) if resolved and resolved.device == "cuda" else ()
+        setup = self.setup
+        gpus = tuple(gpu.uuid for gpu in setup.gpus) if setup and setup.device == "cuda" else ()
         self._validate(self.profile, gpus)
 
     @work(thread=True, exclusive=True, group="validate")
@@ -230,10 +230,10 @@ NCCL features: those to switch off, each to work around the error that it names,
 
     def _models(self) -> tuple[choices.Option, ...]:
         """Return the models of the cache that can be chosen."""
-        resolved = self.resolved
-        if resolved is None or self.facts is None or not choices.applies("trainer.model", self.profile, resolved):
+        setup = self.setup
+        if setup is None or self.facts is None or not choices.applies("trainer.model", setup):
             return ()
-        found = choices.options("trainer.model", self.profile, self.facts, resolved)
+        found = choices.options("trainer.model", setup)
         return tuple(option for option in found if not option.reason)
 
     def action_models(self) -> None:
@@ -260,9 +260,9 @@ NCCL features: those to switch off, each to work around the error that it names,
                 self.post_message(Complaint(error))
 
 
-def _pick(name: str, resolved: Resolved) -> Pick:
+def _pick(name: str, setup: Setup) -> Pick:
     cure = CURES[name]
-    why = without_effect(cure, resolved.toolchain)
+    why = without_effect(cure, setup.toolchain)
     beside: Piece = why or (f"{cure.cures}; {cure.cost}", MUTED)
     hint = f"{cure.label}: {why or f'cures {cure.cures}; {cure.cost}'}."
     return Pick(name, ((cure.label, 29), (beside, 0)), why, hint)

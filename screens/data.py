@@ -10,16 +10,15 @@ from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import Finding, check
 from tui_train.facts.data import DataLook, Question
 from tui_train.facts.data_use import all_learned
 from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile.types import Profile
 from tui_train.resolve.data import as_cut, look_of, one_epoch
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.workflow import data
 from tui_train.workflow.overview import Pace
 from tui_train.workflow.previous import pace, previous
@@ -151,33 +150,31 @@ of the settings does. r reads the file again."""
         """Show what was read in the data, or that it is being read."""
         if not self._ready or self.facts is None:
             return
-        try:
-            resolved: Resolved | None = resolve(self.profile, self.facts)
-        except BadInput:
-            resolved = None
-        found = check(self.profile, self.facts)
+        made = set_up(self.profile, self.facts)
+        setup = None if made.problem else made
+        found = check(made)
         mine = [finding for finding in found if finding.key in _ABOUT]
         # Rows are named by line elsewhere too: first what settings can change.
         self._findings = tuple(sorted(mine, key=lambda each: (_LEVELS.index(each.level), each.key == _DATA)))
-        self._look = look_of(resolved, self.facts) if resolved else None
+        self._look = look_of(setup) if setup else None
         if self._look and self._look.problem:
             self._look = None
-        self._show(resolved, self.facts)
+        self._show(setup)
         self.refresh_bindings()
 
-    def _show(self, resolved: Resolved | None, facts: Facts) -> None:
-        look, asked = self._look, as_cut(resolved) if resolved else None
+    def _show(self, setup: Setup | None) -> None:
+        look, asked = self._look, as_cut(setup) if setup else None
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
-        if look is None or asked is None or resolved is None:
+        if look is None or asked is None or setup is None:
             waits = _PART in self.looking
-            why = data.why_unread(self.profile, facts, resolved) if resolved else "the settings cannot be used"
+            why = data.why_unread(setup) if setup else "the settings cannot be used"
             words = data.reading(self.profile) if waits else "" if findings else why
             self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), ink((words, MUTED))])
             self.query_one("#sample", Lines).say()
             self.query_one("#beside", Lines).say()
         else:
-            one = one_epoch(resolved, facts)
+            one = one_epoch(setup)
             seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
             self.query_one("#set", Lines).show(lambda width: set_lines(look, asked, one, seconds, width))
             self.query_one("#sample", Lines).show(lambda width: self._samples(look, asked, width, tall=tall, wide=wide))

@@ -18,7 +18,7 @@ from tui_train.facts.gpus import all_blocked, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.profile import hosts
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.workflow import choices
 from tui_train.workflow.show import bus, doing
 
@@ -90,7 +90,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             Form(),
         ]
 
-    def refresh_rest(self, resolved: Resolved) -> None:
+    def refresh_rest(self, setup: Setup) -> None:
         """Show the host and its cards."""
         if self.facts is None:
             return
@@ -99,18 +99,18 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         # Where it trains may be another place now.
         self.query_one(StepBar).refresh()
         cluster, wanted = self.facts.cluster, self.profile.slurm.partition
-        if resolved.scheduled and (cluster or looking):
+        if setup.scheduled and (cluster or looking):
             self.query_one("#host", Lines).show(lambda width: cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(lambda width: _host(machine, self.elsewhere, width, looking=looking))
         gpus = self.query_one("#gpus", Picks)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
-        self._verdicts = resolved.verdicts
-        self._blocked = all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain, machine.driver_cuda)
+        self._verdicts = setup.verdicts
+        self._blocked = all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
         self._draw_cards(machine)
-        gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
-        self._sets = sets(machine.gpus, resolved.verdicts) if self.profile.hardware.device != "cpu" else ()
+        gpus.picked = tuple(gpu.uuid for gpu in setup.gpus)
+        self._sets = sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._sets) > 1
         cards = _offered(self._sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
@@ -126,18 +126,18 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
-            if resolved.scheduled and cluster and not cluster.problem:
+            if setup.scheduled and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, ink((words, "b")))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
         shown.show(lambda width: [part for line in gaps for part in _wrapped(line, max(8, width))])
 
-    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+    def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
-        notes = {} if self.profile.hardware.processes else {"hardware.processes": _meant_by_0(resolved)}
-        for key in _LISTED if self.facts and resolved.scheduled else ():
-            count = len(choices.options(key, self.profile, self.facts, resolved)) if self.facts else 0
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": _meant_by_0(setup)}
+        for key in _LISTED if self.facts and setup.scheduled else ():
+            count = len(choices.options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
 
@@ -230,9 +230,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self.post_message(Chosen("hardware.gpus", event.values))
 
 
-def _meant_by_0(resolved: Resolved) -> str:
-    per_gpu = ", one per GPU" if resolved.device == "cuda" and resolved.processes == len(resolved.gpus) else ""
-    return f"0 means {resolved.processes} here{per_gpu}"
+def _meant_by_0(setup: Setup) -> str:
+    per_gpu = ", one per GPU" if setup.device == "cuda" and setup.processes == len(setup.gpus) else ""
+    return f"0 means {setup.processes} here{per_gpu}"
 
 
 def _checked(address: str) -> str:

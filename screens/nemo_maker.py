@@ -88,19 +88,19 @@ class NemoMaker(Step):
 
     def action_ask_recipes(self) -> None:
         """Have the chosen Python asked for its recipes."""
-        resolved = self.resolved
-        if resolved and resolved.toolchain and resolved.nemo in {"recipes", "bridge"}:
-            self.post_message(AskRecipes(resolved.toolchain.python, resolved.nemo))
+        setup = self.setup
+        if setup and setup.toolchain and setup.nemo in {"recipes", "bridge"}:
+            self.post_message(AskRecipes(setup.toolchain.python, setup.nemo))
         else:
             error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
             self.post_message(Complaint(error))
 
     def action_recipes(self) -> None:
         """Show the recipes to choose from."""
-        resolved = self.resolved
-        if resolved is None or self.facts is None:
+        setup = self.setup
+        if setup is None or self.facts is None:
             return
-        found = choices.options("nemo.recipe", self.profile, self.facts, resolved)
+        found = choices.options("nemo.recipe", setup)
         answers = tuple((option.value, visible(option.label)) for option in found)
         self.app.push_screen(Ask("Which recipe?", answers), self._recipe)
 

@@ -9,10 +9,9 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 
-from tui_train.base.errors import BadInput
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.memory.predict import predict
 from tui_train.profile.types import Profile
 from tui_train.render import listed
@@ -106,7 +105,8 @@ class PlanView(Step):
             self._find_previous(self.profile)
         if self._made_of != (self.profile, self.facts):
             self._made_of = (self.profile, self.facts)
-            self._prepared = prepare(self.profile, self.facts)
+            self._setup = set_up(self.profile, self.facts)
+            self._prepared = prepare(self._setup)
             self.query_one(Files).files = listed(self._prepared.files)
             self._arrange()
             self._tell()
@@ -118,15 +118,12 @@ class PlanView(Step):
         if prepared is None or facts is None:
             return
         plan, profile, before = prepared.plan, prepared.profile, self._before
-        try:
-            resolved = resolve(profile, facts)
-        except BadInput:
-            resolved = None
+        setup = self._setup if self._setup and not self._setup.problem else None
         self._story = Story(
-            lines=overview(facts, resolved, pace(before, profile)) if resolved else (),
+            lines=overview(setup, pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
-            prediction=predict(facts, resolved) if resolved else None,
+            prediction=predict(setup) if setup else None,
             findings=prepared.findings,
             command=one_command(plan) if plan else None,
             files=len(self.query_one(Files).files),

@@ -19,7 +19,7 @@ from tui_train.memory.predict import Prediction, effects, predict
 from tui_train.memory.trace import Counted
 from tui_train.profile import batch
 from tui_train.resolve.own_arguments import source_of
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field
 from tui_train.workflow import tuning
@@ -99,30 +99,30 @@ Those that change the training ask for your consent; the others keep it the same
         """Return the lines about memory, which stay while one types."""
         return [Lines(id="memory")]
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], resolved: Resolved | None) -> Group:
+    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of the fallbacks is opened to a list."""
-        group = super().group(section, rows, resolved)
+        group = super().group(section, rows, setup)
         if section.key != _LADDER:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
-        able = [name for name in chosen if resolved is None or not why_not(name, resolved.context)]
+        able = [name for name in chosen if setup is None or not why_not(name, setup.context)]
         value = f"then {counted(len(able), 'fallback')}" if able else "ends the run"
         note = ", ".join(within(rung(name).label) for name in able) or "nothing is tried"
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
-    def _groups(self, resolved: Resolved | None) -> Iterable[Group]:
+    def _groups(self, setup: Setup | None) -> Iterable[Group]:
         """Return the sections, the script's own arguments first: they are what surely reaches it."""
-        source = self._source(resolved)
+        source = self._source(setup)
         found = {finding.row: finding for finding in reversed(self.findings()) if finding.argument}
-        if source and resolved:
-            yield script_rows.group(source, self.profile.trainer.arguments, resolved, found)
-        yield from super()._groups(resolved)
+        if source and setup:
+            yield script_rows.group(source, self.profile.trainer.arguments, setup, found)
+        yield from super()._groups(setup)
 
-    def _source(self, resolved: Resolved | None) -> Source | None:
-        if resolved is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
+    def _source(self, setup: Setup | None) -> Source | None:
+        if setup is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
             return None
-        return source_of(self.profile, self.facts, resolved.preset)
+        return source_of(self.profile, self.facts, setup.preset)
 
     @classmethod
     def owns(cls, finding: Finding) -> bool:
@@ -132,32 +132,32 @@ Those that change the training ask for your consent; the others keep it the same
     @on(Chosen)
     def _argument(self, event: Chosen) -> None:
         """Put what was chosen for an argument of the script among the arguments."""
-        key, source = "trainer.arguments", self._source(self.resolved)
+        key, source = "trainer.arguments", self._source(self.setup)
         if event.key.startswith(f"{key} ") and source:
             event.stop()
             words = script_rows.chosen(source, self.profile.trainer.arguments, event.key, event.value)
             self.post_message(Chosen(key, words, event.key))
 
-    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+    def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return what follows from the values."""
-        recipe, world = resolved.settled.recipe, resolved.copies
-        one = ("process", "processes") if world == resolved.world_size else ("copy", "copies")
+        recipe, world = setup.settled.recipe, setup.copies
+        one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
         processes = counted(world, *one)
         notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
-            steps = accumulation(resolved.settled, world)
+            steps = accumulation(setup.settled, world)
             divided = f"= {recipe.micro_batch} × accumulation {steps} × {processes}"
             notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
         rate = batch.learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:
             notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
         if self.facts and takes_field(self.profile, "finetune"):
-            notes = {**tuning.of_recipe(self.facts, resolved), **notes}
+            notes = {**tuning.of_recipe(setup), **notes}
         return notes
 
-    def refresh_rest(self, resolved: Resolved) -> None:
+    def refresh_rest(self, setup: Setup) -> None:
         """Show the memory, and the ladder where it is open."""
-        self._show_memory(resolved)
+        self._show_memory(setup)
         for picks in self.query("#ladder").results(Picks):
             chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
             rest = [name for name in RUNGS if name not in chosen]
@@ -165,7 +165,7 @@ Those that change the training ask for your consent; the others keep it the same
                 order = (*chosen, *rest)
             else:
                 order = tuple(pick.value for pick in picks.picks)
-            picks.picks = tuple(_pick(name, resolved) for name in order)
+            picks.picks = tuple(_pick(name, setup) for name in order)
             picks.picked = tuple(chosen)
 
     @on(Form.Folded)
@@ -180,13 +180,13 @@ Those that change the training ask for your consent; the others keep it the same
         else:
             await self.query("#ladder").remove()
 
-    def _show_memory(self, resolved: Resolved) -> None:
+    def _show_memory(self, setup: Setup) -> None:
         if self.facts is None:
             return
-        self._prediction = found = predict(self.facts, resolved)
+        self._prediction = found = predict(setup)
         counted = self._counted.get(found.asked)
         busy = self._tracing is not None and self._tracing == found.asked
-        changes = () if busy else effects(self.facts, resolved)
+        changes = () if busy else effects(setup)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
         unread, sound = self.form.unread_label, not any(finding.forbids for finding in self.findings())
         self.query_one("#memory", Lines).show(
@@ -223,9 +223,9 @@ Those that change the training ask for your consent; the others keep it the same
             return
         if self._refused():
             return
-        resolved = self.resolved
+        setup = self.setup
         asked = self._prediction.asked if self._prediction else None
-        if resolved is None or resolved.toolchain is None or asked is None or asked.model is None or asked.how is None:
+        if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.how is None:
             why = self._prediction.why_not if self._prediction else ""
             error = BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
             self.post_message(Complaint(error))
@@ -235,23 +235,23 @@ Those that change the training ask for your consent; the others keep it the same
             self._tracing = asked
             self.update()
             question = trace.question(asked.model, asked.how, asked.folder)
-            self._trace(asked, resolved.toolchain.python, question)
+            self._trace(asked, setup.toolchain.python, question)
 
     def action_tune(self) -> None:
         """Open the trials, where they can be made."""
-        resolved = self.resolved
-        if self.facts is None or resolved is None or self._refused():
+        setup = self.setup
+        if self.facts is None or setup is None or self._refused():
             return
         from tui_train.tune.space import space
 
         from .tuning import Tuning
 
         try:
-            space(self.profile, self.facts, resolved)
+            space(setup)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
-            self.app.push_screen(Tuning(self.profile, self.facts, resolved))
+            self.app.push_screen(Tuning(setup))
 
     @work(thread=True, exclusive=True, group="trace")
     def _trace(self, asked: object, python: str, question: dict[str, Any]) -> None:
@@ -300,9 +300,9 @@ Those that change the training ask for your consent; the others keep it the same
             self.post_message(Complaint(error))
 
 
-def _pick(name: str, resolved: Resolved) -> Pick:
+def _pick(name: str, setup: Setup) -> Pick:
     found = rung(name)
-    reason = why_not(name, resolved.context)
+    reason = why_not(name, setup.context)
     beside: Piece = reason or (found.cost, MUTED)
     return Pick(
         name, ((found.label, 26), (beside, 0)), reason, f"{found.label}: {reason or found.cost}. [ and ] move it."

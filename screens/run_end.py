@@ -18,7 +18,7 @@ from tui_train.base.text import size, visible
 from tui_train.diagnose import Diagnosis, Enough, Watch, of_run
 from tui_train.diagnose.again import why_not_again
 from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.memory.predict import predict
 from tui_train.profile import store
 from tui_train.profile.changes import Change, apply
@@ -113,7 +113,7 @@ def look_at_end(run: RunDir, position: int, facts: Facts | None, watch: Watch | 
 
 def _fits(profile: Profile, change: Change, facts: Facts) -> str:
     """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
-    predicted = predict(facts, resolve(apply(change, profile), facts))
+    predicted = predict(set_up(apply(change, profile), facts))
     if predicted.estimate is None or not predicted.places:
         return ""
     verdict = predicted.places[0][1]

@@ -40,8 +40,8 @@ class ScriptAsker(Step):
         self.app.push_screen(Ask("What the script takes", answers), self._take)
 
     def _help(self) -> ScriptHelp | None:
-        resolved = self.resolved
-        key = started(self.profile, resolved.preset) if resolved else ""
+        setup = self.setup
+        key = started(self.profile, setup.preset) if setup else ""
         return self.facts.help.get(key) if self.facts else None
 
     def _take(self, name: str | None) -> None:

@@ -11,7 +11,7 @@ from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field, FieldKind
 from tui_train.resolve import own_arguments
 from tui_train.resolve.own_arguments import Given, row_key
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers.suited import OWN
 from tui_train.workflow.choices import UNSET, Option
 
@@ -23,13 +23,13 @@ _MOST = 12  # rows that are shown without being asked for
 _KINDS: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
-def group(source: Source, words: tuple[str, ...], resolved: Resolved, findings: Mapping[str, Finding]) -> Group:
+def group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
     """Return a row for each argument that no value of the recipe is passed as; findings are by row."""
     known = own_arguments.given(source, words)
     rows = tuple(
         _row(parameter, known.get(parameter.name, Given()), findings.get(row_key(parameter.name)))
         for parameter in own_arguments.in_scope(source, words)
-        if not own_arguments.by_preset(resolved.preset, parameter)
+        if not own_arguments.by_preset(setup.preset, parameter)
     )
     return Group(
         title="Script's own",

@@ -10,14 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widget import Widget
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import check
-from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile import fields
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import field_of, trainer_of
 from tui_train.workflow import choices
 
@@ -60,7 +57,7 @@ class Step(WithFindings):
         super().__init__()
         self._stale = False
         self._was_unread = ""  # the row whose text could not be read when the rest was shown
-        self._resolved: tuple[Profile, Facts, Resolved | None] | None = None  # of which what was resolved
+        self._setup: Setup | None = None
 
     def compose(self) -> ComposeResult:
         """Put the step's content between the rail, the hint and the keys."""
@@ -139,14 +136,14 @@ class Step(WithFindings):
         """Show the profile and the facts as they are now."""
         if not self._ready or self.facts is None:
             return
-        self._found = check(self.profile, self.facts)
-        resolved = self.resolved
+        setup = self.setup
+        self._found = check(setup or set_up(self.profile, self.facts))
         self.form.names_in = self.names_in
-        self.form.show(tuple(self._groups(resolved)))
+        self.form.show(tuple(self._groups(setup)))
         self._was_unread = self.form.unread_label
-        if resolved:
-            self.refresh_rest(resolved)
-            self.query_one(Side).show(self.profile, self.facts, self._was_unread)
+        if setup:
+            self.refresh_rest(setup)
+            self.query_one(Side).show(setup, self._found, self._was_unread)
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
         forbidding = [finding for finding in self._found if finding.forbids]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns, forbidding))}
@@ -155,25 +152,19 @@ class Step(WithFindings):
         self.refresh_bindings()
 
     @property
-    def resolved(self) -> Resolved | None:
+    def setup(self) -> Setup | None:
         """What follows from the profile and the facts; None where that cannot be said."""
-        if self.facts is None:
-            return None
+        known = self._setup
         # The keys alone ask for it a hundred times while a step opens.
-        known = self._resolved
-        if known is None or known[0] is not self.profile or known[1] is not self.facts:
-            try:
-                known = (self.profile, self.facts, resolve(self.profile, self.facts))
-            except BadInput:
-                known = (self.profile, self.facts, None)
-            self._resolved = known
-        return known[2]
+        if self.facts and (known is None or known.profile is not self.profile or known.facts is not self.facts):
+            self._setup = known = set_up(self.profile, self.facts)
+        return known if known and not known.problem else None
 
     # The form
 
-    def _groups(self, resolved: Resolved | None) -> Iterable[Group]:
+    def _groups(self, setup: Setup | None) -> Iterable[Group]:
         # What follows from values is not said while one of them cannot be read.
-        said = resolved if resolved and not self.form.unread else None
+        said = setup if setup and not self.form.unread else None
         notes, below = (self.notes(said), self.below(said)) if said else ({}, {})
         # Of several the first, an error before a warning.
         found = tuple(reversed(self.findings()))
@@ -181,19 +172,19 @@ class Step(WithFindings):
         for section in self.SECTIONS:
             rows = tuple(
                 replace(
-                    row_of(key, self.profile, self.facts, resolved, note=notes.get(key, ""), finding=wrong.get(key)),
+                    row_of(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
                     stands_open=key in self.STAND_OPEN,
                     below=below.get(key, ""),
                 )
                 for key in section.keys
-                if choices.applies(key, self.profile, resolved)
+                if choices.applies(key, setup or self.profile)
             )
             if rows or section.folds:
-                yield self.group(section, rows, resolved)
+                yield self.group(section, rows, setup)
 
-    def group(self, section: Section, rows: tuple[FormRow, ...], resolved: Resolved | None) -> Group:
+    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
-        del resolved
+        del setup
         chosen = set(fields.chosen(self.profile))
         changed = sum(row.key in chosen for row in rows)
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
@@ -203,17 +194,17 @@ class Step(WithFindings):
             title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
         )
 
-    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+    def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands beside values, by key."""
-        del resolved
+        del setup
         return {}
 
-    def below(self, resolved: Resolved) -> Mapping[str, str]:
+    def below(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands in a line under fields, by key."""
-        del resolved
+        del setup
         return {}
 
-    def refresh_rest(self, resolved: Resolved) -> None:
+    def refresh_rest(self, setup: Setup) -> None:
         """Show what a step has besides its form."""
 
     # Moving on
@@ -260,8 +251,8 @@ class Step(WithFindings):
 
     def explained(self) -> Iterable[tuple[str, str, str]]:
         """Return the fields that this step shows now."""
-        resolved = self.resolved
-        rows = (field_of(key, self.profile) for key in self.keys() if choices.applies(key, self.profile, resolved))
+        setup = self.setup
+        rows = (field_of(key, self.profile) for key in self.keys() if choices.applies(key, setup or self.profile))
         return [(row.label, row.key, row.help) for row in rows]
 
 

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.changes import Difference
 from tui_train.profile.types import Profile
 from tui_train.resolve import reach
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import field_of
 from tui_train.workflow import choices
 
@@ -37,13 +36,11 @@ def undone_words(changes: Sequence[Difference]) -> str:
     return visible(f"Taken back: {', '.join(change.label for change in changes)}.")
 
 
-def row_of(  # noqa: PLR0913 - each is a thing of its own
-    key: str, profile: Profile, facts: Facts | None, resolved: Resolved | None, *, note: str, finding: Finding | None
-) -> FormRow:
+def row_of(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
     """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
     field = field_of(key, profile)
-    options = choices.options(key, profile, facts, resolved) if resolved and facts else ()
-    held = resolved.values.get(key.removeprefix("recipe.")) if resolved and key.startswith("recipe.") else None
+    options = choices.options(key, setup) if setup else ()
+    held = setup.values.get(key.removeprefix("recipe.")) if setup and key.startswith("recipe.") else None
     source = held.source if held else ""
     words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
     help_text = field.help
@@ -55,13 +52,13 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
         field=field,
         value=fields.get(profile, key),
         options=options,
-        reason=reach.why_not(key, profile, resolved),
+        reason=reach.why_not(key, setup or profile),
         held=visible(words),
         note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
         wrong=visible(finding.message) if finding and finding.level == "error" else "",
         caution=visible(finding.message) if finding and finding.level == "warning" else "",
         fix=fix,
-        usual=_usual(key, resolved),
+        usual=_usual(key, setup),
         hint=hint,
     )
 
@@ -74,7 +71,7 @@ def fix_words(finding: Finding | None, help_text: str) -> tuple[str, str]:
     return visible(f"{finding.message}. {finding.on_screen}{_FIX if fix and not finding.keys else ''}"), visible(fix)
 
 
-def _usual(key: str, resolved: Resolved | None) -> float | None:
+def _usual(key: str, setup: Setup | None) -> float | None:
     """Return the default of a learning rate, of which the first digits say nothing about its size."""
-    default = resolved.preset.defaults.get("learning_rate") if resolved and key == "recipe.learning_rate" else None
+    default = setup.preset.defaults.get("learning_rate") if setup and key == "recipe.learning_rate" else None
     return float(default) if isinstance(default, (int, float)) else None

@@ -14,9 +14,7 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, table, typeset
-from tui_train.facts.types import Facts
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.tune import summary as words
 from tui_train.tune.search import MOST
 from tui_train.tune.tune import DEADLINE, Tuned, tune
@@ -45,12 +43,12 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         Binding("p", "precision", "Also bf16"),
     ]
 
-    def __init__(self, profile: Profile, facts: Facts, resolved: Resolved) -> None:
+    def __init__(self, setup: Setup) -> None:
         """Begin with no trial made."""
         super().__init__()
-        self._profile = profile
-        self._facts = facts
-        self._resolved = resolved
+        self._profile = setup.profile
+        self._facts = setup.facts
+        self._setup = setup
         self._precise = False
         self._trying = False
         self._now: Tuned | None = None
@@ -78,8 +76,8 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         """Enter does nothing while trials are made; another precision is chosen before."""
         del parameters
         if action == "precision":
-            resolved = self._resolved
-            other = "precision" in resolved.context.takes and resolved.settled.recipe.precision != "bf16"
+            setup = self._setup
+            other = "precision" in setup.context.takes and setup.settled.recipe.precision != "bf16"
             return other and not self._trying and self._now is None
         return action != "next" or not self._trying
 
@@ -129,8 +127,8 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             self._show()
 
     def _show(self) -> None:
-        resolved, recipe = self._resolved, self._resolved.settled.recipe
-        where = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
+        setup, recipe = self._setup, self._setup.settled.recipe
+        where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
         asked = (
             f"Up to {MOST} short trainings on {where}, at most {DEADLINE:.0f} s each, one after the other.\n"
             f"They find the fastest micro batch that fits; the global batch stays {recipe.global_batch}."

@@ -12,14 +12,15 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from tui_train.checks import check
+from tui_train import checks
 from tui_train.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
+from tui_train.memory.length import set_up
 from tui_train.plan.plan import plan as planned
 from tui_train.presets import PLACEHOLDERS, presets, takes
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.render.prepare import prepare
+from tui_train.render import prepare as preparing
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.processes import Family, boot_id, process
@@ -204,6 +205,16 @@ def taken(values, own=None):
     return {key: value for key, value in values.items() if not key.startswith("recipe.") or key in keys}
 
 
+def check(profile, facts):
+    """The findings of a profile on a machine."""
+    return checks.check(set_up(profile, facts))
+
+
+def prepare(profile, facts):
+    """The findings, plan and files of a profile on a machine."""
+    return preparing.prepare(set_up(profile, facts))
+
+
 def ready(chosen, found):
     """What a profile becomes on a machine, which must have nothing against it."""
     prepared = prepare(chosen, found)
@@ -314,7 +325,8 @@ def noted(folder):
 
 def plan(profile, facts):
     """The plan of a profile, as both front ends make it."""
-    return planned(profile, facts, check(profile, facts))
+    setup = set_up(profile, facts)
+    return planned(setup, checks.check(setup))
 
 
 def until(condition, seconds=20.0, what=""):

@@ -12,16 +12,15 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from support import SCRIPTS, facts, gpu, plain_environment, plan, profile, ready
+from support import SCRIPTS, check, facts, gpu, plain_environment, plan, profile, ready
 from test_launchers import parsed
 
 from tui_train.base.command import argv
-from tui_train.checks import check
 from tui_train.facts import remote
 from tui_train.facts.documents import read
 from tui_train.facts.types import Source
 from tui_train.memory.predict import predict
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.targets.here import named
 from tui_train.workflow.effective import effective
 
@@ -53,7 +52,7 @@ def written(chosen, where):
 
 def test_a_users_precision_holds_with_its_source():
     where = with_config({"mixed_precision": "bf16"})
-    held = resolve(profile(SCRIPT), where)
+    held = Setup(profile(SCRIPT), where)
     assert (held.settled.recipe.precision, held.values["precision"].text) == (
         "bf16",
         "bf16, from your accelerate config",
@@ -104,7 +103,7 @@ def test_what_is_nearer_to_the_training_decides(chosen, config, mixed):
 def test_nothing_is_said_where_nothing_reads_it(launcher):
     chosen = profile(SCRIPT | {"trainer.launcher": launcher})
     where = with_config({"mixed_precision": "bf16", "distributed_type": "MEGATRON_LM"})
-    assert resolve(chosen, where).settled.recipe.precision is None
+    assert Setup(chosen, where).settled.recipe.precision is None
     assert not [item for item in check(chosen, where) if "accelerate config" in item.message]
 
 
@@ -120,7 +119,7 @@ def test_the_automatic_launcher_says_that_it_would_not_read_it():
     assert not [item for item in check(quiet, where) if item.key == "trainer.launcher"]
     # Naming a file is choosing what reads it.
     named_file = profile({"trainer.accelerate_config": "/c.yaml"}, chosen)
-    assert resolve(named_file, where).launcher == "accelerate"
+    assert Setup(named_file, where).launcher == "accelerate"
 
 
 def test_checks_and_memory_see_the_precision_in_force():
@@ -136,7 +135,7 @@ def test_checks_and_memory_see_the_precision_in_force():
                   "recipe.micro_batch": 8, "recipe.global_batch": 16}
     )  # fmt: skip
     full, mixed = (
-        predict(where, resolve(model, where)).estimate for where in (TWO, with_config({"mixed_precision": "bf16"}, TWO))
+        predict(Setup(model, where)).estimate for where in (TWO, with_config({"mixed_precision": "bf16"}, TWO))
     )
     assert full
     assert mixed
@@ -341,7 +340,7 @@ def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     chosen = profile(SCRIPT | {"trainer.accelerate_config": str(other)})
     files = named(chosen)
     where = msgspec.structs.replace(TWO, documents=files.documents, accelerate_config=files.accelerate_config)
-    assert resolve(chosen, where).settled.recipe.precision == "fp16"
+    assert Setup(chosen, where).settled.recipe.precision == "fp16"
 
 
 @pytest.mark.training

@@ -11,7 +11,7 @@ from tui_train.base.errors import BadInput
 from tui_train.facts.sources import read, source
 from tui_train.profile.store import loads
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.targets.here import sources_of
 from tui_train.trainers.suited import OWN
 from tui_train.trainers.suited import read as said
@@ -206,9 +206,9 @@ def test_a_method_without_a_length_is_passed_none(tmp_path):
 
 
 def test_a_script_that_reads_its_checkpoint_resumes(tmp_path):
-    assert resolve(*script(tmp_path, ACCELERATED)).preset.checkpoints.prefix == "step_"
+    assert Setup(*script(tmp_path, ACCELERATED)).preset.checkpoints.prefix == "step_"
     without = ACCELERATED.replace("resume_from_checkpoint", "restore")
-    assert resolve(*script(tmp_path, without)).preset.checkpoints is None
+    assert Setup(*script(tmp_path, without)).preset.checkpoints is None
 
 
 def test_what_the_script_does_not_say_is_its_own(tmp_path):
@@ -218,13 +218,13 @@ def test_what_the_script_does_not_say_is_its_own(tmp_path):
     assert not any("5e-05" in line for line in (*made.notes, *made.numbers))
     settings = effective(chosen, {})
     assert settings["recipe.learning_rate"].words == OWN
-    held = resolve(chosen, known).values["learning_rate"]
+    held = Setup(chosen, known).values["learning_rate"]
     assert (held.value, held.text) == (None, OWN)
 
 
 def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     chosen, known = script(tmp_path, ARGPARSE)
-    held = resolve(chosen, known).values
+    held = Setup(chosen, known).values
     assert held["learning_rate"].text == "1.0, the script's default"
     assert held["epochs"].text == "14.0, the script's default"
     assert held["seed"].text == OWN

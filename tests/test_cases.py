@@ -10,14 +10,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import engine_stub, noted, plain_environment, stub
+from support import engine_stub, noted, plain_environment, prepare, stub
 
 from tui_train.base.command import argv, expand, in_run_dir
 from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.render import PLAN, SUPERVISOR
 from tui_train.render.launch import launch_script
-from tui_train.render.prepare import prepare
 from tui_train.resolve.container import words
 from tui_train.supervisor.container import OUTLIVE
 

@@ -2,10 +2,25 @@
 
 import msgspec
 import pytest
-from support import UUIDS, boxed, error, facts, gpu, inside, machine, note, plan, profile, toolchain, warning
+from support import (
+    UUIDS,
+    boxed,
+    check,
+    error,
+    facts,
+    gpu,
+    inside,
+    machine,
+    note,
+    plan,
+    prepare,
+    profile,
+    toolchain,
+    warning,
+)
 from test_nemo import FAULTS as NEMO_FAULTS
 
-from tui_train.checks import CHECKS, check
+from tui_train.checks import CHECKS
 from tui_train.facts.cluster import Cluster, Nodes, Partition
 from tui_train.facts.data import Answers, DataLook, DataProblem, Question, Tokens
 from tui_train.facts.data_use import key as data_key
@@ -28,7 +43,6 @@ from tui_train.facts.types import (
 from tui_train.presets import Argument, Preset, UserPreset
 from tui_train.profile.changes import apply
 from tui_train.profile.types import SCHEMA, Profile
-from tui_train.render.prepare import prepare
 from tui_train.trainers import paths_of
 from tui_train.trainers.finetune import Finetune
 
@@ -973,15 +987,15 @@ def test_all_paths_are_asked_for():
 
 def test_there_is_a_fault_for_every_check():
     """A check that finds nothing in any of these is not tested."""
-    from tui_train.resolve.resolve import resolve
+    from tui_train.resolve.setup import Setup
 
     faults = [
-        (made_of(values), where, resolve(made_of(values), where))
+        Setup(made_of(values), where)
         for name, (values, where, *_) in (FAULTS | NEMO_FAULTS).items()
         if name not in {"unknown preset", "a broken preset of one's own"}
     ]
     for question in CHECKS:
-        assert any([*question(*fault)] for fault in faults), question.__name__
+        assert any([*question(fault)] for fault in faults), question.__name__
 
 
 @pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp2"])

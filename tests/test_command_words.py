@@ -10,11 +10,10 @@ import time
 import pexpect
 import pytest
 from click.testing import CliRunner
-from support import bash, boxed, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
+from support import bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import ranges, spark, table
-from tui_train.checks import check
 from tui_train.cli.app import cli
 from tui_train.cli.plans import edited, fixed
 from tui_train.diagnose.evidence import of_run
@@ -22,7 +21,7 @@ from tui_train.diagnose.frames import own_frame
 from tui_train.diagnose.reader import lines_of
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -58,11 +57,11 @@ def test_keys_lists_values_and_default_of_every_key():
 def test_every_word_of_the_screen_can_be_set(found):
     values = {"trainer.kind": "script", "trainer.script": "/x.py"} | (inside() if found.images else {})
     for chosen in (Profile(), profile(values)):
-        resolved = resolve(chosen, found)
+        setup = Setup(chosen, found)
         for row in fields.FIELDS.values():
             if row.kind not in {"choice", "switch"} and row.key != "trainer.preset":
                 continue
-            for option in choices.options(row.key, chosen, found, resolved):
+            for option in choices.options(row.key, setup):
                 for word in (option.label, option.value, option.label.upper()):
                     assert str(fields.show(fields.parse(row, choices.value_of(row.key, word)))) == option.value
 

@@ -4,9 +4,8 @@ import os
 
 import msgspec
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
+from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
 
-from tui_train.checks import check
 from tui_train.checks.ineffective_variables import INEFFECTIVE, Run, why_ineffective
 from tui_train.facts.types import Inherited
 from tui_train.facts.variables import variables

@@ -5,13 +5,12 @@ import sys
 
 import msgspec
 import pytest
-from support import facts, gpu, profile
+from support import check, facts, gpu, profile
 
 from screens.questions import with_answer
-from tui_train.checks import check
 from tui_train.facts.remote import answered, sent
 from tui_train.memory.disk import disk
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile.changes import apply
 from tui_train.targets.here import look, named
 
@@ -32,7 +31,7 @@ def where(free=None):
 
 def needs(values):
     chosen = profile(values)
-    return disk(where(), resolve(chosen, where()))
+    return disk(set_up(chosen, where()))
 
 
 @pytest.mark.parametrize(

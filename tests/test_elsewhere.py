@@ -13,11 +13,10 @@ import pytest
 import ssh as secure_shell
 import warm
 from fake_driver import driver_environment
-from support import GIB, UUIDS, facts, gpu, inside, machine, plan, profile, sample, toolchain
+from support import GIB, UUIDS, check, facts, gpu, inside, machine, plan, profile, sample, toolchain
 from test_wizard import keys, settle, shows
 
 from tui_train.base.errors import BadInput
-from tui_train.checks import check
 from tui_train.facts import remote, saved
 from tui_train.facts.types import Facts
 from tui_train.profile.fields import put

@@ -14,12 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 import rig
-from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, profile, sample, until
+from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, prepare, profile, sample, until
 
 from tui_train.base.command import Part
 from tui_train.base.errors import Unavailable
 from tui_train.facts import images, probe
-from tui_train.render.prepare import prepare
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait
 from tui_train.runs.rundir import RunDir

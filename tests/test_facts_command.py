@@ -20,7 +20,7 @@ from tui_train.cli import plans
 from tui_train.facts import gpus, remote, saved
 from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import pick_toolchain
+from tui_train.resolve.toolchain import pick_toolchain
 from tui_train.workflow import show
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import ssh as secure_shell
 import warm
-from support import profile, until
+from support import prepare, profile, until
 from test_wizard import keys, settle, shows, to, until_shown
 from textual.widgets import Input
 from tui_train.screens import run_end
@@ -195,7 +195,6 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
 def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     chosen = sleeper(host)
     source = Source(host="box")
-    from tui_train.render.prepare import prepare
 
     prepared = prepare(chosen, source.target.look(chosen))
     (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")

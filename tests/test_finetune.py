@@ -11,20 +11,31 @@ from pathlib import Path
 import pytest
 from hub import Hub
 from msgspec.structs import replace
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, toolchain, until
+from support import (
+    SCRIPTS,
+    bash,
+    check,
+    exported,
+    facts,
+    gpu,
+    plain_environment,
+    prepare,
+    profile,
+    ready,
+    toolchain,
+    until,
+)
 from test_data import CHAT, MARKED, PLAIN, ROWS, STRICT, TRL, says, user, with_trl, written
 from test_training import log_of
 
 from tui_train.base.command import argv
 from tui_train.base.text import thousands
-from tui_train.checks import check
 from tui_train.facts import probe
 from tui_train.facts.data import Answers, Cut, DataLook, Ends, Lengths, Question, Tokens
 from tui_train.facts.data_use import key as data_key
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
-from tui_train.render.prepare import prepare
 from tui_train.resolve.data import question
 from tui_train.runs import rundir
 from tui_train.runs.result import result
@@ -323,18 +334,18 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     asked = Question(files=("/d.jsonl",), model=LARGE)
     found = replace(facts(gpus=(gpu(0, memory_total=memory * GIB),), packages=LIBRARIES), data={data_key(asked): read})
     chosen = tuning(trainer__model=LARGE)
-    resolved = resolve(chosen, found)
+    setup = set_up(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{thousands(1000)[1]}\2", shown)
-    assert (resolved.values["sequence_length"].text, resolved.settled.recipe.micro_batch) == (shown, micro)
-    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(found, resolved)]
-    assert question(resolved) == asked, "what is read does not depend on the length that follows from it"
+    assert (setup.values["sequence_length"].text, setup.settled.recipe.micro_batch) == (shown, micro)
+    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(setup)]
+    assert question(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
-    assert resolve(chosen, replace(found, machine=busy)).values["sequence_length"].text == shown
-    mine = resolve(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
+    assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].text == shown
+    mine = set_up(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
     assert mine.values["sequence_length"].text == "700"
     away = replace(found, elsewhere="box", data={})
-    assert resolve(chosen, away).values["sequence_length"].text == "1024, default; the data is not known here"
+    assert set_up(chosen, away).values["sequence_length"].text == "1024, default; the data is not known here"
 
 
 def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none():

@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 from counting import tries
-from support import HOSTILE, bash, facts, noted, plain_environment, profile, ready, stub
+from support import HOSTILE, bash, facts, noted, plain_environment, prepare, profile, ready, stub
 
 from tui_train.base import secrets
 from tui_train.base.errors import TuiTrainError
@@ -26,7 +26,6 @@ from tui_train.facts.wandb import has_key
 from tui_train.presets import texts
 from tui_train.presets.user import user_presets
 from tui_train.profile import store
-from tui_train.render.prepare import prepare
 from tui_train.runs import archive, rundir
 from tui_train.runs.conflicts import wants
 from tui_train.runs.follow import ranks

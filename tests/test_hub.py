@@ -11,18 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 from hub import SHA, Hub, commit_of
-from support import boxed, facts, inside, plan, profile, sample, until
+from support import boxed, check, facts, inside, plan, prepare, profile, sample, until
 from test_wizard import SEED, keys, machine, settle, to
 
-from tui_train.checks import check
 from tui_train.diagnose import of_run
 from tui_train.facts import hub as hub_facts
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
-from tui_train.render.prepare import prepare
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
@@ -537,7 +535,7 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
 @pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
 def test_the_preview_names_the_revision(revision, shown):
     chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision})
-    assert overview(facts(), resolve(chosen, facts()))[0].value == shown
+    assert overview(Setup(chosen, facts()))[0].value == shown
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ import msgspec
 import pytest
 import warm
 from fake_driver import driver_environment
-from support import GIB, UUIDS, boxed, facts, gpu, inside, machine, plan, profile, sample, toolchain
+from support import GIB, UUIDS, boxed, check, facts, gpu, inside, machine, plan, profile, sample, toolchain
 from test_packaging import copied
 from test_wizard import keys, shows, to
 
 from tui_train.base import places
-from tui_train.checks import check
 from tui_train.checks.finding import Install
 from tui_train.environments import of_make
 from tui_train.facts import live, pci, probe

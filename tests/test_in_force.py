@@ -5,18 +5,17 @@ import json
 import msgspec
 import pytest
 import yaml
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, plan, profile
+from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile
 
 from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
-from tui_train.checks import check
 from tui_train.cli import plans
 from tui_train.facts.documents import document
 from tui_train.presets import PLACEHOLDERS, presets, takes
 from tui_train.profile import store
 from tui_train.profile.changes import apply
 from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.workflow import show
 
 FACTORY = """\
@@ -129,7 +128,7 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     said = show.plan(plan(chosen, found))
     assert "micro batch 2 × accumulation 8 × 2 processes = global batch 32 (from mine.yaml)" in said
     assert "learning rate 1e-05 (from mine.yaml), 3 epochs (from mine.yaml)" in said
-    held = resolve(chosen, found).values
+    held = Setup(chosen, found).values
     told = {name: (held[name].value, held[name].source) for name in ("precision", "sequence_length", "seed", "steps")}
     assert told == {
         "precision": ("bf16", "from mine.yaml"),
@@ -140,7 +139,7 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     chosen = profile({"recipe.learning_rate": 2e-4}, chosen)
     assert "learning rate 0.0002, 3 epochs (from mine.yaml)" in show.plan(plan(chosen, found))
     auto, found = filed(tmp_path, "axolotl")
-    assert resolve(auto, found).values["precision"].text == "auto, from mine.yaml"
+    assert Setup(auto, found).values["precision"].text == "auto, from mine.yaml"
 
 
 def test_fallbacks_begin_with_what_holds_and_change_nothing_else(tmp_path):
@@ -215,7 +214,7 @@ def test_your_own_arguments_hold(tmp_path):
     )
     assert made.attempts[0].checkpoints.folder == "/src/out"
     assert not [word for word in argv(made.attempts[0].command, "/run") if word.startswith("--output_dir=/run")]
-    assert resolve(profile(values), TWO).values["precision"].value == "bf16"
+    assert Setup(profile(values), TWO).values["precision"].value == "bf16"
     # The batch is said where no fallback can lower it.
     assert {attempt.rung for attempt in made.attempts} & {"micro_batch"} == set()
     assert any("cannot be lowered" in item.message for item in check(profile(values), TWO))
@@ -234,8 +233,8 @@ def test_a_preset_knows_defaults_of_what_it_passes_only(name):
 
 def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
-    assert resolve(profile(values), TWO).settled.recipe.learning_rate == 2e-5
-    mine = resolve(profile({**values, "trainer.script": "/mine.py"}), TWO)
+    assert Setup(profile(values), TWO).settled.recipe.learning_rate == 2e-5
+    mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO)
     assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].text) == (None, "the script's own")
 
 

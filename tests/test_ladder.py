@@ -8,18 +8,17 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import examples, facts, gpu, plan, profile, ready, taken
+from support import check, examples, facts, gpu, plan, profile, ready, taken
 
 from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
-from tui_train.checks import check
 from tui_train.facts.types import Document
 from tui_train.ladder.climb import climb
 from tui_train.ladder.rungs import RUNGS, helps, rung, why_not
 from tui_train.presets import presets
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.supervisor.memory_words import PHASES
 from tui_train.workflow import show
 
@@ -33,8 +32,8 @@ def titles(chosen, found=CARDS):
 
 def tried(chosen, found=CARDS):
     """All attempts at a profile, its own first."""
-    resolved = resolve(chosen, found)
-    return climb(resolved.settled, resolved.context)
+    setup = Setup(chosen, found)
+    return climb(setup.settled, setup.context)
 
 
 def climbed(chosen, found=CARDS, phase="loss"):
@@ -176,7 +175,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
     values |= {"recipe.global_batch": micro * 6, "trainer.preset": preset}
     values |= {"trainer.kind": "builtin", "trainer.script": ""} if preset == "builtin" else {}
     chosen = profile(taken(values))
-    context = resolve(chosen, OLD).context
+    context = Setup(chosen, OLD).context
     usable = {name for name in rungs if not why_not(name, context)}
     usable -= {name for name in usable if RUNGS[name].changes_training and name not in consent}
     found = tried(chosen, OLD)
@@ -276,7 +275,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
 def test_what_has_no_use_here_is_not_offered(values, more, name, why):
     found = facts(gpus=(gpu(0), gpu(1)), **{"torch": "2.7.1", "packages": LIBRARIES, **more})
     chosen = profile({**SHARES, "trainer.launcher": "auto", "ladder.consent": ALL, **values})
-    said = why_not(name, resolve(chosen, found).context)
+    said = why_not(name, Setup(chosen, found).context)
     assert why in said if why else not said
     assert (name in {attempt[0] for one in tried(chosen, found) for attempt in one.changes}) is not bool(why)
 
@@ -327,7 +326,7 @@ def test_another_optimizer_or_method_begins_anew(name, word, suffix):
 )
 def test_lora_takes_the_place_of_a_full_training_only(preset, told, why, wanted):
     chosen, found = filed(preset, told, ("lora",))
-    assert why_not("lora", resolve(chosen, found).context).startswith(why)
+    assert why_not("lora", Setup(chosen, found).context).startswith(why)
     first, *rest = [config.values for config in plan(chosen, found).configs]
     assert {key: first.get(key) for key in told} == told
     assert not wanted or not wanted.items() <= first.items()
@@ -395,7 +394,7 @@ def test_an_evaluation_takes_smaller_batches_of_its_own(preset, names):
 def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
     chosen = profile({**ACCELERATE, "trainer.strategy": "fsdp2"})
     host = msgspec.structs.replace(SHARED.machine, memory_total=memory and memory * 2**30)
-    context = resolve(chosen, msgspec.structs.replace(SHARED, machine=host)).context
+    context = Setup(chosen, msgspec.structs.replace(SHARED, machine=host)).context
     assert why_not("offload", context) == (
         "" if able else "47.0 GiB of host memory are less than 48.0 GiB of GPU memory"
     )
@@ -435,7 +434,7 @@ def test_another_model_has_another_output_folder(output, wanted):
 def test_a_loaded_model_is_never_cut():
     chosen = profile({"trainer.model": "/m", "ladder.rungs": ("layers",), "ladder.consent": ("layers",)})
     assert titles(chosen) == ["as planned"]
-    assert why_not("layers", resolve(chosen, CARDS).context) == "the loaded model has a fixed size"
+    assert why_not("layers", Setup(chosen, CARDS).context) == "the loaded model has a fixed size"
 
 
 @pytest.mark.parametrize(
@@ -458,7 +457,7 @@ def test_a_rung_that_the_preset_cannot_pass_is_left_out(preset, arguments, usabl
         "trainer.arguments": arguments,
     }
     chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
-    context = resolve(chosen, CARDS).context
+    context = Setup(chosen, CARDS).context
     assert {name for name in ALL if not why_not(name, context)} == usable
     attempts = plan(chosen, CARDS).attempts
     assert {attempt.rung for attempt in attempts} - {""} == usable
@@ -633,7 +632,7 @@ def test_deepspeed_is_told_the_accumulation_of_each_attempt():
 )
 def test_what_cannot_be_shared_out_has_no_such_rung(values, found, rungs, why):
     chosen = profile({**ACCELERATE, **values, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(rungs)})
-    context = resolve(chosen, found).context
+    context = Setup(chosen, found).context
     assert all(why in why_not(name, context) for name in rungs)
     assert titles(chosen, found) == ["as planned"]
 

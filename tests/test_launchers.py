@@ -14,15 +14,14 @@ from typing import get_args
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, UUIDS, WHOLE, alone, facts, gpu, plain_environment, plan, profile, ready
+from support import SCRIPTS, UUIDS, WHOLE, alone, check, facts, gpu, plain_environment, plan, profile, ready
 
 from tui_train.base.command import ADDRESS, argv
-from tui_train.checks import check
 from tui_train.facts import probe
 from tui_train.launchers import LAUNCHERS, automatic, that_shard, torchrun
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Launcher, Strategy
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.workflow.choices import options
 
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
@@ -305,7 +304,5 @@ def test_a_launcher_is_added_by_a_module_and_an_entry(tmp_path, monkeypatch):
     assert argv(made.attempts[0].command, "/run")[:3] == ["/py", "-m", "toy.run"]
     assert "under toy" in made.title
     assert [finding for finding in check(chosen, facts(python="/py")) if finding.level == "error"] == []
-    (offered,) = [
-        it for it in options("trainer.launcher", chosen, facts(), resolve(chosen, facts())) if it.value == "toy"
-    ]
+    (offered,) = [it for it in options("trainer.launcher", Setup(chosen, facts())) if it.value == "toy"]
     assert offered.reason == ""

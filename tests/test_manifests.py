@@ -35,7 +35,7 @@ from tui_train.base.errors import BadInput
 from tui_train.cli.app import cli
 from tui_train.render import File
 from tui_train.render.manifests import MANIFESTS, Claim, for_cluster, kubernetes, placed, skypilot
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 
 SCHEMAS = Path(__file__).parent / "schemas"
 PODS = [kind for kind, member in MANIFESTS.items() if member.CLAIMS]
@@ -56,7 +56,7 @@ def made(kind, values, found=None, claims=None):
         chosen,
         claims=default if claims is None else claims,
         paths=found.paths,
-        toolchain=resolve(chosen, found).toolchain,
+        toolchain=Setup(chosen, found).toolchain,
     )
     manifest = MANIFESTS[kind].manifest(cluster)
     return cluster, manifest, read(manifest.text)

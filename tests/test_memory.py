@@ -26,7 +26,7 @@ from tui_train.memory.settings import asked
 from tui_train.memory.types import EVERY, Estimate, How, Phase
 from tui_train.memory.verdict import judge, on_card, reserved
 from tui_train.profile.changes import apply
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 
 MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
@@ -54,13 +54,13 @@ for line in sys.stdin:
 
 def own(layers, hidden, heads):
     values = {"recipe.layers": layers, "recipe.hidden_size": hidden, "recipe.heads": heads}
-    found = asked(facts(), resolve(profile(values), facts()))
+    found = asked(Setup(profile(values), facts()))
     return found.model
 
 
 def told(values, where, base=None):
     chosen = profile(values, base)
-    return predict(where, resolve(chosen, where))
+    return predict(Setup(chosen, where))
 
 
 def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
@@ -284,11 +284,11 @@ def test_each_saving_saves(more):
 def test_it_is_quick_enough_to_type_by():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)
-    resolved = resolve(chosen, where)
+    setup = Setup(chosen, where)
     started = time.process_time()
     for _ in range(20):
-        predict(where, resolved)
-        effects(where, resolved)
+        predict(setup)
+        effects(setup)
     assert (time.process_time() - started) / 20 < 0.01
 
 
@@ -357,7 +357,7 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**model, "num_attention_heads": 4, "torch_dtype": "bfloat16"}))
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): folder(str(tmp_path))})
-    found = asked(where, resolve(chosen, where))
+    found = asked(Setup(chosen, where))
     told = traces.trace(warm.training(), traces.question(found.model, found.how, found.folder))
     assert told.peak[1] == pytest.approx(estimate(found.model, found.how).peak.total, rel=0.1)
 
@@ -366,12 +366,12 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)
     assert told(LARGE, where).band == "will not fit"
-    change = fitting(where, resolve(chosen, where))
+    change = fitting(Setup(chosen, where))
     changed = apply(change, chosen)
-    assert changed.recipe.global_batch == resolve(chosen, where).settled.recipe.global_batch
-    assert predict(where, resolve(changed, where)).band != "will not fit"
+    assert changed.recipe.global_batch == Setup(chosen, where).settled.recipe.global_batch
+    assert predict(Setup(changed, where)).band != "will not fit"
     twice = apply(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
-    assert predict(where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
+    assert predict(Setup(twice, where)).band == "will not fit", "the largest that fits is taken"
 
 
 @pytest.mark.parametrize(
@@ -436,13 +436,13 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     where = facts(gpus=(gpu(0),))
     words = (*EVALUATES, "--max_length=2048")
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
-    found = predict(where, resolve(chosen, where))
+    found = predict(Setup(chosen, where))
     assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
-    change = fitting(where, resolve(chosen, where))
+    change = fitting(Setup(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert dict(fitting(where, resolve(other, where)).edits).keys() == {"recipe.micro_batch", "recipe.global_batch"}
+    assert dict(fitting(Setup(other, where)).edits).keys() == {"recipe.micro_batch", "recipe.global_batch"}
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     assert lora.asked.how.targets == EVERY
     # Gradients and states of all weights are gone.
     assert lora.estimate.peak.total < full.estimate.peak.total / 2
-    (effect,) = (one for one in effects(where, resolve(chosen, where)) if one.change.title == "LoRA")
+    (effect,) = (one for one in effects(Setup(chosen, where)) if one.change.title == "LoRA")
     assert effect.difference == lora.estimate.peak.total - full.estimate.peak.total
     assert effect.changes_training
     # Where a trainer is not told, it is none.

@@ -2,13 +2,12 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import GIB, UUIDS, WHOLE, facts, gpu, profile
+from support import GIB, UUIDS, WHOLE, check, facts, gpu, profile
 
-from tui_train.checks import check
 from tui_train.ladder.climb import climb
 from tui_train.ladder.rungs import RUNGS
 from tui_train.memory.predict import predict
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 
 CARDS = tuple(gpu(index, uuid=f"{UUIDS[0][:-1]}{index}", memory_total=80 * GIB) for index in range(4))
 MODELS = ("Qwen/Qwen2.5-0.5B", "mistralai/Mistral-7B-v0.1", "meta-llama/Llama-3.2-3B", "gpt2", "tiiuae/falcon-7b")
@@ -80,8 +79,8 @@ def may_rise(before, after):
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
-    tries = climb(chosen, resolve(chosen, where).context)
-    found = [predict(where, resolve(each.profile, where)) for each in tries]
+    tries = climb(chosen, Setup(chosen, where).context)
+    found = [predict(Setup(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
         for phase, place in attempt.then.items():
             after, changed = found[place], tries[place]

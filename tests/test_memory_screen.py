@@ -9,7 +9,7 @@ from support import GIB, facts, gpu, profile
 from screens.widgets.memory import memory_lines
 from tui_train.base.text import size
 from tui_train.memory.predict import predict
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 
 WHERE = facts()
 HOST = msgspec.structs.replace(WHERE, machine=msgspec.structs.replace(WHERE.machine, memory_available=60 * GIB))
@@ -26,7 +26,7 @@ LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16}
 )
 @pytest.mark.parametrize("width", [58, 78, 118])
 def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, width):
-    found = predict(where, resolve(profile(values), where))
+    found = predict(Setup(profile(values), where))
     _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
     verdict = found.places[0][1]
     assert f"{size(verdict.reserved)} of {size(verdict.left)}" in bar

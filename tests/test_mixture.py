@@ -7,19 +7,18 @@ from functools import partial
 
 import pytest
 from msgspec.structs import replace
-from support import facts, ready
+from support import check, facts, ready
 from test_data import CHAT, PLAIN, STRICT, look, written
 from test_finetune import LIBRARIES, SYSTEM, numbered, prepared, rows_of, tuning
 from tui_train.screens.widgets.data_lines import set_lines
 
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
-from tui_train.checks import check
 from tui_train.facts.data import Question
 from tui_train.facts.data_use import epoch
 from tui_train.profile import fields, mixture, store
 from tui_train.resolve.data import question
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.workflow.data import share_lines
 
 
@@ -158,7 +157,7 @@ def test_the_plan_and_the_question_have_the_weights():
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=(0.5, 2), recipe__seed=4)
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     assert argv(step.command, "/run")[-4:] == ["--weights=0.5,2", "--seed=4", "/a", "/b"]
-    assert question(resolve(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
+    assert question(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
 
 
 def test_the_command_line_takes_weights(tmp_path, files):

@@ -1,10 +1,9 @@
 """Cards are named as people name them, and the plan has their whole UUIDs."""
 
 import pytest
-from support import UUIDS, bash, exported, facts, gpu, plain_environment, plan, profile
+from support import UUIDS, bash, check, exported, facts, gpu, plain_environment, plan, profile
 from test_idle import tui
 
-from tui_train.checks import check
 from tui_train.facts.gpus import called
 
 MIG = tuple(gpu(7, f"MIG-{number}aaaa") for number in (1, 2))

@@ -11,17 +11,16 @@ import textwrap
 import msgspec
 import pytest
 import yaml
-from support import HOSTILE, RECIPE, boxed, error, facts, gpu, inside, note, plan, profile, ready, warning
+from support import HOSTILE, RECIPE, boxed, check, error, facts, gpu, inside, note, plan, profile, ready, warning
 
 from tui_train.base.command import argv
-from tui_train.checks import check
 from tui_train.facts import nemo_models, recipes
 from tui_train.facts.types import Facts, NemoCheckpoint, NemoTokenizer
 from tui_train.memory import settings
 from tui_train.profile.changes import apply
 from tui_train.render.nemo_recipe import nemo_recipe
 from tui_train.resolve import reach
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.target import nemo_recipes
 from tui_train.trainers import nemo
 from tui_train.workflow import choices
@@ -269,7 +268,7 @@ def test_a_split_model_has_fewer_copies_that_take_samples():
     split = {"nemo.tensor_parallel": 2, "recipe.micro_batch": 2, "recipe.global_batch": 16}
     chosen = profile(NEMO | split)
     made = plan(chosen, four)
-    assert (made.world_size, made.accumulation, resolve(chosen, four).copies) == (4, 4, 2)
+    assert (made.world_size, made.accumulation, Setup(chosen, four).copies) == (4, 4, 2)
     assert made.attempts[0].batch == "micro batch 2 x accumulation 4 x 2 copies of the model = global batch 16"
     assert [word for word in argv(made.attempts[0].command, "/run") if "nproc" in word] == ["--nproc-per-node=4"]
     assert {item.name: item.value for item in made.attempts[0].command.env}["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
@@ -297,7 +296,7 @@ def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
     assert (kept.nemo.layers, len(kept.attempts)) == (None, 1)
     loads = profile(mine | {"trainer.model": "/m"})
     assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {*SIZES}
-    assert reach.why_not("recipe.layers", loads, resolve(loads, WITH_NEMO)) == "the model folder decides"
+    assert reach.why_not("recipe.layers", Setup(loads, WITH_NEMO)) == "the model folder decides"
 
 
 @pytest.mark.parametrize("where", [WITH_NEMO, BRIDGE], ids=["recipes", "bridge"])
@@ -409,7 +408,7 @@ def test_a_recipes_own_split_stays_and_each_of_yours_replaces_that_one():
 
 def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
     chosen = profile(NEMO | MANY)
-    assert resolve(chosen, several(32)).copies == 1
+    assert Setup(chosen, several(32)).copies == 1
     assert check(chosen, several(32)) == ()
     for cards in (1, 2, 24):
         (finding,) = check(chosen, several(cards))
@@ -420,7 +419,7 @@ def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
         assert (fixed.nemo.tensor_parallel, fixed.nemo.pipeline_parallel, fixed.nemo.context_parallel) == (1, 1, 1)
         assert [item.level for item in check(fixed, several(cards)) if item.key.startswith("nemo.")] == []
     own = profile(NEMO | MANY | {"nemo.pipeline_parallel": 1, "nemo.context_parallel": 1})
-    assert resolve(own, several(8)).copies == 2
+    assert Setup(own, several(8)).copies == 2
 
 
 def test_experts_of_a_recipe_for_more_cards_are_found():
@@ -479,7 +478,7 @@ def test_the_estimate_counts_the_size_that_is_chosen():
 
     def parameters(**sizes):
         chosen = profile(NEMO | {f"recipe.{name}": size for name, size in sizes.items()})
-        return settings.asked(where, resolve(chosen, where)).model.parameters
+        return settings.asked(Setup(chosen, where)).model.parameters
 
     whole = parameters()
     assert parameters(layers=12) < whole
@@ -605,18 +604,18 @@ def test_a_python_with_megatron_bridge_goes_between_recipes_and_automodel():
 def test_a_python_with_recipes_goes_before_one_with_automodel():
     tools = (*AUTOMODEL.toolchains, *facts(python="/recipes", packages=RECIPES).toolchains)
     found = Facts(machine=AUTOMODEL.machine, toolchains=tools)
-    assert resolve(profile(NEMO), found).toolchain.python == "/recipes"
+    assert Setup(profile(NEMO), found).toolchain.python == "/recipes"
     assert nemo.flavour(tools[0]) == "automodel"
 
 
 def test_the_recipes_that_are_offered_do_the_task():
-    resolved = resolve(profile(NEMO), WITH_NEMO)
-    names = [option.value for option in choices.options("nemo.recipe", profile(NEMO), WITH_NEMO, resolved)]
+    setup = Setup(profile(NEMO), WITH_NEMO)
+    names = [option.value for option in choices.options("nemo.recipe", setup)]
     assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
-    finetune = choices.options("nemo.recipe", profile(FINETUNE), WITH_NEMO, resolved)
+    finetune = choices.options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
     assert "llama3_8b_64k" not in [option.value for option in finetune]
     assert not [name for name in (*recipes.known(), *recipes.known("bridge")) if not nemo.attribute(name)]
-    bridged = choices.options("nemo.recipe", profile(FINETUNE), BRIDGE, resolve(profile(FINETUNE), BRIDGE))
+    bridged = choices.options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
     assert "qwen25_500m" in [option.value for option in bridged]
     assert "deepseek_v3" not in [option.value for option in bridged]
 

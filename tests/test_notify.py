@@ -8,12 +8,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from support import bash, exported, facts, plain_environment, profile, sleeping, until
+from support import bash, check, exported, facts, plain_environment, profile, sleeping, until
 
 from tui_train.base import webhook
 from tui_train.base.errors import BadInput
 from tui_train.base.places import last_profile
-from tui_train.checks import check
 from tui_train.cli import plans
 from tui_train.profile import fields, secret_values, store
 from tui_train.runs import archive

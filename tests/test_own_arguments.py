@@ -8,12 +8,11 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from support import facts, plan, profile, toolchain
+from support import check, facts, plan, profile, toolchain
 from test_wizard import keys, settle, shows
 from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
-from tui_train.checks import check
 from tui_train.facts import probe
 from tui_train.facts.sources import read
 from tui_train.profile import fields

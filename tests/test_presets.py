@@ -18,6 +18,7 @@ import yaml
 from support import (
     SCRIPTS,
     bash,
+    check,
     exported,
     facts,
     gpu,
@@ -35,7 +36,6 @@ from test_in_force import FACTORY, filed
 from tui_train.base import places
 from tui_train.base.command import ConfigFile, argv
 from tui_train.base.errors import BadInput, NotFound
-from tui_train.checks import check
 from tui_train.cli import presets as printed_presets
 from tui_train.facts.documents import document, read
 from tui_train.facts.script_help import ask_script, offered, parse

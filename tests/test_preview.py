@@ -22,7 +22,7 @@ from tui_train.cli.app import cli
 from tui_train.profile.types import Profile
 from tui_train.render import File
 from tui_train.render.command import copied, one_command, wrapped
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.runs import rundir
 from tui_train.wizard import wizard
 from tui_train.workflow import overview
@@ -34,7 +34,7 @@ TO_PREVIEW = ("enter",) * 4
 def said(values=None, found=None, rate=None):
     """The five lines of a profile, by their label."""
     found = found or facts()
-    found_lines = overview.overview(found, resolve(profile(values), found), rate)
+    found_lines = overview.overview(Setup(profile(values), found), rate)
     return {line.label: line for line in found_lines}
 
 
@@ -262,9 +262,7 @@ def test_a_command_is_drawn_on_the_narrowest_screen(width):
         profile({"trainer.python": "/a/long path/狐/bin/python"}), facts(python="/a/long path/狐/bin/python")
     ).plan
     found = facts()
-    story = Story(
-        lines=overview.overview(found, resolve(profile(), found), None), command=one_command(plan), title=plan.title
-    )
+    story = Story(lines=overview.overview(Setup(profile(), found), None), command=one_command(plan), title=plan.title)
     assert command_lines(story, width, whole=True)
 
 

@@ -13,14 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import driver_environment
-from support import facts, gpu, plan, profile
+from support import check, facts, gpu, plan, profile
 
 from tui_train.base.command import argv
-from tui_train.checks import check
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets import PLACEHOLDERS
 from tui_train.profile.fields import FIELDS
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.targets import target_of
 from tui_train.trainers import TRAINERS, takes_field
 
@@ -49,16 +48,16 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
     if errors:
         assert all(finding.message and finding.remedy for finding in errors)
         return
-    made, resolved = plan(chosen, where), resolve(chosen, where)
+    made, setup = plan(chosen, where), Setup(chosen, where)
     trainer = TRAINERS[kind]
-    program = trainer.program(chosen, resolved.preset, resolved.nemo)
+    program = trainer.program(chosen, setup.preset, setup.nemo)
     words = argv(made.attempts[0].command, "/run")
     assert program
     assert {
         word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)
     } <= set(words)
-    assert trainer.title(chosen, resolved.preset, resolved.nemo) in made.title
-    assert resolved.context.takes <= PLACEHOLDERS.keys()
+    assert trainer.title(chosen, setup.preset, setup.nemo) in made.title
+    assert setup.context.takes <= PLACEHOLDERS.keys()
     assert made.resumes_itself == trainer.resumes_itself
     assert {file.path for file in made.programs} == {file.path for file in trainer.files(chosen)}
 

@@ -13,11 +13,10 @@ import msgspec
 import pytest
 import slurm
 import warm
-from support import facts, gpu, plan, profile, until
+from support import check, facts, gpu, plan, profile, until
 from test_training import TINY, failing
 from test_training import losses as checkpointed
 
-from tui_train.checks import check
 from tui_train.profile.store import save
 from tui_train.render.slurm import LIMIT, batch_script
 from tui_train.runs import queue, rundir

@@ -9,13 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 import slurm
-from support import GIB, facts, plan, profile, until
+from support import GIB, check, facts, plan, profile, until
 from test_far import reached
 from test_slurm import saver, steps_of, tui
 from test_wizard import keys, settle, shows
 
 from tui_train.base.errors import BadInput
-from tui_train.checks import check
 from tui_train.cli import array as arrays
 from tui_train.facts.cluster import Cluster, Nodes, Partition, as_time, cards_in, parsed
 from tui_train.facts.known_gpus import known

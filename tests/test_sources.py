@@ -7,10 +7,9 @@ import sys
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, facts, profile, toolchain
+from support import SCRIPTS, check, facts, profile, toolchain
 
 from tui_train.base.errors import BadInput
-from tui_train.checks import check
 from tui_train.facts import probe
 from tui_train.facts.images import broken_runtime
 from tui_train.facts.sources import read, source

@@ -6,10 +6,9 @@ import sys
 
 import msgspec
 import pytest
-from support import alone, bash, exported, facts, profile, ready
+from support import alone, bash, check, exported, facts, profile, ready
 
 from tui_train.base.command import argv
-from tui_train.checks import check
 from tui_train.facts.types import Document
 from tui_train.profile.changes import apply
 from tui_train.tune.space import space, trial_profile
@@ -95,13 +94,13 @@ def test_what_is_not_installed_can_be_left_out():
 
 
 def test_trials_report_nowhere():
-    from tui_train.resolve.resolve import resolve
+    from tui_train.resolve.setup import Setup
 
     found = facts(packages=INSTALLED)
     chosen = profile(BOTH)
-    resolved = resolve(chosen, found)
-    among = space(chosen, found, resolved)
-    assert not trial_profile(chosen, among.own, among, resolved, "/out").tracking.wandb
+    setup = Setup(chosen, found)
+    among = space(setup)
+    assert not trial_profile(among.own, among, setup, "/out").tracking.wandb
 
 
 @pytest.mark.training

@@ -20,7 +20,7 @@ from tui_train.base.places import trials_folder
 from tui_train.facts import live
 from tui_train.memory.verdict import judge
 from tui_train.profile import store
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -111,19 +111,19 @@ def test_of_those_as_fast_the_one_with_most_room_is_best():
 
 def test_where_the_first_fails_by_itself_nothing_else_is_tried():
     chosen = profile()
-    among = space(chosen, CARD, resolve(chosen, CARD))
+    among = space(Setup(chosen, CARD))
     assert following(among, (Trial(setting=among.own, outcome="failed"),)) is None
     assert following(among, (Trial(setting=among.own, outcome="out of memory"),))
 
 
 def test_another_precision_is_tried_only_when_it_is_named():
     chosen = profile()
-    among = space(chosen, CARD, resolve(chosen, CARD), ("bf16", "fp32"))
+    among = space(Setup(chosen, CARD), ("bf16", "fp32"))
     assert among.precisions == ("fp32", "bf16")
     trials = (measured(8, 10.0), measured(16, 11.0), measured(16, 20.0, precision="bf16"))
     assert following(among, trials[:1]).precision == "bf16"
     assert following(among, trials) == Setting(8, checkpointing=False, precision="bf16")
-    assert space(chosen, CARD, resolve(chosen, CARD)).precisions == ("fp32",)
+    assert space(Setup(chosen, CARD)).precisions == ("fp32",)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
     chosen = profile({"recipe.micro_batch": 4, **values})
     here = facts()
     here = msgspec.structs.replace(here, machine=msgspec.structs.replace(here.machine, memory_available=4 * GIB))
-    found = space(chosen, here, resolve(chosen, here)).micro_batches
+    found = space(Setup(chosen, here)).micro_batches
     assert list(found) == micros
     assert all(values["recipe.global_batch"] % micro == 0 for micro in found)
 
@@ -161,7 +161,7 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
 def test_what_cannot_be_tuned_is_refused(values, said):
     chosen = profile(values)
     with pytest.raises(TuiTrainError, match=said):
-        space(chosen, facts(), resolve(chosen, facts()))
+        space(Setup(chosen, facts()))
 
 
 def test_an_own_script_may_need_less_than_is_predicted():
@@ -172,21 +172,21 @@ def test_an_own_script_may_need_less_than_is_predicted():
         "trainer.arguments": ("--model_name_or_path=NousResearch/Llama-2-7b-hf",),
     }
     chosen = profile({**values, "recipe.micro_batch": 1, "recipe.global_batch": 64})
-    among = space(chosen, CARD, resolve(chosen, CARD))
+    among = space(Setup(chosen, CARD))
     assert {*among.bands.values()} == {"will not fit"}
     assert following(among, ()) == among.own
 
 
 def test_where_nothing_is_predicted_steps_stay_small():
     chosen = profile({**SCRIPT, "trainer.arguments": WORDS, "recipe.micro_batch": 4, "recipe.global_batch": 4096})
-    assert space(chosen, CARD, resolve(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
+    assert space(Setup(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
     with pytest.raises(TuiTrainError, match="not passed a precision"):
-        space(chosen, CARD, resolve(chosen, CARD), ("bf16",))
+        space(Setup(chosen, CARD), ("bf16",))
 
 
 def test_too_slow_is_no_lack_of_memory():
     chosen = profile({"recipe.global_batch": 8})
-    among = space(chosen, CARD, resolve(chosen, CARD))
+    among = space(Setup(chosen, CARD))
     slow = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
     assert following(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
 
@@ -194,11 +194,11 @@ def test_too_slow_is_no_lack_of_memory():
 def test_trials_have_one_global_batch_and_a_folder_of_their_own():
     values = {"trainer.output": "/mine", "recipe.global_batch": 96, "recipe.micro_batch": 4, "hardware.processes": 2}
     chosen = profile({**values, "trainer.launcher": "torchrun", "recipe.lr_scaling": "linear"})
-    among = space(chosen, facts(), resolve(chosen, facts()))
+    among = space(Setup(chosen, facts()))
     batches = set()
     for micro in among.micro_batches:
         one = Setting(micro, checkpointing=False, precision="fp32")
-        short = trial_profile(chosen, one, among, resolve(chosen, facts()), "/trial")
+        short = trial_profile(one, among, Setup(chosen, facts()), "/trial")
         made = ready(short, facts()).plan
         said = dict(word.split("=", 1) for word in argv(made.attempts[0].command, "/run") if "=" in word)
         assert len(made.attempts) == 1

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import GIB, UUIDS, holder, marked, sample
+from support import GIB, UUIDS, holder, marked, prepare, sample
 from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens import tuning
@@ -43,7 +43,6 @@ from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
-from tui_train.render.prepare import prepare
 from tui_train.runs import conflicts as taken
 from tui_train.runs import rundir
 from tui_train.runs.status import status

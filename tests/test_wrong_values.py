@@ -14,7 +14,7 @@ from tui_train.screens.widgets.keys import Keys
 
 from tui_train.memory.predict import predict
 from tui_train.profile import fields
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.setup import Setup
 from tui_train.wizard import wizard
 
 __all__ = ["machine"]  # a fixture
@@ -151,9 +151,9 @@ async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app:
 def test_a_preset_without_a_micro_batch_is_not_asked_for_one() -> None:
     chosen = profile(OWN)
     found = facts()
-    resolved = resolve(chosen, found)
-    assert "micro_batch" not in resolved.context.takes
-    assert "recipe.micro_batch" not in predict(found, resolved).why_not
+    setup = Setup(chosen, found)
+    assert "micro_batch" not in setup.context.takes
+    assert "recipe.micro_batch" not in predict(setup).why_not
 
 
 async def test_digits_where_none_are_taken_are_answered(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:

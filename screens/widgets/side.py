@@ -8,9 +8,9 @@ from textual.content import Content
 
 from tui_train.base.text import typeset, visible
 from tui_train.checks import Finding
-from tui_train.facts.types import Facts
-from tui_train.profile.types import Profile
-from tui_train.render.prepare import Prepared, prepare
+from tui_train.plan.plan import plan
+from tui_train.plan.types import Plan
+from tui_train.resolve.setup import Setup
 
 from .ink import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, ink
 from .lines import Lines
@@ -24,15 +24,15 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
     def __init__(self) -> None:
         """Begin with nothing to say."""
         super().__init__(id="side")
-        self._shown: tuple[Profile, Facts] | None = None
+        self._shown: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread = ""
 
-    def show(self, profile: Profile, facts: Facts, unread: str) -> None:
-        """Say what follows from a profile and the facts, unless the value of a field, `unread`, cannot be read.
+    def show(self, setup: Setup, findings: tuple[Finding, ...], unread: str) -> None:
+        """Say what follows from a setup with its findings, unless the value of a field, `unread`, cannot be read.
 
         The command is made after the picture.
         """
-        self._shown, self._unread = (profile, facts), unread
+        self._shown, self._unread = (setup, findings), unread
         if self.is_wide:
             self.call_after_refresh(self._make)
 
@@ -49,12 +49,14 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
     def _make(self) -> None:
         if self._shown is None or not self.is_wide:
             return
-        unread, prepared = self._unread, None if self._unread else prepare(*self._shown)
+        unread, (setup, findings) = self._unread, self._shown
+        starts = not unread and not any(finding.forbids for finding in findings)
+        planned = plan(setup, findings) if starts else None
         lines = next(iter(self.query(Lines)), None)
         if lines is None:
             lines = Lines()
             self.mount(lines)
-        lines.show(lambda width: side_lines(prepared, width) if prepared else unread_lines(unread, width))
+        lines.show(lambda width: unread_lines(unread, width) if unread else side_lines(findings, planned, width))
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
@@ -73,9 +75,8 @@ def unread_lines(label: str, width: int) -> list[Content]:
     return [heading("Findings", "", width), *words.wrap(width)]
 
 
-def side_lines(prepared: Prepared, width: int) -> list[Content]:
+def side_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
     """Return the lines for what a profile leads to."""
-    findings = prepared.findings
     forbids = sum(finding.forbids for finding in findings)
     note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""
     lines = [heading("Findings", note, width)]
@@ -85,9 +86,8 @@ def side_lines(prepared: Prepared, width: int) -> list[Content]:
         lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
     if len(findings) > _MOST_FINDINGS:
         lines.append(ink((f"  and {len(findings) - _MOST_FINDINGS} more", MUTED)))
-    if prepared.plan is None:
+    if plan is None:
         return lines
-    plan = prepared.plan
     lines += [Content(), heading("What starts", "", width)]
     lines += [ink(words) for words in (visible(plan.title), typeset(plan.attempts[0].batch)) if words]
     lines += [ink((visible(words), MUTED)) for words in plan.numbers]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import (
     accelerate,
@@ -35,13 +34,12 @@ from tui_train.checks import (
     wandb,
 )
 from tui_train.checks.finding import Check, Finding
-from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.fields import Value, field, get, put
 from tui_train.profile.types import Profile
 from tui_train.resolve.in_force import is_default
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
 __all__ = ["CHECKS", "Finding", "check"]
@@ -50,9 +48,9 @@ __all__ = ["CHECKS", "Finding", "check"]
 def _for(key: str, inner: Check) -> Check:
     """Return a check that runs only for trainers that take this key or section."""
 
-    def guarded(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-        if takes_field(profile, key):
-            yield from inner(profile, facts, resolved)
+    def guarded(setup: Setup) -> Iterator[Finding]:
+        if takes_field(setup.profile, key):
+            yield from inner(setup)
 
     return guarded
 
@@ -167,23 +165,14 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
+def check(setup: Setup) -> tuple[Finding, ...]:
     """Return all findings: first the errors that forbid a plan, then those that forbid only a start here."""
-    try:
-        resolved = resolve(profile, facts)
-    except BadInput as error:
+    if problem := setup.problem:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
-        return (
-            _safe(
-                Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy, change=change)
-            ),
-        )
-    findings = [
-        _safe(_undoing(finding, profile, facts))
-        for question in CHECKS
-        for finding in question(profile, facts, resolved)
-    ]
+        key = "trainer.preset"
+        return (_safe(Finding(level="error", key=key, message=problem.message, remedy=problem.remedy, change=change)),)
+    findings = [_safe(_undoing(finding, setup)) for question in CHECKS for finding in question(setup)]
     return tuple(sorted(findings, key=_rank))
 
 
@@ -192,26 +181,22 @@ def _rank(finding: Finding) -> tuple[bool, int]:
     return not finding.forbids, ("error", "warning", "note").index(finding.level)
 
 
-def _undoing(finding: Finding, profile: Profile, facts: Facts) -> Finding:
+def _undoing(finding: Finding, setup: Setup) -> Finding:
     """Return the finding with a change that unsets what holds by default, so that it follows what is chosen later."""
     change = finding.change
     if change is None:
         return finding
-    edits = tuple(
-        (key, None if _holds_anyway(key, value, change, profile, facts) else value) for key, value in change.edits
-    )
+    edits = tuple((key, None if _holds_anyway(key, value, change, setup) else value) for key, value in change.edits)
     return msgspec.structs.replace(finding, change=msgspec.structs.replace(change, edits=edits))
 
 
-def _holds_anyway(key: str, value: Value, change: Change, profile: Profile, facts: Facts) -> bool:
+def _holds_anyway(key: str, value: Value, change: Change, setup: Setup) -> bool:
     """Return whether a value that a change would set in the recipe is the default in force after that change."""
     section, _, name = key.partition(".")
-    if section != "recipe" or value is None or not field(key).optional or get(profile, key) is None:
+    if section != "recipe" or value is None or not field(key).optional or get(setup.profile, key) is None:
         return False
-    try:
-        held = resolve(put(apply(change, profile), key, None), facts).values.get(name)
-    except BadInput:
-        return False
+    changed = set_up(put(apply(change, setup.profile), key, None), setup.facts)
+    held = None if changed.problem else changed.values.get(name)
     return held is not None and held.value == value and is_default(held)
 
 

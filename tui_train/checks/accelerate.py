@@ -6,12 +6,11 @@ from typing import Any
 from tui_train.base.text import counted, home, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import called
-from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile, Strategy
+from tui_train.profile.types import Strategy
 from tui_train.resolve import launcher_config
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
 _KEY = "trainer.accelerate_config"
@@ -19,10 +18,11 @@ _UNSHARDED: Strategy = "ddp"
 _AFFINITY = "ACCELERATE_CPU_AFFINITY"
 
 
-def readable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def readable(setup: Setup) -> Iterator[Finding]:
     """A config that accelerate itself could use."""
+    profile, facts = setup.profile, setup.facts
     document = launcher_config.document_of(profile, facts)
-    if document is None or not LAUNCHERS[resolved.launcher].READS_CONFIG:
+    if document is None or not LAUNCHERS[setup.launcher].READS_CONFIG:
         return
     path = launcher_config.path_of(profile, facts)
     named = bool(profile.trainer.accelerate_config)
@@ -36,21 +36,22 @@ def readable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         )
 
 
-def unsupported(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def unsupported(setup: Setup) -> Iterator[Finding]:
     """Keys of the config that would change the training, and that the plan cannot follow."""
-    for key in accelerate_config.unsupported(resolved.launcher_config):
+    for key in accelerate_config.unsupported(setup.launcher_config):
         yield Finding(
             level="error",
             key=_KEY,
-            message=f"{key} in {home(launcher_config.path_of(profile, facts))} is not supported",
+            message=f"{key} in {home(launcher_config.path_of(setup.profile, setup.facts))} is not supported",
             remedy="Take it out, or name a file without it (trainer.accelerate_config).",
         )
 
 
-def dropped(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def dropped(setup: Setup) -> Iterator[Finding]:
     """Entries of the config that are not used; the rest of it is."""
-    path = home(launcher_config.path_of(profile, facts))
-    for entry, why in accelerate_config.dropped(resolved.launcher_config, profile.trainer.strategy).items():
+    profile = setup.profile
+    path = home(launcher_config.path_of(profile, setup.facts))
+    for entry, why in accelerate_config.dropped(setup.launcher_config, profile.trainer.strategy).items():
         yield Finding(
             level="warning",
             key=_KEY,
@@ -59,28 +60,30 @@ def dropped(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         )
 
 
-def precision(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def precision(setup: Setup) -> Iterator[Finding]:
     """A precision of a config for GPUs that a plan on the CPU cannot have."""
-    document, config = launcher_config.document_of(profile, facts), resolved.launcher_config
-    if document is None or not config or resolved.values["precision"].value not in {None, "fp32"}:
+    profile = setup.profile
+    document, config = launcher_config.document_of(profile, setup.facts), setup.launcher_config
+    if document is None or not config or setup.values["precision"].value not in {None, "fp32"}:
         return
-    held = launcher_config.held(profile, resolved.preset, document.values).get("precision")
+    held = launcher_config.held(profile, setup.preset, document.values).get("precision")
     if held and not accelerate_config.precision(config) and not profile.recipe.precision:
         named = held.words or held.value
         message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
         yield _differs("recipe.precision", message, "Set recipe.precision to choose one.", None, note=True)
 
 
-def affinity(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def affinity(setup: Setup) -> Iterator[Finding]:
     """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
-    wanted = accelerate_config.binds_cpus(resolved.launcher_config)
+    profile = setup.profile
+    wanted = accelerate_config.binds_cpus(setup.launcher_config)
     environment = profile.trainer.environment
-    if not wanted or resolved.device != "cuda" or _AFFINITY in environment:
+    if not wanted or setup.device != "cuda" or _AFFINITY in environment:
         return
     edits = (("trainer.environment", {**environment, _AFFINITY: "1"}),)
     yield _differs(
         "trainer.environment",
-        f"enable_cpu_affinity in {home(launcher_config.path_of(profile, facts))} has no effect: "
+        f"enable_cpu_affinity in {home(launcher_config.path_of(profile, setup.facts))} has no effect: "
         "`accelerate launch` does not read it from a file",
         f"Set {_AFFINITY}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),
@@ -88,11 +91,11 @@ def affinity(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
     )
 
 
-def sharding(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def sharding(setup: Setup) -> Iterator[Finding]:
     """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
-    config, trainer = resolved.launcher_config, profile.trainer
+    config, trainer = setup.launcher_config, setup.profile.trainer
     wanted = accelerate_config.strategy(config)
-    if wanted == _UNSHARDED or resolved.device != "cuda":
+    if wanted == _UNSHARDED or setup.device != "cuda":
         return
     if trainer.strategy == _UNSHARDED:
         edits: tuple[tuple[str, Any], ...] = (("trainer.strategy", wanted),)
@@ -108,22 +111,23 @@ def sharding(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         yield _differs("trainer.offload", message, "Set trainer.offload=yes.", change)
 
 
-def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def devices(setup: Setup) -> Iterator[Finding]:
     """A config that names another device, other GPUs, processes or machines than the plan, where none were chosen."""
-    config, hardware = resolved.launcher_config, profile.hardware
-    if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or resolved.scheduled:
+    profile = setup.profile
+    config, hardware = setup.launcher_config, profile.hardware
+    if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or setup.scheduled:
         return
     machines = accelerate_config.whole_number(config.get("num_machines")) or 1
     if machines > 1:
         yield _machines(config, machines)
-    elif hardware.device == "auto" and accelerate_config.on_cpu(config) and resolved.device == "cuda":
+    elif hardware.device == "auto" and accelerate_config.on_cpu(config) and setup.device == "cuda":
         change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
         message = "your accelerate config trains on the CPU, and this plan on GPUs"
         yield _differs("hardware.device", message, "Set hardware.device=cpu to train there.", change, note=True)
-    elif resolved.device == "cuda":
-        yield from _gpus(config, facts, resolved)
+    elif setup.device == "cuda":
+        yield from _gpus(config, setup)
     elif accelerate_config.on_cpu(config):
-        yield from _processes(config, resolved)
+        yield from _processes(config, setup)
 
 
 def _machines(config: Mapping[str, Any], machines: int) -> Finding:
@@ -136,29 +140,29 @@ def _machines(config: Mapping[str, Any], machines: int) -> Finding:
     return _differs("nodes.count", message, f"Set nodes.count={machines} and nodes.address.", change)
 
 
-def _gpus(config: Mapping[str, Any], facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def _gpus(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
-    ids, cards = accelerate_config.gpu_ids(config), facts.machine.gpus
+    ids, cards = accelerate_config.gpu_ids(config), setup.facts.machine.gpus
     named = {called(cards, name)[0].uuid for name in ids if len(called(cards, name)) == 1}
-    chosen = {gpu.uuid for gpu in resolved.gpus}
+    chosen = {gpu.uuid for gpu in setup.gpus}
     if ids and named != chosen:
         change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))
         message = f"your accelerate config names GPU {', '.join(ids)}, and this plan trains on others"
         remedy = f"Set hardware.gpus={','.join(ids)} to train on those."
         yield _differs("hardware.gpus", message, remedy, change if len(named) == len(ids) else None, note=True)
     elif not ids:
-        yield from _processes(config, resolved)
+        yield from _processes(config, setup)
 
 
-def _processes(config: Mapping[str, Any], resolved: Resolved) -> Iterator[Finding]:
+def _processes(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Another number of processes."""
     wanted = accelerate_config.whole_number(config.get("num_processes"))
-    if wanted is None or wanted == resolved.world_size:
+    if wanted is None or wanted == setup.world_size:
         return
     message = (
-        f"your accelerate config starts {counted(wanted, 'process', 'processes')}, and this plan {resolved.world_size}"
+        f"your accelerate config starts {counted(wanted, 'process', 'processes')}, and this plan {setup.world_size}"
     )
-    on_cpu = resolved.device == "cpu"
+    on_cpu = setup.device == "cpu"
     change = Change(
         counted(wanted, "process", "processes"), "as in your accelerate config", (("hardware.processes", wanted),)
     )
@@ -166,8 +170,9 @@ def _processes(config: Mapping[str, Any], resolved: Resolved) -> Iterator[Findin
     yield _differs("hardware.processes", message, remedy, change if on_cpu else None, note=True)
 
 
-def unread(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def unread(setup: Setup) -> Iterator[Finding]:
     """A mixed precision that `accelerate launch` would set, and the automatic launcher does not."""
+    profile, facts = setup.profile, setup.facts
     document, trainer = launcher_config.document_of(profile, facts), profile.trainer
     script = facts.sources.get(trainer.script)
     if (
@@ -175,15 +180,15 @@ def unread(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         or document.problem
         or trainer.launcher != "auto"
         or not takes_field(profile, "trainer.script")
-        or LAUNCHERS[resolved.launcher].READS_CONFIG
+        or LAUNCHERS[setup.launcher].READS_CONFIG
         or not (script and script.accelerates)
         or accelerate_config.problem(document.values)
     ):
         return
-    config = launcher_config.for_device(document.values, resolved.device)
-    values = launcher_config.held(profile, resolved.preset, config)
+    config = launcher_config.for_device(document.values, setup.device)
+    values = launcher_config.held(profile, setup.preset, config)
     held = values.get("precision")
-    if held is None or held.value in {"fp32", resolved.settled.recipe.precision} or profile.recipe.precision:
+    if held is None or held.value in {"fp32", setup.settled.recipe.precision} or profile.recipe.precision:
         return
     launcher = next(name for name, other in LAUNCHERS.items() if other.READS_CONFIG)
     yield _differs(

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from tui_train.base.text import thousands
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import data
 from tui_train.resolve.in_force import is_default
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 from tui_train.trainers.finetune import METHODS
 
@@ -17,9 +16,10 @@ from tui_train.trainers.finetune import METHODS
 _FAR, _BEYOND = 10.0, 100.0
 
 
-def learning_rate(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def learning_rate(setup: Setup) -> Iterator[Finding]:
     """A rate that is far from the usual one of a trainer whose own is known to suit it."""
-    chosen, usual = resolved.settled.recipe.learning_rate, resolved.preset.defaults.get("learning_rate")
+    profile = setup.profile
+    chosen, usual = setup.settled.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
     if takes_field(profile, "trainer.script"):
         return  # of a script it is not known what suits it
     if chosen is None or not isinstance(usual, float) or usual / _FAR < chosen < usual * _FAR:
@@ -40,17 +40,18 @@ def learning_rate(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterat
     )
 
 
-def length(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def length(setup: Setup) -> Iterator[Finding]:
     """A sequence length that the model takes, unless no row of the data is as long."""
-    chosen, look = resolved.settled.recipe.sequence_length, data.look_of(resolved, facts)
-    folder = facts.models.get(profile.trainer.model)
+    profile = setup.profile
+    chosen, look = setup.settled.recipe.sequence_length, data.look_of(setup)
+    folder = setup.facts.models.get(profile.trainer.model)
     most = (look.limit if look else 0) or (folder.limit if folder else 0)
     longest = look.tokens.longest if look and look.tokens and not profile.finetune.packing else None
-    if not chosen or not 0 < most < chosen or "sequence_length" not in resolved.context.takes:
+    if not chosen or not 0 < most < chosen or "sequence_length" not in setup.context.takes:
         return
     if longest is not None and longest <= most:
         return
-    refused = not is_default(resolved.values["sequence_length"]) and "length" not in profile.trainer.allow
+    refused = not is_default(setup.values["sequence_length"]) and "length" not in profile.trainer.allow
     yield Finding(
         level="error" if refused else "warning",
         key="recipe.sequence_length",

@@ -5,19 +5,18 @@ from collections.abc import Iterator
 from tui_train.base.text import visible
 from tui_train.base.versions import at_least
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 # The first version that reads Hugging Face weights directly.
 _READS_HF = "0.6"
 
 
-def bridge(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def bridge(setup: Setup) -> Iterator[Finding]:
     """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
-    if resolved.nemo != "bridge" or resolved.toolchain is None:
+    profile = setup.profile
+    if setup.nemo != "bridge" or setup.toolchain is None:
         return
-    packages = resolved.toolchain.packages
+    packages = setup.toolchain.packages
     version, toolkit = packages["megatron-bridge"], packages.get("nemo_toolkit")
     why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
     yield Finding(
@@ -35,7 +34,7 @@ def bridge(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
             message="no model is named: a finetune by Megatron-Bridge starts from a checkpoint",
             remedy=f"Name its folder (trainer.model). From Hugging Face: {convert}.",
         )
-    elif model and not at_least(version, _READS_HF) and facts.paths.get(f"{model}/config.json") == "file":
+    elif model and not at_least(version, _READS_HF) and setup.facts.paths.get(f"{model}/config.json") == "file":
         yield Finding(
             level="error",
             key="trainer.model",

@@ -11,14 +11,14 @@ from tui_train.facts.slurm import chosen_partitions, gres_of, nodes_for
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 _LOOK = "`tui-train facts --slurm` lists what there is."
 
 
-def partition(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def partition(setup: Setup) -> Iterator[Finding]:
     """Partitions that there are, and that take jobs."""
-    cluster, names = facts.cluster, profile.slurm.partition
+    cluster, names = setup.facts.cluster, setup.profile.slurm.partition
     if cluster is None or cluster.problem:
         return
     known = {part.name: part for part in cluster.partitions}
@@ -41,9 +41,10 @@ def partition(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[F
         yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True)
 
 
-def account(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def account(setup: Setup) -> Iterator[Finding]:
     """An account of the user's."""
-    accounts, name = facts.cluster.accounts if facts.cluster else (), profile.slurm.account
+    facts = setup.facts
+    accounts, name = facts.cluster.accounts if facts.cluster else (), setup.profile.slurm.account
     if accounts and name and name not in accounts:
         message = f"you have no account {visible(name)}"
         change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
@@ -51,9 +52,10 @@ def account(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fin
         yield Finding(level="error", key="slurm.account", message=message, remedy=remedy, machine=True, change=change)
 
 
-def time(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def time(setup: Setup) -> Iterator[Finding]:
     """A time limit that a chosen partition allows."""
-    chosen = _chosen(profile, facts)
+    profile = setup.profile
+    chosen = _chosen(profile, setup.facts)
     asked, limits = seconds(profile.slurm.time), [part.limit for part in chosen]
     most = max((limit for limit in limits if limit is not None), default=None)
     if asked is None or not chosen or None in limits or most is None or asked <= most:
@@ -68,8 +70,9 @@ def time(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Findin
     yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, machine=True, change=change)
 
 
-def nodes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def nodes(setup: Setup) -> Iterator[Finding]:
     """As many nodes as there are, with the GPUs that are asked for."""
+    profile, facts = setup.profile, setup.facts
     chosen, gres = _chosen(profile, facts), gres_of(profile.slurm.options)
     if facts.cluster is None or not chosen:
         return
@@ -93,17 +96,18 @@ def nodes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         message = f"{out} of {counted(there, 'node')} of {names} are down or drained: Slurm refuses the job"
         remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."
         yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True, start=True)
-    yield from _mixed(able, names, profile, resolved)
+    yield from _mixed(able, names, setup)
 
 
-def _mixed(able: tuple[Nodes, ...], names: str, profile: Profile, resolved: Resolved) -> Iterator[Finding]:
+def _mixed(able: tuple[Nodes, ...], names: str, setup: Setup) -> Iterator[Finding]:
     """Say which GPUs a job may get where it names no type, and nodes have several."""
+    profile = setup.profile
     types = dict.fromkeys(kind for node in able for kind, _ in node.cards)
     named = any(kind for kind, _ in cards_in(gres_of(profile.slurm.options)))
-    if named or len(types) < 2 or resolved.device != "cuda" or not resolved.gpus:
+    if named or len(types) < 2 or setup.device != "cuda" or not setup.gpus:
         return
     most = {kind: max(dict(node.cards).get(kind, 0) for node in able) for kind in types if kind}
-    count = len(resolved.gpus)
+    count = len(setup.gpus)
     fits = [kind for kind, there in most.items() if there >= count]
     message = f"{names} has GPUs of several types, and the job may get any: {visible(', '.join(filter(None, types)))}"
     change = None

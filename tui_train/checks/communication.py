@@ -5,29 +5,29 @@ from collections.abc import Iterator
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.checks.ineffective_variables import INEFFECTIVE, Run, why_ineffective
-from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import variables
 from tui_train.resolve.communication import CURES, why_no_gloo, without_effect
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 
 _ENVIRONMENT = "trainer.environment"
 
 
-def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def backend(setup: Setup) -> Iterator[Finding]:
     """A backend that exists on the device and is right for the sharding."""
+    profile = setup.profile
     key = "communication.backend"
     auto = Change("communication auto", "NCCL on GPUs, Gloo on the CPU", ((key, "auto"),))
     chosen = profile.communication.backend
-    if chosen == "nccl" and resolved.device == "cpu" and resolved.world_size > 1:
+    if chosen == "nccl" and setup.device == "cpu" and setup.world_size > 1:
         message, remedy = "NCCL works on GPUs only, and this trains on the CPU", "Choose auto or gloo."
         yield Finding(level="error", key=key, message=message, remedy=remedy, change=auto)
-    if chosen != "gloo" or resolved.device == "cpu" or resolved.world_size < 2:
+    if chosen != "gloo" or setup.device == "cpu" or setup.world_size < 2:
         return
-    if why := refused(profile, resolved):
+    if why := refused(setup):
         yield Finding(level="error", key=key, message=why, remedy="Choose auto or nccl.", change=auto)
     else:
         message = "Gloo copies every gradient through the host's memory: about 0.7 GB a second on one machine"
@@ -37,27 +37,29 @@ def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
         yield Finding(level="warning", key=key, message=message, remedy=remedy, change=auto)
 
 
-def refused(profile: Profile, resolved: Resolved) -> str:
+def refused(setup: Setup) -> str:
     """Return why Gloo cannot be chosen for GPUs, empty where it can."""
-    trainer, torch = profile.trainer, resolved.toolchain.torch if resolved.toolchain else None
+    profile = setup.profile
+    trainer, torch = profile.trainer, setup.toolchain.torch if setup.toolchain else None
     return trainer_of(profile).no_gloo or why_no_gloo(sharded=trainer.strategy == "fsdp2", torch=torch)
 
 
-def without(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def without(setup: Setup) -> Iterator[Finding]:
     """Cures that exist and that the installed versions read."""
     key = "communication.without"
-    for name in dict.fromkeys(profile.communication.without):
+    for name in dict.fromkeys(setup.profile.communication.without):
         if name not in CURES:
             message = f"NCCL has no option named {visible(name)}"
             yield Finding(level="error", key=key, message=message, remedy=fields.nearest(name, tuple(CURES)))
-        elif resolved.backend == "nccl" and (why := without_effect(CURES[name], resolved.toolchain)):
+        elif setup.backend == "nccl" and (why := without_effect(CURES[name], setup.toolchain)):
             message, remedy = f"{CURES[name].name} {why}: it is left out", "Take it off the list."
             yield Finding(level="note", key=key, message=message, remedy=remedy)
 
 
-def interface(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def interface(setup: Setup) -> Iterator[Finding]:
     """A network interface that this machine has, whether the key names it or a variable does."""
-    chosen, there = profile.communication.interface, facts.machine.interfaces
+    profile = setup.profile
+    chosen, there = profile.communication.interface, setup.facts.machine.interfaces
     if not there:
         return
     remedy = f"It has: {', '.join(map(visible, there))}."
@@ -65,10 +67,10 @@ def interface(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
         message = f"this machine has no network interface {visible(chosen)}"
         yield Finding(level="error", key="communication.interface", message=message, remedy=remedy, machine=True)
     own = profile.trainer.environment
-    for name in variables.SOCKETS if resolved.backend else ():
+    for name in variables.SOCKETS if setup.backend else ():
         names, exact = variables.interfaces(name, own.get(name, ""))
         found = any(known == named or (not exact and known.startswith(named)) for named in names for known in there)
-        if names and not found and not why_ineffective(name, _run(resolved)):
+        if names and not found and not why_ineffective(name, _run(setup)):
             message = f"{name}={visible(own[name])}: this machine has no such network interface"
             yield Finding(
                 level="error",
@@ -80,15 +82,15 @@ def interface(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
             )
 
 
-def overridden(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def overridden(setup: Setup) -> Iterator[Finding]:
     """Variables of the environment that say otherwise than a key that was chosen."""
-    for each in variables.overridden(profile, resolved):
+    for each in variables.overridden(setup):
         yield Finding(
             level="error",
             key=_ENVIRONMENT,
             message=f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
             remedy=f"Take it out, or leave {each.key} unset.",
-            change=_without(profile, each.name, f"{each.key} is used"),
+            change=_without(setup.profile, each.name, f"{each.key} is used"),
         )
 
 
@@ -98,20 +100,21 @@ def _without(profile: Profile, name: str, why: str) -> Change:
     return Change(f"without {name}", why, ((_ENVIRONMENT, rest),))
 
 
-def _run(resolved: Resolved) -> Run:
-    return Run(resolved.toolchain, resolved.launcher, resolved.backend, resolved.nemo is not None)
+def _run(setup: Setup) -> Run:
+    return Run(setup.toolchain, setup.launcher, setup.backend, setup.nemo is not None)
 
 
-def ineffective(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def ineffective(setup: Setup) -> Iterator[Finding]:
     """Variables, of the profile or inherited, that have no effect or a bad one here."""
-    run = _run(resolved)
+    profile = setup.profile
+    run = _run(setup)
     environment = profile.trainer.environment
     for name in environment:
         if why := why_ineffective(name, run):
             change = _without(profile, name, why)
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
             yield Finding(level="warning", key=_ENVIRONMENT, message=message, remedy=remedy, change=change)
-    for variable in facts.variables:
+    for variable in setup.facts.variables:
         if (
             variable.name in INEFFECTIVE
             and variable.name not in environment
@@ -119,7 +122,7 @@ def ineffective(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
             yield Finding(level="note", key=_ENVIRONMENT, message=message, remedy="Remove it.")
-        elif variable.source != "the environment" and resolved.backend == "nccl":
+        elif variable.source != "the environment" and setup.backend == "nccl":
             message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
             yield Finding(
                 level="note", key="communication.backend", message=message, remedy="Check that this is intended."

@@ -8,18 +8,17 @@ from tui_train.facts.gpus import recommended
 from tui_train.facts.ports import clash, spelled
 from tui_train.facts.types import Facts, Taken
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 _END = "Wait for it, or end it (tui-train stop {})"
 
 
-def cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def cards(setup: Setup) -> Iterator[Finding]:
     """Cards on which a live run trains: two on one card run out of its memory, or halve each other's speed."""
-    del profile
-    for words, other in _clashes(Taken(gpus=tuple(gpu.uuid for gpu in resolved.gpus)), facts):
+    facts = setup.facts
+    for words, other in _clashes(Taken(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts):
         used = {uuid for run in facts.taken for uuid in run.gpus}
-        pairs = zip(facts.machine.gpus, resolved.verdicts, strict=True)
+        pairs = zip(facts.machine.gpus, setup.verdicts, strict=True)
         free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
         others = recommended([gpu for gpu, _ in free], [verdict for _, verdict in free])
         change = Change("train on free GPUs", "another run uses the chosen ones", (("hardware.gpus", others),))
@@ -34,15 +33,18 @@ def cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         )
 
 
-def output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def output(setup: Setup) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
-    for words, other in _clashes(Taken(outputs=spelled(profile.trainer.output or resolved.user_output)), facts):
+    for words, other in _clashes(
+        Taken(outputs=spelled(setup.profile.trainer.output or setup.user_output)), setup.facts
+    ):
         remedy = f"{_END.format(visible(other.run))}, or name another output folder."
         yield Finding(level="error", key="trainer.output", message=words, remedy=remedy, machine=True, start=True)
 
 
-def port(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def port(setup: Setup) -> Iterator[Finding]:
     """The port at which several machines meet: the first one has to open it."""
+    profile, facts = setup.profile, setup.facts
     if profile.nodes.machines == 1 or facts.scheduler:
         return
     for words, _ in _clashes(Taken(port=profile.nodes.port), facts):

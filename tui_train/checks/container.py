@@ -11,7 +11,8 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Container, Profile
 from tui_train.resolve import container
 from tui_train.resolve.hub import loaded_id
-from tui_train.resolve.resolve import Resolved, image_of, lacks
+from tui_train.resolve.setup import Setup
+from tui_train.resolve.toolchain import image_of, why_unusable
 
 _SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 # A mount over one of these would hide what the image needs.
@@ -26,9 +27,10 @@ _INSTALL = {
 }
 
 
-def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def engine(setup: Setup) -> Iterator[Finding]:
     """An engine that is installed, answers, and can show the chosen cards."""
-    name = profile.container.engine
+    facts = setup.facts
+    name = setup.profile.container.engine
     if name == "none":
         return
     if facts.elsewhere:
@@ -43,14 +45,15 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     if reason:
         message, remedy = f"{name} cannot be used: {reason}", "Fix that, or choose another engine or none."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
-    elif state and resolved.gpus and not state.gpus:
+    elif state and setup.gpus and not state.gpus:
         message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
         remedy = f"Install nvidia-container-toolkit and {_INSTALL.get(name, 'set it up')}."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
 
 
-def image(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def image(setup: Setup) -> Iterator[Finding]:
     """An image that is on this machine and contains the trainer."""
+    profile, facts = setup.profile, setup.facts
     chosen = profile.container
     if chosen.engine == "none" or facts.elsewhere:
         return
@@ -95,12 +98,12 @@ def _missing(profile: Profile, facts: Facts) -> Finding:
 def _missing_part(profile: Profile, image_facts: ContainerImage) -> str:
     if image_facts.problem or image_facts.toolchain is None:
         return image_facts.problem or "it could not be started"
-    return lacks(profile, image_facts.toolchain)
+    return why_unusable(profile, image_facts.toolchain)
 
 
-def shared_memory(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def shared_memory(setup: Setup) -> Iterator[Finding]:
     """A size that engines read."""
-    chosen = profile.container
+    chosen = setup.profile.container
     if chosen.engine == "none" or chosen.shared_memory == container.HOST_SHARED_MEMORY:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
@@ -112,8 +115,9 @@ def shared_memory(profile: Profile, _facts: Facts, _resolved: Resolved) -> Itera
         yield Finding(level="note", key="container.shared_memory", message=message, remedy=remedy, change=host)
 
 
-def mounted(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def mounted(setup: Setup) -> Iterator[Finding]:
     """Mounts that parse, exist, can be written for the engine, and hide nothing that the image needs."""
+    profile, facts = setup.profile, setup.facts
     chosen = profile.container
     if chosen.engine == "none":
         return
@@ -140,8 +144,9 @@ def mounted(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fin
             yield Finding(level="error", key=_key_of(profile, mount.host), message=message, remedy=remedy)
 
 
-def hub_cache(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def hub_cache(setup: Setup) -> Iterator[Finding]:
     """A cache of Hugging Face that outlives the container."""
+    profile = setup.profile
     own = profile.trainer.environment
     if profile.container.engine == "none":
         return
@@ -157,7 +162,7 @@ def hub_cache(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         f"without {', '.join(lost)}", "the machine's own cache is mounted", (("trainer.environment", rest),)
     )
     yield Finding(
-        level="error" if loaded_id(profile, resolved) else "warning",
+        level="error" if loaded_id(setup) else "warning",
         key="trainer.environment",
         message=f"{lost[0]}={own[lost[0]]} is not mounted: what is downloaded there is lost with the container",
         remedy="Remove it, and export HF_HOME in the shell where you start the run: launch.sh mounts that folder.",
@@ -165,8 +170,9 @@ def hub_cache(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     )
 
 
-def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def arguments(setup: Setup) -> Iterator[Finding]:
     """Paths in the arguments that the container sees."""
+    profile = setup.profile
     chosen = profile.container
     if chosen.engine == "none":
         return

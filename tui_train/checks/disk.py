@@ -5,21 +5,20 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, home, size
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts
 from tui_train.memory.disk import LIMIT, Disk, disk
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
 from tui_train.resolve import reach
 from tui_train.resolve.data import steps_of
 from tui_train.resolve.options import arguments
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 
-def checkpoints(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def checkpoints(setup: Setup) -> Iterator[Finding]:
     """Checkpoints for which the disk of the output has no room: not for one, or not for all that are kept."""
-    key, output = "trainer.output", profile.trainer.output or resolved.user_output
+    profile, facts = setup.profile, setup.facts
+    key, output = "trainer.output", profile.trainer.output or setup.user_output
     free = facts.free.get(output)
-    needs = disk(facts, resolved) if free is not None and not reach.why_not(key, profile, resolved) else None
+    needs = disk(setup) if free is not None and not reach.why_not(key, setup) else None
     if free is None or needs is None:
         return
     room = f"{size(free)} free in {home(output)}" if output else f"{size(free)} free where runs are kept"
@@ -34,7 +33,7 @@ def checkpoints(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         )
     # What is there already of a run that goes on is removed as it goes.
     elif free < needs.needed() and facts.paths.get(output) != "folder":
-        change = _fewer(profile, facts, resolved, needs, free)
+        change = _fewer(setup, needs, free)
         at_once = f"{counted(needs.at_once or 1, 'checkpoint')} of {size(needs.one)}"
         yield Finding(
             level="warning",
@@ -49,8 +48,9 @@ def _parts(needs: Disk) -> str:
     return f"weights {size(needs.weights)}, optimizer {size(needs.states)}"
 
 
-def _fewer(profile: Profile, facts: Facts, resolved: Resolved, needs: Disk, free: int) -> Change | None:
+def _fewer(setup: Setup, needs: Disk, free: int) -> Change | None:
     """Return the change with which the most checkpoints stay for which there is room, None if there is none."""
+    profile = setup.profile
     most = free // needs.one - 1
     if needs.limited and most >= needs.least:
         words, set_already = profile.trainer.arguments, arguments(profile.trainer.arguments, bare=False)
@@ -59,7 +59,7 @@ def _fewer(profile: Profile, facts: Facts, resolved: Resolved, needs: Disk, free
         edits = (("trainer.arguments", (*words, f"--{LIMIT}={most}")),)
         return Change(f"keep {counted(most, 'checkpoint')}", f"{size((most + 1) * needs.one)} at a time", edits)
     fit = (free - needs.weights) // needs.one
-    steps = steps_of(resolved, facts)
+    steps = steps_of(setup)
     if fit < 1 or not steps:
         return None
     every = math.ceil(steps / fit)

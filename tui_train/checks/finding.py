@@ -5,11 +5,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
 from tui_train.resolve.own_arguments import row_key
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 
 class Install(Struct, frozen=True):
@@ -59,4 +57,4 @@ class Finding(Struct, frozen=True, kw_only=True):
         return self.level == "error" and not self.start
 
 
-Check = Callable[[Profile, Facts, Resolved], Iterator[Finding]]
+Check = Callable[[Setup], Iterator[Finding]]

@@ -14,7 +14,7 @@ from tui_train.profile import mixture as weights_of_files
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import data, options
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune import METHODS, evaluated, keeps_best, rate
 from tui_train.trainers.finetune_options import marks_answers
@@ -33,13 +33,14 @@ INSTEAD = {
 }
 
 
-def needed(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def needed(setup: Setup) -> Iterator[Finding]:
     """A model to start from, and data to learn from."""
+    profile = setup.profile
     if not profile.trainer.model:
         message = "no model is chosen to start from"
         remedy = "Choose one: a folder with config.json, weights and tokenizer, or an id of the Hub."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
-    elif missing_weights(profile, facts):
+    elif missing_weights(profile, setup.facts):
         message = f"{profile.trainer.model} has no weights: no model.safetensors, and none in parts"
         remedy = "Choose a whole model folder, or an id of the Hub. Of an adapter, merge it first (tui-train merge)."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
@@ -49,9 +50,10 @@ def needed(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Find
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 
 
-def mixture(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def mixture(setup: Setup) -> Iterator[Finding]:
     """Weights of the data files: one for each, and rows in each that is to be learned from."""
-    why, look = weights_of_files.wrong(profile.data.weights, len(profile.trainer.data)), data.look_of(resolved, facts)
+    profile = setup.profile
+    why, look = weights_of_files.wrong(profile.data.weights, len(profile.trainer.data)), data.look_of(setup)
     if why:
         yield Finding(
             level="error",
@@ -70,8 +72,9 @@ def mixture(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
             )
 
 
-def unread_answers(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def unread_answers(setup: Setup) -> Iterator[Finding]:
     """Answers alone of data that is read where it trains: whether these are chats is known then."""
+    profile, facts = setup.profile, setup.facts
     away = bool(facts.elsewhere) or profile.container.engine != "none"
     if away and marks_answers(profile.finetune, format_of(profile.trainer.data, facts.data)):
         yield Finding(
@@ -82,10 +85,10 @@ def unread_answers(profile: Profile, facts: Facts, _resolved: Resolved) -> Itera
         )
 
 
-def whole_chats(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def whole_chats(setup: Setup) -> Iterator[Finding]:
     """Chats of which everything is learned, as the template does not mark answers."""
-    look, asked = data.look_of(resolved, facts), data.question(resolved)
-    if look and asked and look.tokens and profile.finetune.answers_only is None and all_learned(look, asked):
+    look, asked = data.look_of(setup), data.question(setup)
+    if look and asked and look.tokens and setup.profile.finetune.answers_only is None and all_learned(look, asked):
         yield Finding(
             level="note",
             key="finetune.answers_only",
@@ -100,18 +103,19 @@ def missing_weights(profile: Profile, facts: Facts) -> bool:
     return bool(states) and all(state == "missing" for state in states)
 
 
-def read(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def read(setup: Setup) -> Iterator[Finding]:
     """What is wrong with the data, but for paths that are no files: those are checked for every trainer."""
-    asked, look = data.as_cut(resolved), data.look_of(resolved, facts)
+    profile = setup.profile
+    asked, look = data.as_cut(setup), data.look_of(setup)
     if asked and look:
-        room = Room(profile.data.cut, longest(resolved, facts))
-        known = {path for path in profile.trainer.data if facts.paths.get(path, "file") not in {"file", "folder"}}
+        room = Room(profile.data.cut, longest(setup))
+        known = {path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}}
         yield from data_findings(look, asked, frozenset(map(visible, known)), room)
 
 
-def weights(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def weights(setup: Setup) -> Iterator[Finding]:
     """Weights in 4 bits need a GPU."""
-    if profile.finetune.tuning == "qlora" and resolved.device != "cuda":
+    if setup.profile.finetune.tuning == "qlora" and setup.device != "cuda":
         yield Finding(
             level="error",
             key="finetune.tuning",
@@ -121,8 +125,9 @@ def weights(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
         )
 
 
-def fallback(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def fallback(setup: Setup) -> Iterator[Finding]:
     """A fallback to an adapter, which takes another rate than all weights."""
+    profile = setup.profile
     chosen, ladder = profile.finetune, profile.ladder
     falls = chosen.tuning == "full" and "lora" in ladder.rungs and "lora" in ladder.consent
     if falls and profile.recipe.learning_rate is None:
@@ -135,9 +140,9 @@ def fallback(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[F
         )
 
 
-def ends(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def ends(setup: Setup) -> Iterator[Finding]:
     """Epochs that the number of steps takes the place of."""
-    recipe = profile.recipe
+    recipe = setup.profile.recipe
     if recipe.steps is not None and recipe.epochs is not None:
         yield Finding(
             level="warning",
@@ -148,10 +153,11 @@ def ends(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Findi
         )
 
 
-def evaluations(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def evaluations(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
+    profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
-    if evaluated(resolved.settled) and not keeps_best(resolved.settled) and every and saved:
+    if evaluated(setup.settled) and not keeps_best(setup.settled) and every and saved:
         to = -(-saved // every) * every
         yield Finding(
             level="warning",
@@ -160,7 +166,7 @@ def evaluations(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator
             remedy="Save where it evaluates, to have the best one as the result.",
             change=Change(f"save every {to} steps", "each is evaluated", (("recipe.checkpoint_every", to),)),
         )
-    if every is not None and not evaluated(resolved.settled):
+    if every is not None and not evaluated(setup.settled):
         yield Finding(
             level="warning",
             key="recipe.evaluate_every",
@@ -170,11 +176,11 @@ def evaluations(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator
         )
 
 
-def micro_batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
-    least, micro = resolved.context.least_micro, resolved.settled.recipe.micro_batch
+    least, micro = setup.context.least_micro, setup.settled.recipe.micro_batch
     if micro is not None and micro < least:
-        method = METHODS[profile.finetune.method]
+        method = METHODS[setup.profile.finetune.method]
         yield Finding(
             level="error",
             key="recipe.micro_batch",
@@ -183,8 +189,9 @@ def micro_batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator
         )
 
 
-def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def arguments(setup: Setup) -> Iterator[Finding]:
     """Arguments that would undo what the plan says, unseen."""
+    profile = setup.profile
     for argument in options.arguments(profile.trainer.arguments):
         instead = INSTEAD.get(argument.option)
         if instead is not None:

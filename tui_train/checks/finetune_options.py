@@ -6,25 +6,26 @@ from collections.abc import Iterator
 from tui_train.base.text import counted
 from tui_train.checks.finding import Finding
 from tui_train.checks.finetune import INSTEAD
-from tui_train.facts.types import Facts, Toolchain
+from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Method, Profile
 from tui_train.resolve import options
 from tui_train.resolve.options import SetOption
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 _KEY = "trainer.arguments"
 # TRL looks for the first by itself, and argparse has the other.
 _ALWAYS = frozenset({"config", "help"})
 
 
-def known(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def known(setup: Setup) -> Iterator[Finding]:
     """Options that the program does not take, or takes for others because they are the beginning of a name."""
+    profile = setup.profile
     words = profile.trainer.arguments
     given = [each for each in options.arguments(words, bare=False) if words[each.at].startswith("--")]
     # Those that undo the plan are refused whether TRL has them or not.
     given = [each for each in given if each.option and each.option not in INSTEAD]
-    names = _names(resolved.toolchain, profile.finetune.method)
+    names = _names(setup.toolchain, profile.finetune.method)
     if given and not names:
         yield Finding(
             level="note",
@@ -38,9 +39,9 @@ def known(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Findi
             yield _unknown(profile, option, names)
 
 
-def ignored(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def ignored(setup: Setup) -> Iterator[Finding]:
     """Values of the configuration file that this TRL does not have: it ignores them without a word."""
-    names, file = _names(resolved.toolchain, profile.finetune.method), resolved.preset.file
+    names, file = _names(setup.toolchain, setup.profile.finetune.method), setup.preset.file
     keys = [entry.key for entry in file.values if not entry.when] if file and names else []
     if missing := [key for key in dict.fromkeys(keys) if key not in names]:
         yield Finding(

@@ -6,19 +6,19 @@ from typing import Literal
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import called, ever_had_code, supports_bf16, why_no_code
-from tui_train.facts.types import Facts, Gpu
+from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 _MOST_FOR_NCCL = 32
 
 
-def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def devices(setup: Setup) -> Iterator[Finding]:
     """Cards that are chosen and cannot train, should not, or are busy."""
-    gpus = facts.machine.gpus
-    cards = dict(zip((gpu.uuid for gpu in gpus), resolved.verdicts, strict=True))
+    profile = setup.profile
+    gpus = setup.facts.machine.gpus
+    cards = dict(zip((gpu.uuid for gpu in gpus), setup.verdicts, strict=True))
     names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in gpus}
     if profile.hardware.device == "cpu":
         return
@@ -29,26 +29,26 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
             remedy = f"Choose the GPUs again{_listed(matches or gpus)}."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
             continue
-        uuid, verdict = matches[0].uuid, resolved.verdicts[gpus.index(matches[0])]
+        uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
-            if profile.container.engine == "none" and _lacks_code(matches[0], facts, resolved):
+            if profile.container.engine == "none" and _lacks_code(matches[0], setup):
                 remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
-    for gpu in resolved.gpus:
+    for gpu in setup.gpus:
         if user := cards[gpu.uuid].busy:
             message = f"{names[gpu.uuid]} is busy: {visible(user)}"
             remedy = "Wait until it is free, or choose another GPU."
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
 
 
-def _lacks_code(gpu: Gpu, facts: Facts, resolved: Resolved) -> bool:
-    tool = resolved.toolchain
-    no_code = tool is not None and bool(why_no_code(gpu, tool, facts.machine.driver_cuda)[0])
+def _lacks_code(gpu: Gpu, setup: Setup) -> bool:
+    tool = setup.toolchain
+    no_code = tool is not None and bool(why_no_code(gpu, tool, setup.facts.machine.driver_cuda)[0])
     return no_code and not gpu.problem and ever_had_code(gpu)
 
 
@@ -56,12 +56,12 @@ def _listed(gpus: tuple[Gpu, ...]) -> str:
     return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
 
 
-def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def unreadable(setup: Setup) -> Iterator[Finding]:
     """Cards that keep NCCL from starting, though they are not chosen."""
-    if resolved.backend != "nccl" or profile.container.engine in {"docker", "podman"}:
+    if setup.backend != "nccl" or setup.profile.container.engine in {"docker", "podman"}:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
-    boards = {gpu.index: gpu for gpu in facts.machine.gpus}
+    boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}
     ways = "show a container the chosen GPUs alone, or choose Gloo."
     for gpu in boards.values():
         if gpu.problem:
@@ -73,14 +73,14 @@ def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
         yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one GPU, {ways}")
 
 
-def logout(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def logout(setup: Setup) -> Iterator[Finding]:
     """What logging out would do to the training."""
-    policy = facts.machine.logout
+    policy = setup.facts.machine.logout
     if policy and policy.kills:
         message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
         remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
         yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
-    if policy and policy.removes_shared_memory and resolved.backend == "nccl":
+    if policy and policy.removes_shared_memory and setup.backend == "nccl":
         message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
         remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
         yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
@@ -90,12 +90,13 @@ def logout(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
 
 
-def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def processes(setup: Setup) -> Iterator[Finding]:
     """As many processes as devices, and a launcher that can start them."""
-    process_count, cards = resolved.processes, len(resolved.gpus)
-    devices = cards if resolved.device == "cuda" else process_count
+    profile = setup.profile
+    process_count, cards = setup.processes, len(setup.gpus)
+    devices = cards if setup.device == "cuda" else process_count
     world_size = profile.nodes.machines * max(process_count, devices)
-    launcher, machines = LAUNCHERS[resolved.launcher], profile.nodes.machines
+    launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machines
     alone = not launcher.SEVERAL and world_size > 1
     if alone or (not launcher.SPANS and machines > 1):
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
@@ -107,7 +108,7 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
             remedy=f"Choose {labels(lambda other: other.SPANS or (machines == 1 and other.SEVERAL))}, or fewer.",
             change=change,
         )
-    elif resolved.device == "cuda" and cards and process_count != cards:
+    elif setup.device == "cuda" and cards and process_count != cards:
         change = Change(
             "one process per GPU", "more would share a GPU, fewer leave one idle", (("hardware.processes", 0),)
         )
@@ -116,16 +117,16 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
 
 
-def precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def precision(setup: Setup) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
-    precision_value, cuda = resolved.values["precision"], resolved.device == "cuda"
-    if "precision" not in resolved.context.takes:
+    precision_value, cuda = setup.values["precision"], setup.device == "cuda"
+    if "precision" not in setup.context.takes:
         return
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
     if precision_value.value == "fp16" and not cuda:
         message, remedy, other = f"fp16{source} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
-    elif precision_value.value == "bf16" and cuda and not supports_bf16(resolved.gpus):
+    elif precision_value.value == "bf16" and cuda and not supports_bf16(setup.gpus):
         message = f"not every chosen GPU has bf16{source}: it begins with compute capability 8.0"
         remedy, other = "Choose fp16 or fp32.", "fp16"
     else:

@@ -11,7 +11,7 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.others import choose, counts
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 
 # Hosts that are named in one finding.
@@ -44,8 +44,9 @@ class _Wrong(NamedTuple):
     processes: int = 0
 
 
-def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def differences(setup: Setup) -> Iterator[Finding]:
     """Hosts that answer, and have what the first one trains with: Python, versions, GPUs, files, the time of day."""
+    profile, facts = setup.profile, setup.facts
     first, *others = profile.nodes.hosts or ("",)
     known = {host: facts.peers[host] for host in others if host in facts.peers}
     if at := next((host for host, peer in known.items() if peer.is_first), ""):
@@ -53,11 +54,11 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         yield _twice(profile, at) if _is_first(facts, first) else _wrong_order(profile, at)
         return
     by_fault: dict[_Wrong, list[str]] = {}
-    able = LAUNCHERS[resolved.launcher].UNEVEN and trainer_of(profile).uneven
+    able = LAUNCHERS[setup.launcher].UNEVEN and trainer_of(profile).uneven
     # A number of processes that is wrong for the first host is a finding of its own.
-    compares = resolved.device == "cuda" and (profile.nodes.uneven or resolved.processes == len(resolved.gpus))
-    against = _First(first, facts, resolved.toolchain, resolved.gpus if compares else (), able)
-    for host, wanted in zip(others, counts(profile, resolved)[1:], strict=False):
+    compares = setup.device == "cuda" and (profile.nodes.uneven or setup.processes == len(setup.gpus))
+    against = _First(first, facts, setup.toolchain, setup.gpus if compares else (), able)
+    for host, wanted in zip(others, counts(setup)[1:], strict=False):
         for wrong in _wrong(facts.peers[host], wanted, against) if host in known else ():
             by_fault.setdefault(wrong, []).append(host)
     for wrong, names in by_fault.items():
@@ -70,7 +71,7 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
             remedy=visible(remedy),
             machine=True,
             start=is_error,
-            change=_instead(profile, names, wrong.processes, resolved) if is_error else None,
+            change=_instead(names, wrong.processes, setup) if is_error else None,
         )
 
 
@@ -107,12 +108,13 @@ def _misnamed(message: str, remedy: str, change: Change) -> Finding:
     )
 
 
-def _instead(profile: Profile, names: list[str], processes: int, resolved: Resolved) -> Change:
+def _instead(names: list[str], processes: int, setup: Setup) -> Change:
     """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
+    profile = setup.profile
     if not processes:
         return _without(profile, names)
     now = dict(zip(profile.nodes.hosts, profile.nodes.uneven, strict=False))
-    counts = {host: now.get(host, resolved.processes) for host in profile.nodes.hosts} | dict.fromkeys(names, processes)
+    counts = {host: now.get(host, setup.processes) for host in profile.nodes.hosts} | dict.fromkeys(names, processes)
     title = visible(f"{counted(processes, 'process', 'processes')} on {_listed(names)}")
     total = counted(sum(counts.values()), "process", "processes")
     return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))

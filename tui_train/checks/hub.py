@@ -10,7 +10,7 @@ from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.hub import cached, endpoint, offline, pinned, to_download
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.target import hub_cache
 from tui_train.target.hub_cache import OFFLINE
 from tui_train.trainers import model_id, trainer_of
@@ -24,12 +24,13 @@ _MAIN = Change("the main branch", "the newest revision", (("trainer.revision", "
 _ALSO = "ForConditionalGeneration"
 
 
-def folders_only(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def folders_only(setup: Setup) -> Iterator[Finding]:
     """A folder for trainers that load nothing else."""
+    profile = setup.profile
     name, trainer = model_id(profile), trainer_of(profile)
     if not name or trainer.takes_ids:
         return
-    model = cached(profile, facts)
+    model = cached(profile, setup.facts)
     change = None
     if model and model.complete:
         change = Change("the folder in the cache", model.folder, ((_KEY, model.folder),))
@@ -37,19 +38,20 @@ def folders_only(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterato
     yield Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change)
 
 
-def revision(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def revision(setup: Setup) -> Iterator[Finding]:
     """A revision that git and the Hub can have."""
-    named = profile.trainer.revision
+    named = setup.profile.trainer.revision
     if _unnamable(named):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         message = f"{named} cannot be the name of a revision"
         yield Finding(level="error", key="trainer.revision", message=message, remedy=remedy, change=_MAIN)
 
 
-def tokenizer(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def tokenizer(setup: Setup) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
-    tool = resolved.toolchain
-    version = tool.packages.get("trl") if tool and trainer_of(profile).conventions(resolved.settled) == "trl" else None
+    profile = setup.profile
+    tool = setup.toolchain
+    version = tool.packages.get("trl") if tool and trainer_of(profile).conventions(setup.settled) == "trl" else None
     if profile.trainer.revision and model_id(profile) and older(version, _TOKENIZER_TRL):
         message = f"TRL {version} takes the tokenizer of {model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_TOKENIZER_TRL} or newer, or name a folder with that revision."
@@ -60,17 +62,18 @@ def _unnamable(name: str) -> bool:
     return bool(name) and not hub_cache.valid_revision(name)
 
 
-def kind(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def kind(setup: Setup) -> Iterator[Finding]:
     """A model that predicts the next token."""
-    model = cached(profile, facts)
+    model = cached(setup.profile, setup.facts)
     if model and model.architecture and not model.causal and not model.architecture.endswith(_ALSO):
         message = f"{model.id} is a {model.architecture}, not a causal language model"
         yield Finding(level="warning", key=_KEY, message=message, remedy="Most trainers cannot load it.")
 
 
-def download(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def download(setup: Setup) -> Iterator[Finding]:
     """A model that is here, or what its download needs: the network, room, access, huggingface_hub."""
-    if not to_download(profile, facts, resolved) or _unnamable(profile.trainer.revision):
+    profile, facts = setup.profile, setup.facts
+    if not to_download(setup) or _unnamable(profile.trainer.revision):
         return
     name = pinned(profile)
     hub = facts.hub
@@ -81,7 +84,7 @@ def download(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
     if offline(profile, hub):
         yield _offline(profile, facts, hub)
         return
-    tool = resolved.toolchain
+    tool = setup.toolchain
     if tool and not tool.transformers and "huggingface_hub" not in tool.packages:
         message = f"{name} cannot be downloaded: this Python has no huggingface_hub"
         yield _error(message, "Install it there (`pip install huggingface_hub`), or name a folder.")

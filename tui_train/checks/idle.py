@@ -11,7 +11,7 @@ from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.idle import Idle, all_idle, counted_cards, named, some_idle
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 
 _CPU = "train on the CPU: --set hardware.device=cpu"
@@ -19,12 +19,13 @@ _CPU = "train on the CPU: --set hardware.device=cpu"
 _DOWNLOAD = "about 2.4 GB"
 
 
-def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def all_cards(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle while the CPU trains."""
+    profile, facts = setup.profile, setup.facts
     chosen = profile.hardware
-    if chosen.device == "cpu" or chosen.gpus or resolved.gpus:
+    if chosen.device == "cpu" or chosen.gpus or setup.gpus:
         return
-    idle = all_idle(profile, facts, resolved)
+    idle = all_idle(setup)
     cuda_chosen = chosen.device == "cuda"
     if idle is None and not cuda_chosen:
         return
@@ -39,7 +40,7 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
         return
     install = keys = None
     if idle is None:
-        why = "; ".join(reason for verdict in resolved.verdicts for reason in verdict.reasons)
+        why = "; ".join(reason for verdict in setup.verdicts for reason in verdict.reasons)
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
@@ -55,12 +56,13 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
     )  # fmt: skip
 
 
-def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def some_cards(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because this PyTorch has no code for them, while fewer or lesser ones train."""
-    if profile.hardware.device == "cpu" or profile.hardware.gpus or not resolved.gpus:
+    profile, facts = setup.profile, setup.facts
+    if profile.hardware.device == "cpu" or profile.hardware.gpus or not setup.gpus:
         return
-    if idle := some_idle(profile, facts, resolved):
-        usable = recommended(facts.machine.gpus, resolved.verdicts)
+    if idle := some_idle(setup):
+        usable = recommended(facts.machine.gpus, setup.verdicts)
         cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
         only = Change(
             f"train on {named(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
@@ -76,15 +78,15 @@ def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
         )  # fmt: skip
 
 
-def all_but_one(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def all_but_one(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because the launcher starts one process."""
-    chosen = profile.hardware
-    if LAUNCHERS[resolved.launcher].SEVERAL or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
+    chosen = setup.profile.hardware
+    if LAUNCHERS[setup.launcher].SEVERAL or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
         return
-    usable = recommended(facts.machine.gpus, resolved.verdicts)
+    usable = recommended(setup.facts.machine.gpus, setup.verdicts)
     if len(usable) > 1:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
-        label = LAUNCHERS[resolved.launcher].LABEL
+        label = LAUNCHERS[setup.launcher].LABEL
         message = f"{label} trains on one GPU, and {len(usable)} are here to train on"
         remedy = (
             f"Choose {labels(lambda other: other.SEVERAL)}; or name the one GPU, such as hardware.gpus={usable[0]}."

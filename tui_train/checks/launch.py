@@ -9,8 +9,9 @@ from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, labels, that_shard
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved, lacks
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.strategies import why_not
+from tui_train.resolve.toolchain import why_unusable
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import trainer_of
 
@@ -18,8 +19,9 @@ _DDP = Change("strategy ddp", "each device holds all of the model", (("trainer.s
 _UNPRIVILEGED = 1024
 
 
-def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def sharding(setup: Setup) -> Iterator[Finding]:
     """A strategy that the devices, the launcher and the trainer can follow."""
+    profile = setup.profile
     trainer = profile.trainer
     key, strategy = "trainer.strategy", trainer.strategy
     if strategy == "ddp":
@@ -31,36 +33,36 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
             )
             yield Finding(level="warning", key="trainer.offload", message=message, remedy=remedy, change=off)
         return
-    without_gpus = strategy.startswith("zero") and resolved.device != "cuda"
-    if not without_gpus and (resolved.toolchain is None or lacks(profile, resolved.toolchain)):
+    without_gpus = strategy.startswith("zero") and setup.device != "cuda"
+    if not without_gpus and (setup.toolchain is None or why_unusable(profile, setup.toolchain)):
         return  # as the check of the Python says
-    if strategy.startswith("zero") and accumulation(resolved.settled, resolved.copies) is None:
+    if strategy.startswith("zero") and accumulation(setup.settled, setup.copies) is None:
         message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield Finding(level="error", key="recipe.global_batch", message=message, remedy=remedy)
-    if reason := why_not(strategy, profile, facts, resolved):
-        yield _refused(profile, resolved, reason)
-    elif resolved.world_size == 1 and not trainer.offload:
+    if reason := why_not(strategy, setup):
+        yield _refused(setup, reason)
+    elif setup.world_size == 1 and not trainer.offload:
         message = f"{strategy} shards the model over processes, and there is only one"
         offload = Change(
             "offload to the host", "one GPU then holds less, but is much slower", (("trainer.offload", True),)
         )
         remedy = "Choose ddp, or more GPUs, or offload to the host's memory."
         yield Finding(level="error", key=key, message=message, remedy=remedy, change=offload)
-    elif not resolved.preset.strategies:
+    elif not setup.preset.strategies:
         message = f"{strategy} works only if {visible(trainer.script)} goes through accelerate, which is not known"
         remedy = "It must call Accelerator.prepare, or use the Trainer of transformers or TRL."
         yield Finding(level="warning", key=key, message=message, remedy=remedy)
 
 
-def _refused(profile: Profile, resolved: Resolved, reason: str) -> Finding:
-    trainer, change = profile.trainer, _DDP
+def _refused(setup: Setup, reason: str) -> Finding:
+    trainer, change = setup.profile.trainer, _DDP
     launchers = that_shard(trainer.strategy)
-    if resolved.device == "cuda" and trainer.launcher not in ("auto", *launchers):
+    if setup.device == "cuda" and trainer.launcher not in ("auto", *launchers):
         change = Change(
             f"use {launchers[0]}", f"it is what starts {trainer.strategy}", (("trainer.launcher", launchers[0]),)
         )
-    elif resolved.device == "cuda" and "fsdp2" in resolved.preset.strategies:
+    elif setup.device == "cuda" and "fsdp2" in setup.preset.strategies:
         change = Change("strategy fsdp2", "the trainer can be sharded by it", (("trainer.strategy", "fsdp2"),))
     message = f"{trainer.strategy} cannot be used: {visible(reason)}"
     return Finding(
@@ -68,8 +70,9 @@ def _refused(profile: Profile, resolved: Resolved, reason: str) -> Finding:
     )
 
 
-def machines(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def machines(setup: Setup) -> Iterator[Finding]:
     """With several machines, an address and a port at which the others reach the first one."""
+    profile, facts = setup.profile, setup.facts
     nodes = profile.nodes
     if nodes.hosts:
         yield from _hosts(profile, facts)
@@ -95,24 +98,25 @@ def machines(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fi
         )
 
 
-def uneven(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def uneven(setup: Setup) -> Iterator[Finding]:
     """One number of processes for each machine, and what can start and train with numbers that differ."""
-    nodes, launcher = profile.nodes, LAUNCHERS[resolved.launcher]
+    profile = setup.profile
+    nodes, launcher = profile.nodes, LAUNCHERS[setup.launcher]
     if not nodes.processes or nodes.machines == 1:
         return
     change: Change | None = Change("as many on each", "all machines like the first", (("nodes.processes", ()),))
     remedy = "Give each machine one number, in their order; or none."
     if len(nodes.processes) != nodes.machines:
         message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machines} machines"
-    elif nodes.processes[0] != resolved.processes:
-        own = counted(resolved.processes, *(("GPU",) if resolved.device == "cuda" else ("process", "processes")))
+    elif nodes.processes[0] != setup.processes:
+        own = counted(setup.processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes")))
         message = f"nodes.processes begins with {nodes.processes[0]}, and the first machine trains on {own}"
         remedy = "Choose as many there, or begin with that number."
-        first = (resolved.processes, *nodes.processes[1:])
-        change = Change(f"{resolved.processes} on the first", "what is chosen there", (("nodes.processes", first),))
+        first = (setup.processes, *nodes.processes[1:])
+        change = Change(f"{setup.processes} on the first", "what is chosen there", (("nodes.processes", first),))
     elif not nodes.uneven:
         return
-    elif facts.scheduler:
+    elif setup.facts.scheduler:
         message, remedy = "Slurm gives each machine as many processes", "Leave nodes.processes out."
     elif not trainer_of(profile).uneven:
         message = f"{trainer_of(profile).label} trains with as many processes on each machine"

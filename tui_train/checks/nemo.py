@@ -12,7 +12,7 @@ from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import nearest
 from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import nemo
 
 _FIRST = "qwen25_500m"
@@ -22,13 +22,14 @@ _VOCABULARY = "model.config.vocab_size"
 _NO_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
-def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def recipe(setup: Setup) -> Iterator[Finding]:
     """A recipe that exists for the chosen task."""
-    if resolved.nemo == "automodel":
+    profile, facts = setup.profile, setup.facts
+    if setup.nemo == "automodel":
         return
-    name, task = profile.nemo.recipe, nemo.task(profile.nemo, resolved.nemo)
-    python = resolved.toolchain.python if resolved.toolchain else ""
-    tasks_by_name, from_python = recipes.of(facts, python, resolved.nemo)
+    name, task = profile.nemo.recipe, nemo.task(profile.nemo, setup.nemo)
+    python = setup.toolchain.python if setup.toolchain else ""
+    tasks_by_name, from_python = recipes.of(facts, python, setup.nemo)
     names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
     if not name:
         first = _FIRST if _FIRST in names or not names else names[0]
@@ -36,18 +37,18 @@ def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
         yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
     elif not nemo.attribute(name) or name not in names:
-        whose = _whose(resolved.nemo, from_python=from_python)
+        whose = _whose(setup.nemo, from_python=from_python)
         yield _unknown(name, task, names, whose, certain=from_python or not nemo.attribute(name))
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
         message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
         remedy = "Make a Python for it: tui-train env create nemo."
         yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
-    if resolved.nemo != "bridge" and task == "finetune" and profile.nemo.peft == "lora" and name.startswith(_NO_LORA):
+    if setup.nemo != "bridge" and task == "finetune" and profile.nemo.peft == "lora" and name.startswith(_NO_LORA):
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
         yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
-    if resolved.nemo == "recipes":
+    if setup.nemo == "recipes":
         yield from _weights(profile)
 
 
@@ -85,8 +86,9 @@ def _unknown(name: str, task: str, names: tuple[str, ...], whose: str, *, certai
     )
 
 
-def data(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def data(setup: Setup) -> Iterator[Finding]:
     """Data of the user, or mock data that the user asked for."""
+    profile = setup.profile
     chosen, trainer = profile.nemo, profile.trainer
     mock = Change("mock data", "random tokens: only to see whether it runs", (("nemo.mock_data", True),))
     real = Change("train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),))
@@ -105,12 +107,12 @@ def data(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding
         message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=mock)
     else:
-        yield from _form(profile, facts)
-    if resolved.nemo == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
+        yield from _form(profile, setup.facts)
+    if setup.nemo == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
         message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
         yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
-    if resolved.nemo == "bridge":
+    if setup.nemo == "bridge":
         yield from _vocabulary(profile)
 
 
@@ -154,10 +156,11 @@ def _indexed(key: str, path: str, facts: Facts) -> Iterator[Finding]:
         yield Finding(level="error", key=key, message=message, remedy="Prepare the data again, or copy it too.")
 
 
-def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def parallel(setup: Setup) -> Iterator[Finding]:
     """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
-    sizes, world = nemo.parallel(profile.nemo, resolved.nemo), resolved.world_size
-    parts = nemo.split(profile.nemo, resolved.nemo)
+    profile = setup.profile
+    sizes, world = nemo.parallel(profile.nemo, setup.nemo), setup.world_size
+    parts = nemo.split(profile.nemo, setup.nemo)
     if world % parts:
         edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
         key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
@@ -170,10 +173,10 @@ def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
             remedy="Choose sizes whose product divides the number of GPUs.",
             change=Change("do not split the model", "each GPU holds all of it", edits),
         )
-    elif resolved.nemo:
-        yield from _experts(profile, resolved)
-        yield from _shares(profile, resolved.nemo)
-    if resolved.nemo == "automodel" and sizes["pipeline_parallel"] > 1:
+    elif setup.nemo:
+        yield from _experts(setup)
+        yield from _shares(profile, setup.nemo)
+    if setup.nemo == "automodel" and sizes["pipeline_parallel"] > 1:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
         )
@@ -184,11 +187,12 @@ def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
 
 
-def _experts(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
+def _experts(setup: Setup) -> Iterator[Finding]:
     """Experts of an MoE that the recipe distributes over more GPUs than there are."""
-    own, chosen = nemo.own(profile.nemo, resolved.nemo), profile.nemo.set
-    stages = nemo.parallel(profile.nemo, resolved.nemo)["pipeline_parallel"]
-    if own is None or _EXPERTS in chosen or (resolved.world_size // stages) % own.expert_parallel == 0:
+    profile = setup.profile
+    own, chosen = nemo.own(profile.nemo, setup.nemo), profile.nemo.set
+    stages = nemo.parallel(profile.nemo, setup.nemo)["pipeline_parallel"]
+    if own is None or _EXPERTS in chosen or (setup.world_size // stages) % own.expert_parallel == 0:
         return
     change = Change(
         "all experts on each GPU",
@@ -199,15 +203,16 @@ def _experts(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
         level="error",
         key="nemo.set",
         message=f"the recipe {visible(profile.nemo.recipe)} distributes its experts over {own.expert_parallel} GPUs,"
-        f" which does not divide {counted(resolved.world_size, 'process', 'processes')}",
+        f" which does not divide {counted(setup.world_size, 'process', 'processes')}",
         remedy=f"Set {_EXPERTS} to a number of GPUs (nemo.set).",
         change=change,
     )
 
 
-def warmup(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def warmup(setup: Setup) -> Iterator[Finding]:
     """A warm-up of the recipe that is longer than the training."""
-    own, recipe = nemo.own(profile.nemo, resolved.nemo), profile.recipe
+    profile = setup.profile
+    own, recipe = nemo.own(profile.nemo, setup.nemo), profile.recipe
     if own is None or recipe.warmup is not None or not recipe.steps or own.warmup < recipe.steps:
         return
     reached = (recipe.steps + 1) / (own.warmup + 1)
@@ -221,17 +226,18 @@ def warmup(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
     )
 
 
-def tokenizer(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def tokenizer(setup: Setup) -> Iterator[Finding]:
     """A tokenizer that this NeMo can load, and whose tokens the model has."""
+    profile = setup.profile
     chosen = profile.nemo
-    found = facts.tokenizers.get(chosen.tokenizer)
-    if found is None or resolved.nemo != "recipes":
+    found = setup.facts.tokenizers.get(chosen.tokenizer)
+    if found is None or setup.nemo != "recipes":
         return
     if found.kind == "TokenizersBackend":
         message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
         remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
         yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy)
-    own = nemo.own(chosen, resolved.nemo)
+    own = nemo.own(chosen, setup.nemo)
     rows = chosen.set.get(_VOCABULARY, str(own.vocabulary) if own else "")
     if not rows.isdecimal() or not int(rows) or found.vocabulary <= int(rows):
         return
@@ -305,28 +311,29 @@ def _halved(profile: Profile, rung: str, value: int | None, unit: int) -> Iterat
     )
 
 
-def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def abilities(setup: Setup) -> Iterator[Finding]:
     """What NeMo cannot do: train on the CPU, be started by accelerate, take more arguments."""
-    if resolved.device == "cpu":
+    if setup.device == "cpu":
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
-    if not LAUNCHERS[resolved.launcher].STARTS_RECIPES:
+    if not LAUNCHERS[setup.launcher].STARTS_RECIPES:
         able = labels(lambda other: other.STARTS_RECIPES)
         change = Change("launcher auto", f"NeMo runs under {able}", (("trainer.launcher", "auto"),))
-        message, remedy = f"{resolved.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
+        message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
-    if profile.trainer.arguments and resolved.nemo in {"recipes", "bridge"}:
+    if setup.profile.trainer.arguments and setup.nemo in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
-        message, remedy = "a NeMo recipe takes no more arguments", f"Export it, and edit {nemo.FILES[resolved.nemo]}."
+        message, remedy = "a NeMo recipe takes no more arguments", f"Export it, and edit {nemo.FILES[setup.nemo]}."
         yield Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=none)
 
 
-def automodel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def automodel(setup: Setup) -> Iterator[Finding]:
     """AutoModel in place of recipes: what that means, and what it needs."""
-    if resolved.nemo != "automodel" or resolved.toolchain is None:
+    profile = setup.profile
+    if setup.nemo != "automodel" or setup.toolchain is None:
         return
-    packages = resolved.toolchain.packages
+    packages = setup.toolchain.packages
     toolkit = packages.get("nemo_toolkit")
     why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
     yield Finding(

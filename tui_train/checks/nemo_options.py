@@ -10,14 +10,14 @@ from tui_train.facts.nemo_models import SIZES, sizes
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import nemo, nemo_settings
 
 
-def lora(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def lora(setup: Setup) -> Iterator[Finding]:
     """LoRA, for which NeMo compares every layer with one of Transformer Engine."""
-    chosen, tools = profile.nemo, resolved.toolchain
-    if resolved.nemo != "recipes" or chosen.task != "finetune" or chosen.peft != "lora" or tools is None:
+    chosen, tools = setup.profile.nemo, setup.toolchain
+    if setup.nemo != "recipes" or chosen.task != "finetune" or chosen.peft != "lora" or tools is None:
         return
     if "transformer-engine" in tools.packages:
         return
@@ -31,10 +31,11 @@ def lora(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Findin
     )
 
 
-def weights(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def weights(setup: Setup) -> Iterator[Finding]:
     """Weights that a recipe can start from: a NeMo checkpoint, of the recipe's own size."""
+    profile, facts = setup.profile, setup.facts
     model = profile.trainer.model
-    if resolved.nemo != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
+    if setup.nemo != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
         return
     if facts.paths.get(f"{model}/context", "folder") == "folder":
         yield from _other_size(profile, facts)
@@ -89,8 +90,9 @@ def _other_size(profile: Profile, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def splits(setup: Setup) -> Iterator[Finding]:
     """Data for validation and test, which only NeMo's recipes to pretrain take by path."""
+    profile = setup.profile
     trainer = profile.trainer
     set_keys = tuple(key for key in ("validation_data", "test_data") if getattr(trainer, key))
     if not set_keys:
@@ -104,7 +106,7 @@ def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
     elif profile.nemo.task == "finetune":
         message = "a finetune takes its validation and test data from the folder of its training data"
         remedy = "Put them there as validation.jsonl and test.jsonl."
-    elif resolved.nemo == "bridge":
+    elif setup.nemo == "bridge":
         message, remedy = "Megatron-Bridge gets no data for validation or test", "Leave it out."
     elif not trainer.validation_data:
         message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
@@ -122,12 +124,13 @@ def _has_own_size(recipe: Recipe) -> bool:
     return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.ffn_hidden_size, recipe.heads))
 
 
-def settings(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def settings(setup: Setup) -> Iterator[Finding]:
     """Settings of the recipe that the user named: names and values that can be written, and that the plan does not."""
+    profile = setup.profile
     chosen = profile.nemo
     if not chosen.set:
         return
-    if resolved.nemo in {"bridge", "automodel"}:
+    if setup.nemo in {"bridge", "automodel"}:
         change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))
         message, remedy = "only NeMo's own recipes take more settings", "Leave them out."
         yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tui_train.base.text import home, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Document, Facts, Source
+from tui_train.facts.types import Document, Source
 from tui_train.presets import presets
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
@@ -12,7 +12,7 @@ from tui_train.profile.types import AUTO, Profile
 from tui_train.resolve.arguments import fill
 from tui_train.resolve.config_file import clashes
 from tui_train.resolve.options import SetOption, user_arguments
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import FORMATS, data_format, passed, saving, values, words
 from tui_train.trainers.script import started
 
@@ -22,37 +22,38 @@ AUTOMATIC = Change("preset auto", "it passes only what the script declares", (("
 _SHOWN = 4  # arguments that a sentence names
 
 
-def module(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def module(setup: Setup) -> Iterator[Finding]:
     """The package whose module a preset starts, where the probe of the chosen Python would have listed it."""
-    package, tool = resolved.preset.module.partition(".")[0], resolved.toolchain
-    starts = started(profile, resolved.preset) == resolved.preset.module
+    package, tool = setup.preset.module.partition(".")[0], setup.toolchain
+    starts = started(setup.profile, setup.preset) == setup.preset.module
     if starts and package in _KNOWN and tool and package not in tool.packages:
-        message = f"{visible(tool.python)} has no {package}, which “{visible(resolved.preset.label)}” starts"
+        message = f"{visible(tool.python)} has no {package}, which “{visible(setup.preset.label)}” starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
 
 
-def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def config(setup: Setup) -> Iterator[Finding]:
     """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
+    profile, facts = setup.profile, setup.facts
     path, key = profile.trainer.config, "trainer.config"
-    if options := user_arguments("config", profile, resolved.preset):
+    if options := user_arguments("config", profile, setup.preset):
         yield _config_option(profile, options[-1])
     if not path:
-        if (resolved.preset.file and resolved.preset.file.needs_user_file) or (
-            resolved.preset.file is None and "config" in resolved.context.takes
+        if (setup.preset.file and setup.preset.file.needs_user_file) or (
+            setup.preset.file is None and "config" in setup.context.takes
         ):
-            message = f"no config file is set, and “{visible(resolved.preset.label)}” needs one"
+            message = f"no config file is set, and “{visible(setup.preset.label)}” needs one"
             yield Finding(level="error", key=key, message=message, remedy="Name the YAML file that the training reads.")
         return
     state = facts.paths.get(path, "file")
-    if "config" not in resolved.context.takes and resolved.preset.file is None:
+    if "config" not in setup.context.takes and setup.preset.file is None:
         return
     if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
         message = f"config file: {visible(path)} {what}"
         yield Finding(level="error", key=key, message=message, remedy="Name a file that you may read.")
-    elif resolved.preset.file:
-        yield from _document(facts.documents.get(path), path, resolved)
+    elif setup.preset.file:
+        yield from _document(facts.documents.get(path), path, setup)
 
 
 def _config_option(profile: Profile, option: SetOption) -> Finding:
@@ -68,7 +69,7 @@ def _config_option(profile: Profile, option: SetOption) -> Finding:
     return Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=change)
 
 
-def _document(document: Document | None, path: str, resolved: Resolved) -> Iterator[Finding]:
+def _document(document: Document | None, path: str, setup: Setup) -> Iterator[Finding]:
     key = "trainer.config"
     if document is None:
         message = f"the config file {home(path)} is not read yet"
@@ -77,26 +78,26 @@ def _document(document: Document | None, path: str, resolved: Resolved) -> Itera
         message = f"the config file {home(path)} cannot be used: {document.problem}"
         yield Finding(level="error", key=key, message=message, remedy="Fix that file, or name another one.")
     else:
-        for name in clashes(document.values, resolved.preset):
+        for name in clashes(document.values, setup.preset):
             message = f"{name} in {home(path)} is a single value, and the preset puts values below it"
             remedy = "Make it a table there, or choose another preset."
             yield Finding(level="error", key=key, message=message, remedy=remedy)
-        yield from _required(document, path, resolved)
+        yield from _required(document, path, setup)
 
 
-def _required(document: Document, path: str, resolved: Resolved) -> Iterator[Finding]:
+def _required(document: Document, path: str, setup: Setup) -> Iterator[Finding]:
     """Values of the file without which the trainer would end without training."""
-    for name, required_value in (resolved.preset.file.required if resolved.preset.file else {}).items():
+    for name, required_value in (setup.preset.file.required if setup.preset.file else {}).items():
         if document.values.get(name) != required_value:
             text = f"{name}: {str(required_value).lower()}"
-            message = f"{home(path)} does not set {text}, without which {visible(resolved.preset.label)} trains nothing"
+            message = f"{home(path)} does not set {text}, without which {visible(setup.preset.label)} trains nothing"
             yield Finding(level="error", key="trainer.config", message=message, remedy=f"Write {text} into it.")
 
 
-def data(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def data(setup: Setup) -> Iterator[Finding]:
     """Data files whose format follows from their ending, all of the same format."""
-    trainer = profile.trainer
-    if not trainer.data or "data_format" not in resolved.context.takes:
+    trainer = setup.profile.trainer
+    if not trainer.data or "data_format" not in setup.context.takes:
         return
     if not data_format(trainer.data):
         message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
@@ -105,18 +106,19 @@ def data(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Findin
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 
 
-def own(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def own(setup: Setup) -> Iterator[Finding]:
     """A preset of the user's with a shipped preset's name, which therefore is not used."""
-    name = profile.trainer.preset
-    own_preset = facts.presets.get(name)
+    name = setup.profile.trainer.preset
+    own_preset = setup.facts.presets.get(name)
     if own_preset and name in presets():
         remedy = "Rename your file, and choose it under its new name."
         yield Finding(level="warning", key="trainer.preset", message=own_preset.problem, remedy=remedy)
 
 
-def listed(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def listed(setup: Setup) -> Iterator[Finding]:
     """Arguments that the preset passes and the script does not take, by its source, or else by its own --help."""
-    script = started(profile, resolved.preset)
+    profile, facts = setup.profile, setup.facts
+    script = started(profile, setup.preset)
     script_help, source = facts.help.get(script), facts.sources.get(script)
     known = source is not None and whole(source)
     if known and source:
@@ -127,26 +129,27 @@ def listed(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     else:
         return
     # argparse takes the beginning of a name for all of it.
-    missing = [flag for flag in _passed(profile, resolved) if not any(name.startswith(flag) for name in taken)]
+    missing = [flag for flag in _passed(setup) if not any(name.startswith(flag) for name in taken)]
     if missing:
         yield Finding(
             # Its --help may leave some out.
             level="error" if known else "warning",
             key="trainer.preset",
             message=f"the script does not take {several(missing)}, which the preset "
-            f"“{visible(resolved.preset.label)}” passes; {says}",
+            f"“{visible(setup.preset.label)}” passes; {says}",
             remedy="Choose the preset auto, which passes what the script declares, or custom.",
             change=AUTOMATIC if profile.trainer.preset != AUTO else None,
         )
 
 
-def _passed(profile: Profile, resolved: Resolved) -> dict[str, None]:
+def _passed(setup: Setup) -> dict[str, None]:
     """Return the options that the preset passes to the first attempt."""
+    profile = setup.profile
     output, config = profile.trainer.output or "output", profile.trainer.config
-    keeps = bool(resolved.user_output) and not profile.trainer.output
-    filling = values(resolved.settled, resolved, output, config, passed(profile, ()), user_output=keeps)
-    there = (argument.words for argument in resolved.preset.arguments if fill(argument, words(filling)))
-    passed_words = [*(word for group in there for word in group), *saving(resolved, filling)]
+    keeps = bool(setup.user_output) and not profile.trainer.output
+    filling = values(setup, output, config, passed(profile, ()), user_output=keeps)
+    there = (argument.words for argument in setup.preset.arguments if fill(argument, words(filling)))
+    passed_words = [*(word for group in there for word in group), *saving(setup, filling)]
     return dict.fromkeys(word.partition("=")[0] for word in passed_words if word.startswith("--"))
 
 

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, size, thousands, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import rung
 from tui_train.memory.predict import fitting, predict
 from tui_train.profile import batch
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
 from tui_train.resolve.data import steps_of
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 
 # Checkpoints of a training that had none.
@@ -23,19 +21,19 @@ _FEW = 20
 _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
 
-def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def batches(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
-    micro, whole, world = resolved.settled.recipe.micro_batch, resolved.settled.recipe.global_batch, resolved.copies
-    if not batch.TAKEN & resolved.context.takes:
+    micro, whole, world = setup.settled.recipe.micro_batch, setup.settled.recipe.global_batch, setup.copies
+    if not batch.TAKEN & setup.context.takes:
         return
-    if undivided := [*_undivided(resolved)]:
+    if undivided := [*_undivided(setup)]:
         yield from undivided
         return
     if whole is None or micro is None:
-        yield from _unknown_batch(profile, resolved)
+        yield from _unknown_batch(setup)
         return
     if batch.accumulation(whole, micro, world):
-        yield from _unknown_batch(profile, resolved)
+        yield from _unknown_batch(setup)
         return
     nearest = batch.nearest_global(whole, micro, world)
     smaller = batch.nearest_micro(whole, micro, world)
@@ -48,20 +46,21 @@ def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
         level="error",
         key="recipe.global_batch",
         message=f"the global batch {whole} is not a multiple of micro batch {micro} x"
-        f" {counted(world, *_UNITS[world == resolved.world_size])}",
+        f" {counted(world, *_UNITS[world == setup.world_size])}",
         remedy=remedy,
         change=change,
     )
 
 
-def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
+def _unknown_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
+    profile = setup.profile
     recipe = profile.recipe
-    if recipe.global_batch is not None and resolved.settled.recipe.micro_batch is None:
+    if recipe.global_batch is not None and setup.settled.recipe.micro_batch is None:
         message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
         return
-    context = resolved.context
+    context = setup.context
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.refuses_all:
         message = "the micro batch cannot be lowered after out of memory: the script may set its own"
         remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
@@ -71,14 +70,14 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
 
 
-def _undivided(resolved: Resolved) -> Iterator[Finding]:
+def _undivided(setup: Setup) -> Iterator[Finding]:
     """Totals of the script's own that the processes do not divide, with the nearest that they do."""
-    copies = resolved.copies
+    copies = setup.copies
     for name in ("micro_batch", "global_batch"):
-        held = resolved.values[name]
+        held = setup.values[name]
         if not held.undivided:
             continue
-        micro = resolved.settled.recipe.micro_batch or 1
+        micro = setup.settled.recipe.micro_batch or 1
         shares = tuple(share for share in (held.undivided // copies, held.undivided // copies + 1) if share)
         totals = tuple(share * copies for share in shares)
         best = min(shares, key=lambda share: abs(share * copies - held.undivided))
@@ -96,14 +95,14 @@ def _undivided(resolved: Resolved) -> Iterator[Finding]:
         )
 
 
-def whole_numbers(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def whole_numbers(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
-    takes, recipe = resolved.context.takes, profile.recipe
-    if "num_warmup_steps" in takes and recipe.warmup and recipe.warmup < 1 and not resolved.settled.recipe.steps:
+    takes, recipe = setup.context.takes, setup.profile.recipe
+    if "num_warmup_steps" in takes and recipe.warmup and recipe.warmup < 1 and not setup.settled.recipe.steps:
         yield Finding(
             level="error",
             key="recipe.warmup",
-            message=f"“{visible(resolved.preset.label)}” takes the warmup in steps, and {recipe.warmup:g} is a share",
+            message=f"“{visible(setup.preset.label)}” takes the warmup in steps, and {recipe.warmup:g} is a share",
             remedy="Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
         )
     if "whole_epochs" in takes and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
@@ -111,15 +110,15 @@ def whole_numbers(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterat
         yield Finding(
             level="error",
             key="recipe.epochs",
-            message=f"“{visible(resolved.preset.label)}” takes whole epochs, and {recipe.epochs:g} are set",
+            message=f"“{visible(setup.preset.label)}” takes whole epochs, and {recipe.epochs:g} are set",
             remedy="Set a whole number, or recipe.steps.",
             change=Change(counted(whole, "epoch"), "the next whole number", (("recipe.epochs", float(whole)),)),
         )
 
 
-def scaling(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def scaling(setup: Setup) -> Iterator[Finding]:
     """A learning rate that can be scaled: both it and the global batch are known."""
-    recipe = profile.recipe
+    recipe = setup.profile.recipe
     if recipe.lr_scaling == "none":
         if recipe.lr_base_batch:
             message, remedy = (
@@ -129,17 +128,17 @@ def scaling(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
         return
-    if "learning_rate" in resolved.context.takes and batch.learning_rate(resolved.settled.recipe) is None:
-        what = "global batch" if resolved.settled.recipe.global_batch is None else "learning rate"
+    if "learning_rate" in setup.context.takes and batch.learning_rate(setup.settled.recipe) is None:
+        what = "global batch" if setup.settled.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
         yield Finding(level="error", key="recipe.lr_scaling", message=message, remedy=f"Set the {what}.", change=change)
 
 
-def model(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def model(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
-    hidden, heads = resolved.settled.recipe.hidden_size, resolved.settled.recipe.heads
-    if hidden is None or heads is None or not {"heads", "hidden_size"} <= resolved.context.takes:
+    hidden, heads = setup.settled.recipe.hidden_size, setup.settled.recipe.heads
+    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.takes:
         return
     unit = heads * 2
     if hidden % unit:
@@ -156,8 +155,9 @@ def model(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
         )
 
 
-def evaluations(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def evaluations(setup: Setup) -> Iterator[Finding]:
     """Evaluations of a pretraining without data for them."""
+    profile = setup.profile
     if profile.recipe.evaluate_every is None or not trainer_of(profile).makes_model or profile.trainer.validation_data:
         return
     yield Finding(
@@ -169,8 +169,9 @@ def evaluations(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
     )
 
 
-def fallbacks(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def fallbacks(setup: Setup) -> Iterator[Finding]:
     """Rungs that exist, once each, with the consent they need."""
+    profile = setup.profile
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
         try:
@@ -193,10 +194,10 @@ def fallbacks(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[
         yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
 
 
-def checkpoints(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def checkpoints(setup: Setup) -> Iterator[Finding]:
     """A training that ends before its first checkpoint, whether steps or epochs end it."""
-    every, steps = resolved.settled.recipe.checkpoint_every, steps_of(resolved, facts)
-    if not profile.ladder.rungs or not resolved.preset.checkpoints or not every or not _FEW <= steps <= every:
+    every, steps = setup.settled.recipe.checkpoint_every, steps_of(setup)
+    if not setup.profile.ladder.rungs or not setup.preset.checkpoints or not every or not _FEW <= steps <= every:
         return
     often = max(1, steps // _PARTS)
     yield Finding(
@@ -217,13 +218,13 @@ def _or(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
 
 
-def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def memory(setup: Setup) -> Iterator[Finding]:
     """A training that is predicted not to fit on the chosen card with the least free memory."""
-    prediction = predict(facts, resolved)
+    prediction = predict(setup)
     if prediction.estimate is None or prediction.band != "will not fit":
         return
     place, verdict = prediction.places[0]
-    change = fitting(facts, resolved)
+    change = fitting(setup)
     remedy = (
         f"It would fit with {change.title}."
         if change

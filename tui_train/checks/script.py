@@ -8,13 +8,11 @@ from typing import Literal
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets.expression import unusable
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
 from tui_train.resolve import own_arguments
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers.script import started
 
 _RESUME = "--resume_from_checkpoint"
@@ -23,9 +21,9 @@ _NOT_PYTHON = "it is not Python: "
 TORCHRUN = Change("use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),))
 
 
-def resumes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def resumes(setup: Setup) -> Iterator[Finding]:
     """A script that does not load the checkpoint that a second start and each fallback pass to it."""
-    source, rule = own_arguments.source_of(profile, facts, resolved.preset), resolved.preset.checkpoints
+    source, rule = own_arguments.source_of(setup.profile, setup.facts, setup.preset), setup.preset.checkpoints
     if source is None or rule is None or not any(word.startswith(_RESUME) for word in rule.resume):
         return
     effect = "a second start, and each fallback, trains from step 0 again"
@@ -38,20 +36,19 @@ def resumes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         yield Finding(level="warning", key=_KEY, message=message, remedy=f"{remedy}.")
 
 
-def local_rank(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def local_rank(setup: Setup) -> Iterator[Finding]:
     """A script that waits for --local_rank, which only torch.distributed.launch passed."""
-    source = own_arguments.source_of(profile, facts, resolved.preset)
-    if source is None or not source.local_rank or source.reads_local_rank or not LAUNCHERS[resolved.launcher].SEVERAL:
+    source = own_arguments.source_of(setup.profile, setup.facts, setup.preset)
+    if source is None or not source.local_rank or source.reads_local_rank or not LAUNCHERS[setup.launcher].SEVERAL:
         return
-    message = f"line {source.local_rank} of the script takes --local_rank, which {resolved.launcher} does not pass"
+    message = f"line {source.local_rank} of the script takes --local_rank, which {setup.launcher} does not pass"
     remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'
     yield Finding(level="warning", key=_KEY, message=message, remedy=remedy)
 
 
-def progress(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def progress(setup: Setup) -> Iterator[Finding]:
     """An expression for the lines of the log that cannot be one."""
-    del facts, resolved
-    expression = profile.trainer.progress
+    expression = setup.profile.trainer.progress
     if expression and (wrong := unusable(expression)):
         remedy = r"Write one such as `it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)`."
         change = Change("unset it", "the usual forms are read", (("trainer.progress", ""),))
@@ -64,10 +61,11 @@ def progress(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         )
 
 
-def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def python(setup: Setup) -> Iterator[Finding]:
     """A script that is none of Python's."""
-    path, source = profile.trainer.script, facts.sources.get(profile.trainer.script)
-    if source is None or not source.problem or started(profile, resolved.preset) != path:
+    profile = setup.profile
+    path, source = profile.trainer.script, setup.facts.sources.get(profile.trainer.script)
+    if source is None or not source.problem or started(profile, setup.preset) != path:
         return
     if source.other:
         message = f"{visible(path)} is {source.other}, and Python starts the script"
@@ -78,20 +76,20 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     elif (why := source.problem.removeprefix(_NOT_PYTHON)) != source.problem:
         message = f"{visible(path)} cannot be read as Python: {why}"
         remedy = "Correct it, or name the Python file that trains."
-        yield Finding(level=_sure(resolved), key=_KEY, message=message, remedy=remedy)
+        yield Finding(level=_sure(setup), key=_KEY, message=message, remedy=remedy)
 
 
-def _sure(resolved: Resolved) -> Literal["error", "warning"]:
+def _sure(setup: Setup) -> Literal["error", "warning"]:
     """Return how sure it is that the Python that trains reads no more than this one."""
-    tool = resolved.toolchain
+    tool = setup.toolchain
     own, other = sys.version_info[:2], [*map(int, re.findall(r"\d+", tool.version)[:2])] if tool else []
     return "error" if tuple(other) == own else "warning"
 
 
-def ranks(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def ranks(setup: Setup) -> Iterator[Finding]:
     """A script that reads a rank, and a launcher that sets none for one process."""
-    source, launcher = own_arguments.source_of(profile, facts, resolved.preset), LAUNCHERS[resolved.launcher]
-    if source is None or not source.rank_line or launcher.SETS_RANKS or resolved.world_size > 1:
+    source, launcher = own_arguments.source_of(setup.profile, setup.facts, setup.preset), LAUNCHERS[setup.launcher]
+    if source is None or not source.rank_line or launcher.SETS_RANKS or setup.world_size > 1:
         return
     does = f"reads {source.rank}" if source.rank.isupper() else f"calls {source.rank}, which needs RANK and WORLD_SIZE"
     message = f"line {source.rank_line} of the script {does}: {launcher.LABEL} sets none of them for one process"

@@ -5,23 +5,24 @@ from collections.abc import Iterator
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts, Parameter, Source
+from tui_train.facts.types import Parameter, Source
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Argument
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import own_arguments
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 _KEY = "trainer.arguments"
 _PATHS = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
 
 
-def required(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def required(setup: Setup) -> Iterator[Finding]:
     """Arguments without which the script ends at once."""
-    source = own_arguments.source_of(profile, facts, resolved.preset)
+    profile = setup.profile
+    source = own_arguments.source_of(profile, setup.facts, setup.preset)
     for parameter in own_arguments.missing(source, profile.trainer.arguments) if source else ():
-        keys = [_unset(argument, profile) for argument in own_arguments.by_preset(resolved.preset, parameter)]
+        keys = [_unset(argument, profile) for argument in own_arguments.by_preset(setup.preset, parameter)]
         if "" in keys:
             continue
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
@@ -35,9 +36,10 @@ def required(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         )
 
 
-def readable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def readable(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
-    source = own_arguments.source_of(profile, facts, resolved.preset)
+    profile = setup.profile
+    source = own_arguments.source_of(profile, setup.facts, setup.preset)
     if source is None or not own_arguments.reads_alike(source):
         return
     words = profile.trainer.arguments
@@ -58,16 +60,17 @@ def readable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         )
 
 
-def likely(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def likely(setup: Setup) -> Iterator[Finding]:
     """Arguments that may be a value of the recipe by their name, which only the user knows."""
-    source = own_arguments.source_of(profile, facts, resolved.preset)
+    profile = setup.profile
+    source = own_arguments.source_of(profile, setup.facts, setup.preset)
     words = profile.trainer.arguments
     for parameter in own_arguments.in_scope(source, words) if source else ():
         name = own_arguments.likely(parameter)
-        if not source or not name or name in resolved.context.takes:
+        if not source or not name or name in setup.context.takes:
             continue
         change = _matching(source, profile, parameter, name)
-        if change is None or own_arguments.by_preset(resolved.preset, parameter):
+        if change is None or own_arguments.by_preset(setup.preset, parameter):
             continue
         key = PLACEHOLDERS[name]
         label = fields.field(key).label.lower()

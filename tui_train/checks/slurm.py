@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.cluster import cards_in
-from tui_train.facts.types import Facts
 from tui_train.profile import fields
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 # Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
 BEFORE_THE_END = 60
@@ -27,8 +25,9 @@ _NO_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
-def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def job(setup: Setup) -> Iterator[Finding]:
     """Values that a job of Slurm can have, and a training that Slurm can start."""
+    profile, facts = setup.profile, setup.facts
     if facts.scheduler != "slurm":
         return
     for key in ("slurm.partition", "slurm.account", "slurm.time"):
@@ -37,10 +36,10 @@ def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
             message = f"{visible(value)!r} cannot be an option of sbatch"
             yield Finding(level="error", key=key, message=message, remedy="Use letters, digits and ._:+/- only.")
     for word in profile.slurm.options:
-        if refused := _refused(word, len(resolved.gpus) if resolved.device == "cuda" else 0):
+        if refused := _refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
             yield Finding(level="error", key="slurm.options", message=message, remedy=remedy)
-    shortest = resolved.preset.stop.grace + BEFORE_THE_END
+    shortest = setup.preset.stop.grace + BEFORE_THE_END
     limit = seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
@@ -52,7 +51,7 @@ def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy)
     # Of cards that cannot train, another check says why.
     none = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))
-    if resolved.device == "cpu" and profile.hardware.device != "cpu" and none:
+    if setup.device == "cpu" and profile.hardware.device != "cpu" and none:
         known = facts.cluster is not None and not facts.cluster.problem
         who = facts.machine.hostname if known else "this machine"
         message = f"the job asks Slurm for no GPU: {who} has none that can train"

@@ -4,21 +4,20 @@ from collections.abc import Iterator
 
 from tui_train.base.text import home
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
 from tui_train.resolve import reach
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 _LABELS = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
 
 
-def packages(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def packages(setup: Setup) -> Iterator[Finding]:
     """A logger that was chosen and is not installed where it trains."""
-    tool = resolved.toolchain
+    profile = setup.profile
+    tool = setup.toolchain
     for name, label in _LABELS.items():
         key = f"tracking.{name}"
-        wanted = getattr(profile.tracking, name) and not reach.why_not(key, profile, resolved)
+        wanted = getattr(profile.tracking, name) and not reach.why_not(key, setup)
         if not wanted or tool is None or name in tool.packages:
             continue
         where = "the image" if profile.container.engine != "none" else home(tool.python)

@@ -10,8 +10,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.places import webhooks_folder
 from tui_train.base.text import home, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts, PathState, Toolchain
-from tui_train.memory.settings import settings
+from tui_train.facts.types import PathState, Toolchain
 from tui_train.memory.trainers import on
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
 from tui_train.profile import batch, fields, secret_values
@@ -19,8 +18,9 @@ from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve import reach
 from tui_train.resolve.in_force import InForce
-from tui_train.resolve.options import SetOption, options, user_arguments
-from tui_train.resolve.resolve import Resolved, lacks
+from tui_train.resolve.options import SetOption, options, script_options, user_arguments
+from tui_train.resolve.setup import Setup
+from tui_train.resolve.toolchain import why_unusable
 from tui_train.trainers import nemo, takes_field, trainer_of
 from tui_train.trainers.script import started
 
@@ -51,11 +51,12 @@ _KNOWN = InForce(0)
 _NAMED = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
 
 
-def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def python(setup: Setup) -> Iterator[Finding]:
     """A Python that has what trains; in a container it is the image that has it."""
+    profile, facts = setup.profile, setup.facts
     if profile.container.engine != "none":
         return
-    if profile.trainer.strategy.startswith("zero") and resolved.device != "cuda":
+    if profile.trainer.strategy.startswith("zero") and setup.device != "cuda":
         return  # the missing GPU is the reason and is reported; installing packages would not fix it
     more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
     install = (
@@ -72,18 +73,18 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         )
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
-    if resolved.toolchain is None and unchosen:
+    if setup.toolchain is None and unchosen:
         yield _not_started(unchosen[0], install)
-    elif resolved.toolchain is None and chosen:
+    elif setup.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
-    elif resolved.toolchain is None:
-        problems = [f"{tool.label or tool.python} {lacks(profile, tool)}" for tool in facts.toolchains]
+    elif setup.toolchain is None:
+        problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.unusable]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
-    elif problem := lacks(profile, resolved.toolchain):
-        message = f"{visible(resolved.toolchain.python)} {visible(problem)}"
-        remedy = "Choose another Python (trainer.python)." if resolved.toolchain.problem else install
+    elif problem := why_unusable(profile, setup.toolchain):
+        message = f"{visible(setup.toolchain.python)} {visible(problem)}"
+        remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
 
 
@@ -96,18 +97,19 @@ def _not_started(tool: Toolchain, install: str) -> Finding:
     return Finding(level="error", key="trainer.python", message=message, remedy=remedy, change=change, machine=True)
 
 
-def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def paths(setup: Setup) -> Iterator[Finding]:
     """Paths that exist and are of the expected kind."""
+    profile, facts = setup.profile, setup.facts
     trainer = profile.trainer
     script = takes_field(profile, "trainer.script")
-    if script and not started(profile, resolved.preset):
+    if script and not started(profile, setup.preset):
         yield Finding(
             level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
         )
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
-    if script and resolved.preset.wants_script:
+    if script and setup.preset.wants_script:
         expected.append(("trainer.script", trainer.script, "file"))
-    if not script or "model" in resolved.context.takes:
+    if not script or "model" in setup.context.takes:
         expected.append(("trainer.model", trainer.model, "folder"))
     recipe = takes_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
@@ -125,14 +127,15 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
             yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
-    yield from _output(profile, facts, resolved)
+    yield from _output(setup)
 
 
-def _output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def _output(setup: Setup) -> Iterator[Finding]:
     """An output folder in which nothing can be written, or that is there already."""
-    key, output = "trainer.output", profile.trainer.output or resolved.user_output
+    profile, facts = setup.profile, setup.facts
+    key, output = "trainer.output", profile.trainer.output or setup.user_output
     closed = facts.closed.get(output, "")
-    if not output or reach.why_not(key, profile, resolved):
+    if not output or reach.why_not(key, setup):
         return
     if closed or facts.paths.get(output) == "file":
         message = f"the output folder {home(output)} {'cannot be used: ' + closed if closed else 'is a file'}"
@@ -145,9 +148,9 @@ def _output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         yield Finding(level="warning", key=key, message=message, remedy=remedy)
 
 
-def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def environment(setup: Setup) -> Iterator[Finding]:
     """Variables that may be set, and secrets by name only."""
-    trainer = profile.trainer
+    trainer = setup.profile.trainer
     for name, value in trainer.environment.items():
         if name in _OURS:
             message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
@@ -184,9 +187,9 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
 
 
-def secrets_by_value(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def secrets_by_value(setup: Setup) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
-    for secret in secret_values.secret_values(profile):
+    for secret in secret_values.secret_values(setup.profile):
         if secret.key != secret_values.ENVIRONMENT or not secret.sure:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
             yield Finding(
@@ -197,8 +200,9 @@ def secrets_by_value(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
             )
 
 
-def webhook_elsewhere(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def webhook_elsewhere(setup: Setup) -> Iterator[Finding]:
     """The address of a webhook in a file of this machine, for a run that another one supervises."""
+    profile = setup.profile
     host, path = profile.hardware.host, Path(webhook.named(profile.notify.webhook))
     if host and path.parent == webhooks_folder():
         yield Finding(
@@ -209,9 +213,10 @@ def webhook_elsewhere(profile: Profile, _facts: Facts, _resolved: Resolved) -> I
         )
 
 
-def options_set_twice(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def options_set_twice(setup: Setup) -> Iterator[Finding]:
     """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
-    preset, chosen = resolved.preset, set(fields.chosen(profile))
+    profile = setup.profile
+    preset, chosen = setup.preset, set(fields.chosen(profile))
     settings_by_name = {name: user_arguments(name, profile, preset) for name in PLACEHOLDERS}
     for name, own_settings in settings_by_name.items():
         key = PLACEHOLDERS[name]
@@ -232,7 +237,7 @@ def options_set_twice(profile: Profile, _facts: Facts, resolved: Resolved) -> It
     words = " ".join(
         dict.fromkeys(" ".join(setting.words) for own_settings in batch_settings.values() for setting in own_settings)
     )
-    into = _into_recipe(profile, resolved, batch_settings)
+    into = _into_recipe(setup, batch_settings)
     if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
         yield _both(words, "batch", preset, into)
     elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
@@ -260,10 +265,10 @@ def _without(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, 
     return tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in positions)
 
 
-def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def lowered_batch(setup: Setup) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
-    batch_option = "per_device_train_batch_size" in options("micro_batch", resolved.preset)
-    if batch_option and on(settings(profile, facts.documents), "auto_find_batch_size"):
+    batch_option = "per_device_train_batch_size" in options("micro_batch", setup.preset)
+    if batch_option and on(script_options(setup.profile, setup.facts.documents), "auto_find_batch_size"):
         yield Finding(
             level="warning",
             key="trainer.arguments",
@@ -272,14 +277,13 @@ def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterato
         )
 
 
-def _into_recipe(
-    profile: Profile, resolved: Resolved, batch_settings: Mapping[str, tuple[SetOption, ...]]
-) -> Change | None:
+def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...]]) -> Change | None:
     """Return the change that moves a batch from the arguments into the recipe; None if that is ambiguous."""
+    profile = setup.profile
     values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
     every_setting = [setting for own_settings in batch_settings.values() for setting in own_settings]
     remaining = _without(profile, every_setting)
-    if resolved.preset.user_arguments_first:
+    if setup.preset.user_arguments_first:
         return Change(
             f"without {' '.join(sorted(batch_settings))}", "nothing else", (("trainer.arguments", remaining),)
         )
@@ -289,9 +293,9 @@ def _into_recipe(
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):
         return None
-    recipe = resolved.settled.recipe
+    recipe = setup.settled.recipe
     micro = int(values.get("micro_batch", recipe.micro_batch or 0))
-    unit = micro * resolved.copies
+    unit = micro * setup.copies
     steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
     total = unit * int(steps)
     edits: dict[str, fields.Value] = {
@@ -307,8 +311,9 @@ def _into_recipe(
     return change
 
 
-def arguments(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def arguments(setup: Setup) -> Iterator[Finding]:
     """Placeholders in the arguments that mean something, and have a value."""
+    profile = setup.profile
     for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
         key = PLACEHOLDERS.get(name, "")
         if not key and name != "checkpoint":
@@ -318,7 +323,7 @@ def arguments(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
                 message=f"there is no {{{name}}} to fill in: it is passed unchanged",
                 remedy=fields.nearest(name, tuple(PLACEHOLDERS)),
             )
-        elif resolved.values.get(key.removeprefix("recipe."), _KNOWN).value is None or (
+        elif setup.values.get(key.removeprefix("recipe."), _KNOWN).value is None or (
             key in _NAMED and not fields.get(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.resolve import reach
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
 # What is learned would be something else without them.
@@ -25,9 +24,10 @@ _TRAINING = (
 _SAID = frozenset({"trainer.offload", "trainer.arguments"})
 
 
-def unused(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def unused(setup: Setup) -> Iterator[Finding]:
     """Chosen values that what trains does not take, each with a Change that unsets all of them."""
-    reasons = {key: reach.why_not(key, profile, resolved) for key in fields.chosen(profile) if key not in _SAID}
+    profile = setup.profile
+    reasons = {key: reach.why_not(key, setup) for key in fields.chosen(profile) if key not in _SAID}
     idle = {key: why for key, why in reasons.items() if why}
     empty = Profile()
     edits = tuple((key, fields.get(empty, key)) for key in idle)
@@ -49,8 +49,9 @@ def unused(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
         )
 
 
-def older(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def older(setup: Setup) -> Iterator[Finding]:
     """A profile that was, or may have been, written when each value was passed, chosen or not."""
+    profile = setup.profile
     if profile.schema == SCHEMA:
         return
     if profile.schema:

@@ -5,30 +5,26 @@ from typing import Any
 
 from tui_train.base.versions import older
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts, Toolchain
-from tui_train.memory.settings import settings
+from tui_train.facts.types import Toolchain
 from tui_train.memory.trainers import on
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.options import script_options
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
 _KEY = "WANDB_API_KEY"
 _SILENT = {"offline", "disabled", "dryrun"}
 
 
-def key(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def key(setup: Setup) -> Iterator[Finding]:
     """A key for W&B where the script's version of transformers, or its words, have it report there."""
-    trainer, tool = profile.trainer, resolved.toolchain
+    profile, facts = setup.profile, setup.facts
+    trainer, tool = profile.trainer, setup.toolchain
     if facts.wandb_key or tool is None or "wandb" not in tool.packages:
         return
-    settings_in_force = settings(profile, facts.documents)
+    settings_in_force = script_options(profile, facts.documents)
     mode = trainer.environment.get("WANDB_MODE") or str(settings_in_force.get("wandb_mode", ""))
-    if (
-        _KEY in trainer.secrets
-        or mode.lower() in _SILENT
-        or not (why := _why(profile, settings_in_force, resolved, tool))
-    ):
+    if _KEY in trainer.secrets or mode.lower() in _SILENT or not (why := _why(settings_in_force, setup, tool)):
         return
     environment = {**trainer.environment, "WANDB_MODE": "offline"}
     change = Change("wandb offline", "needs no key; sync it later", (("trainer.environment", environment),))
@@ -37,17 +33,18 @@ def key(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
     yield Finding(level="warning", key="trainer.secrets", message=message, remedy=remedy, change=change)
 
 
-def _why(profile: Profile, settings_in_force: Mapping[str, Any], resolved: Resolved, tool: Toolchain) -> str:
+def _why(settings_in_force: Mapping[str, Any], setup: Setup, tool: Toolchain) -> str:
     """Return why the training reports to W&B: the profile says so, or its script does by itself; empty if neither."""
+    profile = setup.profile
     if profile.tracking.wandb:
         return "tracking.wandb is chosen"
     if not takes_field(profile, "trainer.preset"):
         return ""
-    return _reports(settings_in_force, profile.trainer.environment, resolved, tool)
+    return _reports(settings_in_force, profile.trainer.environment, setup, tool)
 
 
 def _reports(
-    settings_in_force: Mapping[str, Any], environment: Mapping[str, str], resolved: Resolved, tool: Toolchain
+    settings_in_force: Mapping[str, Any], environment: Mapping[str, str], setup: Setup, tool: Toolchain
 ) -> str:
     """Return why a training reports to W&B, empty where it does not, or that is not known."""
     report_to = settings_in_force.get("report_to")
@@ -55,7 +52,7 @@ def _reports(
     if "wandb" in names:
         return "report_to says so"
     # Presets that save as transformers' Trainer does start one.
-    rule = resolved.preset.checkpoints
+    rule = setup.preset.checkpoints
     if rule is None or "trainer_state.json" not in rule.complete:
         return ""
     if settings_in_force.get("wandb_project") or on(settings_in_force, "use_wandb"):

@@ -8,7 +8,7 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, visible
 from tui_train.cli.plans import edited, require
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.plan.types import Plan
 from tui_train.profile import fields, lists
 from tui_train.profile.types import Profile
@@ -54,10 +54,11 @@ def planned(profile: Profile, array: str, target: Target) -> tuple[Member, ...]:
     members, said = [], set[str]()
     for edit in edits:
         own = edited(profile, (edit,))
-        if output := own.trainer.output or resolve(own, facts).user_output:
+        setup = set_up(own, facts)
+        if output := own.trainer.output or setup.user_output:
             message = f"all runs of the array would write to {visible(output)}"
             raise BadInput(message, "Leave the output folder out: each then has one in its own run folder.")
-        prepared = prepare(own, facts)
+        prepared = prepare(setup)
         news = tuple(each for each in prepared.findings if each.level == "error" or each.message not in said)
         said |= {each.message for each in news}
         plan = require(msgspec.structs.replace(prepared, findings=news), starts=True)

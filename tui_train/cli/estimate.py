@@ -10,11 +10,11 @@ from tui_train.checks import check
 from tui_train.cli.columns import table
 from tui_train.cli.plans import edited, load, print_json
 from tui_train.memory import trace as traces
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.memory.predict import Effect, Prediction, effects, predict
 from tui_train.memory.trace import Counted
 from tui_train.memory.types import Estimate
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.workflow import show
 from tui_train.workflow.machines import Source, facts_for, only_here
 
@@ -24,29 +24,30 @@ def estimate(reference: str, edits: tuple[str, ...], method: str, source: Source
     profile = edited(load(reference), edits)
     if method:
         only_here(profile, f"--{method}")
-    facts = facts_for(profile, source)
-    resolved = resolve(profile, facts)
-    prediction = predict(facts, resolved)
+    setup = set_up(profile, facts_for(profile, source))
+    if setup.problem:
+        raise setup.problem
+    prediction = predict(setup)
     if prediction.estimate is None:
         raise Unavailable(
             f"the memory cannot be estimated: {prediction.why_not}", "Change the profile, or measure a run."
         )
-    for finding in check(profile, facts):
+    for finding in check(setup):
         if finding.forbids:
             click.echo(show.finding(finding), err=True)
-    changes = effects(facts, resolved)
+    changes = effects(setup)
     if not as_json:
         click.echo("\n".join(_lines(prediction, changes)))
-    counted = count(prediction, resolved, method) if method else None
+    counted = count(prediction, setup, method) if method else None
     if as_json:
         print_json(_data(prediction, changes, method, counted))
     elif counted:
         click.echo("\n".join(_counted(method, counted)))
 
 
-def count(prediction: Prediction, resolved: Resolved, method: str) -> Counted:
+def count(prediction: Prediction, setup: Setup, method: str) -> Counted:
     """Return what a child process traces or measures; Unavailable gives the reason where it cannot."""
-    model, settings, tool = prediction.asked.model, prediction.asked.how, resolved.toolchain
+    model, settings, tool = prediction.asked.model, prediction.asked.how, setup.toolchain
     if model is None or settings is None or tool is None:
         raise Unavailable("no Python was found that could train", "Choose one (trainer.python).")
     why = traces.uncovered(model, settings)
@@ -60,7 +61,7 @@ def count(prediction: Prediction, resolved: Resolved, method: str) -> Counted:
     if method == "trace":
         counted = traces.trace(tool.python, question)
     else:
-        counted = traces.measure(tool.python, question, resolved.gpus[0].uuid if resolved.gpus else "")
+        counted = traces.measure(tool.python, question, setup.gpus[0].uuid if setup.gpus else "")
     if counted.problem:
         raise Unavailable(f"--{method} failed: {visible(counted.problem)}", "Use the estimate.")
     return counted

@@ -11,7 +11,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.cli import plans
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile import fields
 from tui_train.render import SCRIPT, File, listed
 from tui_train.render.manifests import MANIFESTS, Claim, for_cluster, placed
@@ -26,7 +26,7 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     """Write the files of a profile's plan to a folder."""
     profile = plans.edited(plans.load(reference), edits)
     source = machines.source_for(profile, source)
-    prepared = prepare(profile, machines.facts_for(profile, source))
+    prepared = prepare(set_up(profile, machines.facts_for(profile, source)))
     made_plan = plans.require(prepared)
     target = _write(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT)))
@@ -61,10 +61,9 @@ def export_for(  # noqa: PLR0913, PLR0917 - one for each option
     profile = plans.edited(plans.load(reference), edits)
     # A manifest is for another scheduler.
     profile = placed(fields.put(profile, "hardware.scheduler", "none"), kind)
-    facts = machines.facts_for(profile, source)
-    made_plan = plans.require(_taken(prepare(profile, facts)))
-    toolchain = resolve(profile, facts).toolchain
-    cluster = for_cluster(made_plan, profile, claims=volumes, paths=facts.paths, toolchain=toolchain)
+    setup = set_up(profile, machines.facts_for(profile, source))
+    made_plan = plans.require(_taken(prepare(setup)))
+    cluster = for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.manifest(cluster)
     _write(folder, (*cluster.files, File(member.FILE, made.text)), force=force)
     click.echo("\n".join(map(visible, made.said)))

@@ -17,7 +17,7 @@ from tui_train.cli import columns
 from tui_train.facts import images, probe, saved, trust
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, lists, store
 from tui_train.profile.changes import Change, apply
@@ -74,8 +74,8 @@ def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: boo
     """
     profile = edited(load(reference), edits)
     earlier = _earlier(profile, against)
-    facts = facts_to_start(profile, source)
-    prepared = prepare(profile, facts)
+    setup = set_up(profile, facts_to_start(profile, source))
+    prepared = prepare(setup)
     if as_json:
         differences = previous.changes(earlier, profile) if earlier else ()
         since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
@@ -85,7 +85,7 @@ def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: boo
         return
     made_plan = require(prepared)
     pace = previous.pace(earlier, profile)
-    click.echo(overview.text(overview.overview(facts, resolve(profile, facts), pace)))
+    click.echo(overview.text(overview.overview(setup, pace)))
     if against:
         click.echo(f"\n{_since(earlier, profile)}")
     click.echo(f"\n{show.plan(made_plan)}")
@@ -221,7 +221,8 @@ def fixed(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> tuple[
     chosen = {edit.partition("=")[0] for edit in edits}
     fixes: list[Fixed] = []
     for _ in range(_MOST_CHANGES):
-        offered = (Fixed(finding, finding.change) for finding in check(profile, facts_here) if finding.change)
+        findings = check(set_up(profile, facts_here))
+        offered = (Fixed(finding, finding.change) for finding in findings if finding.change)
         own_fixes = (
             fix for fix in offered if fix.finding.level == "error" and chosen.isdisjoint(dict(fix.change.edits))
         )

@@ -17,11 +17,11 @@ from tui_train.cli.plans import edited, fixed, load, require, show_machines
 from tui_train.cli.runs import next_commands
 from tui_train.cli.watch import exit_code, interrupted, stream
 from tui_train.diagnose.again import fails_again
+from tui_train.memory.length import set_up
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
-from tui_train.resolve.resolve import pick_toolchain
 from tui_train.runs import queue, rundir
 from tui_train.runs.interrupts import Interrupts, deferred
 from tui_train.runs.place import place_of
@@ -56,7 +56,7 @@ def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool,
         if array:
             arrays.submit(arrays.planned(profile, array, target), target)
             return
-        prepared = prepare(profile, facts_to_start(profile, chosen))
+        prepared = prepare(set_up(profile, facts_to_start(profile, chosen)))
         plan = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)
@@ -128,8 +128,9 @@ def _planned(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
         click.echo(on_cpu)
     for fix in fixes:
         click.echo(f"changed: {fix.change.title} ({fix.change.why})")
-    click.echo(show.facts(facts, pick_toolchain(profile, facts), (), columns.width()).rstrip())
-    prepared = prepare(profile, facts)
+    setup = set_up(profile, facts)
+    click.echo(show.facts(facts, setup.toolchain, (), columns.width()).rstrip())
+    prepared = prepare(setup)
     plan = require(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan(plan)}\n")
     return prepared, plan, on_cpu

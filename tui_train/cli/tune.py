@@ -11,6 +11,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import edited, load, print_json
+from tui_train.memory.length import set_up
 from tui_train.profile import fields
 from tui_train.targets.here import look
 from tui_train.tune import summary as words
@@ -53,7 +54,7 @@ def dry_run(
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = edited(load(reference), edits)
-    among = allowed(profile, facts_for(profile, source), precisions)
+    among = allowed(set_up(profile, facts_for(profile, source)), precisions)
     expected = {setting: among.bands.get(setting, "not known") for setting in settings_of(among)}
     if as_json:
         print_json(

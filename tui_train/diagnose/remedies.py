@@ -9,6 +9,7 @@ from tui_train.diagnose import unknown
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import helps, rung, why_not
+from tui_train.memory.length import set_up
 from tui_train.profile.batch import nearest_global
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
@@ -52,7 +53,7 @@ def change_for(
 
 
 def _errors(profile: Profile, facts: Facts) -> set[str]:
-    return {finding.message for finding in check(profile, facts) if finding.level == "error"}
+    return {finding.message for finding in check(set_up(profile, facts)) if finding.level == "error"}
 
 
 def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:

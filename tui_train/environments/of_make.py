@@ -14,7 +14,7 @@ from tui_train.environments.create import build_for
 from tui_train.facts import probe
 from tui_train.facts.types import Facts, Machine
 from tui_train.facts.wheels import CPU_INDEX
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile.types import Profile
 
 _INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
@@ -49,8 +49,8 @@ def choose(machine: Machine, pip: str) -> list[str]:
 def check(facts: Facts) -> list[str]:
     """Return why cards would stay idle with the installed packages, and what to do."""
     profile = Profile()
-    resolved = resolve(profile, facts)
-    findings = [*idle.all_cards(profile, facts, resolved), *idle.some_cards(profile, facts, resolved)]
+    setup = set_up(profile, facts)
+    findings = [*idle.all_cards(setup), *idle.some_cards(setup)]
     lines = [line for finding in findings for line in (f"! {finding.message}", f"  {finding.remedy}")]
     # In make, the program is not on PATH.
     return [line.replace("tui-train env", ".venv/bin/tui-train env") for line in lines]

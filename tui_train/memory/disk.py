@@ -1,18 +1,14 @@
 """The disk that the checkpoints of a training take, by its model and its settings; pure."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 
-from tui_train.facts.types import Facts
 from tui_train.memory.estimate import saved
 from tui_train.memory.predict import predict
-from tui_train.memory.settings import settings
 from tui_train.memory.trainers import on
 from tui_train.resolve.data import steps_of
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import KEPT, keeps_best
 
@@ -55,12 +51,12 @@ class Disk(Struct, frozen=True, kw_only=True):
         return max(self.at_once * self.one, stay * self.one + self.weights)
 
 
-def disk(facts: Facts, resolved: Resolved) -> Disk | None:
+def disk(setup: Setup) -> Disk | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
-    found, profile = predict(facts, resolved), resolved.settled
+    found, profile = predict(setup), setup.rung
     model, how = found.asked.model, found.asked.how
-    options = trainer_of(profile).options(profile) | settings(profile, facts.documents)
-    checkpoints = resolved.preset.checkpoints
+    options = setup.options
+    checkpoints = setup.preset.checkpoints
     transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS
     nemo = takes_field(profile, "nemo")
     if found.estimate is None or model is None or how is None or not (transformers or nemo):
@@ -68,33 +64,33 @@ def disk(facts: Facts, resolved: Resolved) -> Disk | None:
     weights, states = saved(model, how)
     best = (takes_field(profile, "finetune") and keeps_best(profile)) or on(options, "load_best_model_at_end")
     least = 2 if best else 1
-    kept = _kept(resolved, options)
+    kept = _kept(setup)
     return Disk(
         weights=weights,
         states=0 if on(options, "save_only_model") else states,
         error=found.estimate.error,
-        made=_made(facts, resolved, options),
+        made=_made(setup),
         kept=max(kept, least) if kept else 0,
         limited=transformers and not profile.trainer.config,
         least=least,
     )
 
 
-def _kept(resolved: Resolved, options: Mapping[str, Any]) -> int:
+def _kept(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
-    profile = resolved.settled
+    profile = setup.rung
     if takes_field(profile, "nemo"):
-        return _NEMO if resolved.nemo == "recipes" else 0
+        return _NEMO if setup.nemo == "recipes" else 0
     usual = KEPT if takes_field(profile, "finetune") else _BUILTIN if trainer_of(profile).makes_model else 0
-    said = str(options.get(LIMIT, usual))
+    said = str(setup.options.get(LIMIT, usual))
     return int(said) if said.isdecimal() else 0
 
 
-def _made(facts: Facts, resolved: Resolved, options: Mapping[str, Any]) -> int:
+def _made(setup: Setup) -> int:
     """Return how many checkpoints are written, that of the end included; 0 if unknown."""
-    recipe, strategy = resolved.settled.recipe, options.get("save_strategy")
+    recipe, strategy = setup.rung.recipe, setup.options.get("save_strategy")
     if strategy in {"no", "best"}:
         return 1
     if strategy == "epoch":
         return math.ceil(recipe.epochs) if recipe.epochs and not recipe.steps else 0
-    return math.ceil(steps_of(resolved, facts) / recipe.checkpoint_every) if recipe.checkpoint_every else 0
+    return math.ceil(steps_of(setup) / recipe.checkpoint_every) if recipe.checkpoint_every else 0

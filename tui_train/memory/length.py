@@ -8,12 +8,11 @@ from tui_train.base.text import thousands
 from tui_train.facts.data import DataLook, Lengths
 from tui_train.facts.data_use import key, marked
 from tui_train.facts.types import Facts
-from tui_train.memory.predict import predict
+from tui_train.memory.predict import on_empty
 from tui_train.profile.types import Profile
 from tui_train.resolve import data
 from tui_train.resolve.in_force import InForce, is_default
-from tui_train.resolve.resolve import Resolved
-from tui_train.resolve.resolve import resolve as resolve_with
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import evaluated
 
@@ -24,30 +23,32 @@ _LONGEST = 1 << 20
 _MANY, _SHARE, _MOST_EVALUATED, _EVALUATIONS = 500, 0.05, 1000, 5
 
 
-def resolve(profile: Profile, facts: Facts) -> Resolved:
-    """Return what the profile means on this machine, its default length by its data; BadInput for an unknown preset."""
-    first = resolve_with(profile, facts)
-    if by_data := _by_data(first, facts):
-        first = resolve_with(profile, facts, by_data)
-    ours = by_data | _defaults(first, facts) | _saved(first, facts)
-    return resolve_with(profile, facts, ours) if ours else first
+def set_up(profile: Profile, facts: Facts) -> Setup:
+    """Return what the profile means on this machine, with the defaults that follow from its data."""
+    first = Setup(profile, facts)
+    if first.problem:
+        return first
+    if by_data := _by_data(first):
+        first = first.with_defaults(by_data)
+    ours = by_data | _defaults(first) | _saved(first)
+    return first.with_defaults(ours) if ours else first
 
 
-def longest(resolved: Resolved, facts: Facts) -> int:
+def longest(setup: Setup) -> int:
     """Return the longest sequence length that memory and the model allow, 0 where neither is known.
 
     Memory is that of an empty card, so that a length that was planned holds when a run is resumed.
     """
-    asked = data.question(resolved)
-    look = facts.data.get(key(asked)) if asked else None
+    asked = data.question(setup)
+    look = setup.facts.data.get(key(asked)) if asked else None
     limit = look.limit if look else 0
     lengths = [length for length in _lengths(look) if not limit or length <= limit]
-    return next((length for length, _ in _fitting(resolved, facts, lengths)), limit)
+    return next((length for length, _ in _fitting(setup, lengths)), limit)
 
 
-def _by_data(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
+def _by_data(setup: Setup) -> dict[str, InForce]:
     """Return whether answers alone are learned, and the share for evaluations, where the user chose neither."""
-    profile, look = resolved.settled, data.look_of(resolved, facts)
+    profile, look = setup.rung, data.look_of(setup)
     if look is None or not look.usable:
         return {}
     ours = {}
@@ -59,23 +60,24 @@ def _by_data(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
     return ours
 
 
-def _saved(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
+def _saved(setup: Setup) -> dict[str, InForce]:
     """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
-    profile, held = resolved.settled, resolved.values["checkpoint_every"]
+    profile, held = setup.rung, setup.values["checkpoint_every"]
     if not (takes_field(profile, "finetune") and evaluated(profile) and is_default(held)):
         return {}
     usual = held.value if isinstance(held.value, int) else 1
     if every := profile.recipe.evaluate_every:
         return {"checkpoint_every": InForce(-(-usual // every) * every, "as evaluations fall on it")}
-    steps = data.steps_of(resolved, facts)
+    steps = data.steps_of(setup)
     if not steps or steps >= usual * _EVALUATIONS:
         return {}
     return {"checkpoint_every": InForce(-(-steps // _EVALUATIONS), f"{_EVALUATIONS} times in all, each evaluated")}
 
 
-def _defaults(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
+def _defaults(setup: Setup) -> dict[str, InForce]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
-    asked, held = data.question(resolved), resolved.values["sequence_length"]
+    facts = setup.facts
+    asked, held = data.question(setup), setup.values["sequence_length"]
     if asked is None or not is_default(held):
         return {}
     if facts.elsewhere:
@@ -83,18 +85,18 @@ def _defaults(resolved: Resolved, facts: Facts) -> dict[str, InForce]:
     look = facts.data.get(key(asked))
     if look is None or look.lengths is None or not look.usable:
         return {}
-    wanted, why = _wanted(look.lengths, look.usable, packed=resolved.settled.finetune.packing)
+    wanted, why = _wanted(look.lengths, look.usable, packed=setup.rung.finetune.packing)
     if 0 < look.limit < wanted:
         wanted, why = look.limit, f"the model's limit; {why}"
-    fitting = _fitting(resolved, facts, _lengths(look))
+    fitting = _fitting(setup, _lengths(look))
     most, _ = next(fitting, (0, 0))
     if not most:
         return {"sequence_length": InForce(wanted, why)}
     length = min(wanted, most)
     why += f", memory allows {thousands(most)}" if length == most < wanted or most <= look.lengths.longest else ""
-    _, micro = next(_fitting(resolved, facts, [length]), (length, resolved.settled.recipe.micro_batch))
+    _, micro = next(_fitting(setup, [length]), (length, setup.rung.recipe.micro_batch))
     ours = {"sequence_length": InForce(length, why)}
-    if micro != resolved.settled.recipe.micro_batch:
+    if micro != setup.rung.recipe.micro_batch:
         ours["micro_batch"] = InForce(micro, "default")
     return ours
 
@@ -120,23 +122,19 @@ def _lengths(look: DataLook | None) -> list[int]:
     return [*known, *beyond]
 
 
-def _fitting(resolved: Resolved, facts: Facts, lengths: list[int]) -> Iterator[tuple[int, int]]:
+def _fitting(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the lengths that fit into an empty card, the longest first, each with the largest micro batch for it.
 
     A micro batch that the user chose stays as it is.
     """
-    machine = facts.machine
-    gpus = tuple(replace(gpu, memory_free=gpu.memory_total) for gpu in resolved.gpus)
-    empty = replace(facts, machine=replace(machine, memory_available=machine.memory_total))
-    micro, recipe = resolved.values["micro_batch"], resolved.settled.recipe
+    micro, recipe = setup.values["micro_batch"], setup.rung.recipe
     sizes = [recipe.micro_batch or 1]
-    least = trainer_of(resolved.settled).least_micro(resolved.settled)
+    least = trainer_of(setup.rung).least_micro(setup.rung)
     while is_default(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= least:
         sizes.append(sizes[-1] // 2)
     for length in sorted(lengths, reverse=True):
         for size in sizes:
             changed = replace(recipe, sequence_length=length, micro_batch=size)
-            settled = replace(resolved.settled, recipe=changed)
-            if predict(empty, replace(resolved, gpus=gpus, settled=settled)).band == "fits":
+            if on_empty(setup.at(replace(setup.rung, recipe=changed))).band == "fits":
                 yield length, size
                 break

@@ -1,9 +1,11 @@
 """predict(): the memory estimate of a profile, whether it fits, and what would change that."""
 
-from msgspec import Struct
+from collections.abc import Iterable
 
-from tui_train.base.errors import BadInput
-from tui_train.facts.types import Facts, Gpu
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tui_train.facts.types import Gpu, Machine
 from tui_train.ladder.rungs import RUNGS, rung, why_not
 from tui_train.memory.estimate import estimate
 from tui_train.memory.settings import Asked, asked
@@ -12,7 +14,7 @@ from tui_train.memory.verdict import Band, Verdict, judge, reserved
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply, diff
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.setup import Setup
 
 _MOST_STEPS = 32
 # Fallbacks that do not change the result, in the order in which they are suggested.
@@ -58,26 +60,47 @@ class Effect(Struct, frozen=True):
     changes_training: bool = False
 
 
-def predict(facts: Facts, resolved: Resolved) -> Prediction:
-    """Return the estimate of a resolved profile; pure, and far below a millisecond."""
-    workload = asked(facts, resolved)
+def predict(setup: Setup) -> Prediction:
+    """Return the estimate of an attempt, made once; pure, and far below a millisecond."""
+    return setup.kept(_predict)
+
+
+def on_empty(setup: Setup) -> Prediction:
+    """Return the estimate of an attempt as if nothing else used its cards, or the host's memory."""
+    machine = setup.facts.machine
+    free = replace(machine, memory_available=machine.memory_total)
+    cards = [replace(gpu, memory_free=gpu.memory_total) for gpu in setup.gpus]
+    return _judged(setup, _places(setup.device, cards, free))
+
+
+def _predict(setup: Setup) -> Prediction:
+    return _judged(setup, places(setup))
+
+
+def _judged(setup: Setup, where: tuple[Place, ...]) -> Prediction:
+    workload = asked(setup)
     if workload.model is None or workload.how is None:
         return Prediction(workload)
     try:
         estimated = estimate(workload.model, workload.how)
     except (ZeroDivisionError, OverflowError):
         return Prediction(Asked(why_not="these sizes are not a valid model"))
-    growing = resolved.settled.recipe.expandable_segments
-    judged = [(place, _judge(estimated, place, resolved, growing=growing)) for place in places(facts, resolved)]
-    return Prediction(workload, estimated, tuple(judged))
+    growing = setup.rung.recipe.expandable_segments
+    return Prediction(
+        workload, estimated, tuple((place, _judge(estimated, place, setup, growing=growing)) for place in where)
+    )
 
 
-def places(facts: Facts, resolved: Resolved) -> tuple[Place, ...]:
+def places(setup: Setup) -> tuple[Place, ...]:
     """Return the chosen GPUs with known free memory, least first; without GPUs, the host's memory."""
-    if resolved.device == "cuda":
-        cards = (gpu for gpu in resolved.gpus if gpu.memory_free is not None)
+    return _places(setup.device, setup.gpus, setup.facts.machine)
+
+
+def _places(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[Place, ...]:
+    if device == "cuda":
+        cards = (gpu for gpu in gpus if gpu.memory_free is not None)
         return tuple(sorted(map(_card, cards), key=lambda place: place.free))
-    free = facts.machine.memory_available
+    free = machine.memory_available
     return (Place("this machine's memory", free, cuda=False),) if free is not None else ()
 
 
@@ -85,60 +108,62 @@ def _card(gpu: Gpu) -> Place:
     return Place(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
 
 
-def _judge(estimated: Estimate, place: Place, resolved: Resolved, *, growing: bool) -> Verdict:
+def _judge(estimated: Estimate, place: Place, setup: Setup, *, growing: bool) -> Verdict:
     caveats = bool(estimated.caveats)
-    several = place.cuda and resolved.world_size > 1
-    times = 1 if place.cuda else resolved.processes
+    several = place.cuda and setup.world_size > 1
+    times = 1 if place.cuda else setup.processes
     held = reserved(estimated, several=several, growing=growing) * times
     return judge(estimated.peak.total * times, held, place.free, several=several, caveats=caveats)
 
 
-def effects(facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
+def effects(setup: Setup) -> tuple[Effect, ...]:
     """Return the effect of each applicable fallback: those with the same result first, then by saving."""
-    profile, now = resolved.settled, predict(facts, resolved)
+    now = predict(setup)
     if now.estimate is None:
         return ()
     useful = []
     for name, fallback in RUNGS.items():
-        change = None if why_not(name, resolved.context) else fallback.step(profile, resolved.context)
-        changed = _with(change, profile, facts) if change else None
-        difference = changed.estimate.peak.total - now.estimate.peak.total if changed and changed.estimate else 0
-        if change and changed and difference:
+        change = None if why_not(name, setup.context) else fallback.step(setup.settled, setup.context)
+        if change is None:
+            continue
+        changed = predict(setup.at(apply(change, setup.settled)))
+        difference = changed.estimate.peak.total - now.estimate.peak.total if changed.estimate else 0
+        if difference:
             useful.append(Effect(change, difference, changed.band, fallback.changes_training))
     return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.difference)))
 
 
-def hopeless(profile: Profile, facts: Facts, resolved: Resolved) -> bool:
-    """Return whether a training cannot fit even on an empty GPU and at the lower end of the estimate.
+def hopeless(setup: Setup) -> bool:
+    """Return whether an attempt cannot fit even on an empty GPU and at the lower end of the estimate.
 
     Never true if something is not modelled: the script may need less than assumed.
     """
-    totals = [gpu.memory_total for gpu in resolved.gpus if gpu.memory_total] if resolved.device == "cuda" else []
-    estimated = predict(facts, _resolved(profile, facts, resolved)).estimate if totals else None
+    totals = [gpu.memory_total for gpu in setup.gpus if gpu.memory_total] if setup.device == "cuda" else []
+    estimated = predict(setup).estimate if totals else None
     return (
         estimated is not None and not estimated.caveats and estimated.peak.total * (1 - estimated.error) > min(totals)
     )
 
 
-def fitting(facts: Facts, resolved: Resolved) -> Change | None:
+def fitting(setup: Setup) -> Change | None:
     """Return the smallest change with the same result that makes the training fit, None if there is none.
 
     In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
     evaluation has the peak, otherwise last.
     """
-    candidate, now = resolved.settled, predict(facts, resolved).estimate
+    candidate, now = setup.settled, predict(setup).estimate
     edits: dict[str, fields.Value] = {}
     for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
-        if why_not(name, resolved.context):
+        if why_not(name, setup.context):
             continue
         for _ in range(_MOST_STEPS):
-            change = rung(name).step(candidate, resolved.context)
+            change = rung(name).step(candidate, setup.context)
             if change is None:
                 break
             candidate = apply(change, candidate)
             edits |= dict(change.edits)
-            if predict(facts, _resolved(candidate, facts, resolved)).band in {"fits", "tight"}:
-                return _difference(resolved.settled, candidate, edits)
+            if predict(setup.at(candidate)).band in {"fits", "tight"}:
+                return _difference(setup.settled, candidate, edits)
             if not rung(name).repeats:
                 break
     return None
@@ -149,18 +174,3 @@ def _difference(before: Profile, after: Profile, edits: dict[str, fields.Value])
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
     why = "fits by the estimate; same global batch"
     return Change(title, why, tuple(edits.items()))
-
-
-def _with(change: Change, profile: Profile, facts: Facts) -> Prediction | None:
-    try:
-        changed = apply(change, profile)
-        return predict(facts, resolve(changed, facts))
-    except BadInput:
-        return None
-
-
-def _resolved(profile: Profile, facts: Facts, before: Resolved) -> Resolved:
-    try:
-        return resolve(profile, facts)
-    except BadInput:
-        return before

@@ -3,14 +3,14 @@
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from tui_train.base.text import visible
 from tui_train.base.versions import at_least
 from tui_train.facts.dimensions import Dimensions, by_name
-from tui_train.facts.types import Document, Facts
+from tui_train.facts.types import Document
 from tui_train.memory.trainers import adapters, loss, on, packed, weights
 from tui_train.memory.types import (
     ALSO,
@@ -19,12 +19,13 @@ from tui_train.memory.types import (
     QUERIES_VALUES,
     Attention,
     How,
+    Number,
     Optimizer,
     Sharding,
 )
-from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve.options import arguments, user_arguments
-from tui_train.resolve.resolve import Resolved
+from tui_train.profile.types import Precision, Profile, Recipe
+from tui_train.resolve.options import script_options, user_arguments
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import accumulation
 from tui_train.target import hub_cache
 from tui_train.trainers import nemo as nemo_trainer
@@ -38,8 +39,6 @@ _LENGTH = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence
 _USUAL_LENGTH = 1024
 _MICRO_BATCH = ("per_device_train_batch_size", "micro_batch_size", "micro_batch")
 _EVAL_BATCH = ("per_device_eval_batch_size", "eval_batch_size")
-# Defaults of a trainer that others do not have.
-_USUAL = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
 _OPTIMIZERS: dict[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
@@ -50,6 +49,8 @@ _OPTIMIZERS: dict[str, Optimizer] = {
     "adafactor": "adafactor",
     "sgd": "sgd",
 }
+_LIGER = ("use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
+_AUTOCAST: dict[Precision, Literal["", "bf16", "fp16"]] = {"fp32": "", "bf16": "bf16", "fp16": "fp16"}
 _ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
 
 
@@ -62,28 +63,27 @@ class Asked(Struct, frozen=True):
     why_not: str = ""
 
 
-def asked(facts: Facts, resolved: Resolved) -> Asked:
-    """Return the model and settings of a settled profile; pure."""
-    profile = resolved.settled
+def asked(setup: Setup) -> Asked:
+    """Return the model and settings of an attempt; pure."""
+    profile = setup.rung
     if takes_field(profile, "nemo"):
-        return _nemo(profile, resolved)
-    options = trainer_of(profile).options(profile) | settings(profile, facts.documents)
+        return _nemo(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
-        return Asked(own_model(profile.recipe), _how(profile, resolved, options))
-    return _loaded(profile, facts, resolved, options)
+        return Asked(own_model(profile.recipe), _how(setup))
+    return _loaded(setup)
 
 
-def _loaded(profile: Profile, facts: Facts, resolved: Resolved, options: dict[str, Any]) -> Asked:
+def _loaded(setup: Setup) -> Asked:
     """Return the model and settings of a training that loads a model by name or folder."""
-    if _micro_batch(profile, options) is None:
-        if "micro_batch" in resolved.context.takes:
+    profile, facts, document = setup.rung, setup.facts, setup.document
+    if _micro_batch(setup) is None:
+        if "micro_batch" in setup.context.takes:
             return Asked(why_not="the micro batch is not known: set recipe.micro_batch")
-        label = visible(resolved.preset.label)
+        label = visible(setup.preset.label)
         return Asked(why_not=f"“{label}” passes no micro batch, and the script's own is not known")
-    document = facts.documents.get(profile.trainer.config)
     if document and document.problem:
         return Asked(why_not=f"{profile.trainer.config}: {document.problem}")
-    name = model_of(profile, options)
+    name = model_of(profile, setup.options)
     if not name:
         return Asked(why_not="set the model: trainer.model, or the argument of the script")
     model_folder = facts.models.get(name)
@@ -94,7 +94,7 @@ def _loaded(profile: Profile, facts: Facts, resolved: Resolved, options: dict[st
     if model is None:
         problem = model_folder.problem if model_folder and model_folder.problem else _unknown(name)
         return Asked(why_not=f"{name}: {problem}")
-    return Asked(model, _how(profile, resolved, options, model), folder)
+    return Asked(model, _how(setup, model), folder)
 
 
 def _unknown(name: str) -> str:
@@ -111,7 +111,7 @@ def model_of(profile: Profile, options: Mapping[str, Any]) -> str:
 
 def models_of(profile: Profile, documents: Mapping[str, Document]) -> tuple[str, ...]:
     """Return the model in the profile, its arguments or its YAML file, a folder or an id, to read its shape."""
-    name = model_of(profile, settings(profile, documents))
+    name = model_of(profile, script_options(profile, documents))
     return (name,) if name.startswith("/") or hub_cache.valid_id(name) else ()
 
 
@@ -129,89 +129,101 @@ def own_model(recipe: Recipe) -> Dimensions:
     )
 
 
-def settings(profile: Profile, documents: Mapping[str, Document]) -> dict[str, Any]:
-    """Return the options of a script: the values of its YAML file, overridden by its arguments."""
-    document = documents.get(profile.trainer.config)
-    usual = _USUAL.get(trainer_of(profile).conventions(profile), {})
-    by_argument = arguments(profile.trainer.arguments, bare=bool(profile.trainer.config))
-    options = {argument.option: argument.value for argument in by_argument}
-    return {**usual, **(document.values if document else {}), **options}
-
-
 def _number(options: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
     digits = next((str(options[name]) for name in names if re.fullmatch(r"\d{1,9}", str(options.get(name, "")))), "")
     return int(digits) if int(digits or 0) else usual
 
 
-def _micro_batch(profile: Profile, options: Mapping[str, Any]) -> int | None:
+def _micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
-    return profile.recipe.micro_batch or _number(options, _MICRO_BATCH, 0) or None
+    return setup.rung.recipe.micro_batch or _number(setup.options, _MICRO_BATCH, 0) or None
 
 
-def _how(profile: Profile, resolved: Resolved, options: Mapping[str, Any], model: Dimensions | None = None) -> How:
-    recipe = profile.recipe
-    steps = accumulation(profile, resolved.copies)
-    packing = packed(options)
-    words = " ".join(str(options.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
-    passed = resolved.context.takes
-    made_lora = recipe.lora and "lora" in passed
-    lora = made_lora or on(options, "use_peft") or bool(packing) or "lora" in words
-    precision = recipe.precision or next((name for name in ("bf16", "fp16") if on(options, name)), "fp32")
-    precise = precision == "fp32"
-    loaded = weights(profile, resolved, options, model.dtype if model else "", lora=lora)
-    sharding = _sharding(profile, resolved, options)
-    if sharding == "fsdp" and not precise and not lora:
-        # With mixed precision accelerate keeps weights that FSDP trains in fp32.
-        loaded = "fp32"
-    liger = recipe.fused_cross_entropy or on(
-        options, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"
-    )
-    kind, kernels = loss(profile, resolved, options, liger=liger)
-    checkpointing = recipe.activation_checkpointing
-    if checkpointing is None:
-        checkpointing = on(options, "gradient_checkpointing")
-    preferring = takes_field(profile, "finetune") and profile.finetune.method
+def _how(setup: Setup, model: Dimensions | None = None) -> How:
+    """Return how a model is trained, a new one where none is given."""
+    profile, options = setup.rung, setup.options
+    recipe, packing, lora, precision = profile.recipe, packed(options), _lora(setup), _precision(setup)
+    filed = weights(setup, model.dtype if model else "", lora=lora)
+    sharding = _sharding(setup)
+    # With mixed precision accelerate keeps weights that FSDP trains in fp32.
+    widened = sharding == "fsdp" and precision != "fp32" and not lora
+    loaded: Number = "fp32" if widened else filed or "fp32"
+    kind, kernels = loss(setup, liger=bool(recipe.fused_cross_entropy or on(options, *_LIGER)))
+    checkpointing = _checkpointing(setup)
+    preferring = profile.finetune.method if takes_field(profile, "finetune") else ""
     return How(
-        micro_batch=_micro_batch(profile, options) or 1,
+        micro_batch=_micro_batch(setup) or 1,
         rows=2 if preferring in {"dpo", "reward"} else 1,
         reference=preferring in {"dpo", "kto"} and not lora,
         sequence_length=recipe.sequence_length or _number(options, _LENGTH, _USUAL_LENGTH),
-        eval_batch=_eval_batch(profile, resolved, options),
-        weights=loaded or "fp32",
-        autocast="" if precise else precision,  # type: ignore[arg-type]
+        eval_batch=_eval_batch(setup),
+        weights=loaded,
+        autocast=_AUTOCAST[precision],
         method="lora" if lora else "full",
         packed=packing,
         rank=_number(options, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in options else 16),
-        targets=_targets({"lora_target": "all", **options} if made_lora else options),
-        adapters=adapters(profile, resolved, packing=packing, sharding=sharding, loaded=loaded or "fp32"),
+        targets=_targets({"lora_target": "all", **options} if _made_lora(setup) else options),
+        adapters=adapters(setup, packing=packing, sharding=sharding, loaded=loaded),
         dropout=0.05 if lora else 0.0,
-        optimizer=_optimizer(profile, resolved, options),
+        optimizer=_optimizer(setup),
         attention=_attention(options),
         checkpointing=checkpointing,
         loss=kind,
         kernels=kernels,
         sharding=sharding,
-        shards=resolved.copies,
+        shards=setup.copies,
         offload=profile.trainer.offload,
-        gather=steps is not None and steps > 1,
-        # FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
-        keeps_packed=packing in {"nf4", "nf4-dq"}
-        and profile.trainer.strategy == "fsdp2"
-        and "bnb_4bit_quant_storage" not in options,
-        holds_layers=lora and checkpointing and _first_fsdp(options) and _reentrant(resolved, options),
-        caveats=_caveats(profile, resolved, options, weights_known=loaded is not None),
+        gather=(accumulation(profile, setup.copies) or 0) > 1,
+        keeps_packed=_keeps_packed(setup),
+        holds_layers=lora and checkpointing and _first_fsdp(options) and _reentrant(setup),
+        caveats=_caveats(setup, weights_known=widened or filed is not None),
     )
 
 
-def _eval_batch(profile: Profile, resolved: Resolved, options: Mapping[str, Any]) -> int:
+def _made_lora(setup: Setup) -> bool:
+    """Return whether a fallback has made it the training of an adapter."""
+    return setup.rung.recipe.lora and "lora" in setup.context.takes
+
+
+def _lora(setup: Setup) -> bool:
+    """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
+    options = setup.options
+    words = " ".join(str(options.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
+    return _made_lora(setup) or on(options, "use_peft") or bool(packed(options)) or "lora" in words
+
+
+def _precision(setup: Setup) -> Precision:
+    """Return the precision of the recipe, or else of the options."""
+    named: tuple[Precision, ...] = ("bf16", "fp16")
+    by_option: Precision = next((name for name in named if on(setup.options, name)), "fp32")
+    return setup.rung.recipe.precision or by_option
+
+
+def _checkpointing(setup: Setup) -> bool:
+    """Return whether activations are recomputed."""
+    chosen = setup.rung.recipe.activation_checkpointing
+    return on(setup.options, "gradient_checkpointing") if chosen is None else chosen
+
+
+def _keeps_packed(setup: Setup) -> bool:
+    """Return whether each process holds all quantized weights.
+
+    FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
+    """
+    packing, sharded = packed(setup.options), setup.rung.trainer.strategy == "fsdp2"
+    return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
+
+
+def _eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
-    if profile.recipe.eval_batch and "eval_batch" in resolved.context.takes:
-        return profile.recipe.eval_batch
+    recipe, options = setup.rung.recipe, setup.options
+    if recipe.eval_batch and "eval_batch" in setup.context.takes:
+        return recipe.eval_batch
     evaluates = on(options, "do_eval", "eval_on_start") or any(
         str(options.get(name, "no")).lower() not in {"", "no", "none"}
         for name in ("eval_strategy", "evaluation_strategy")
     )
-    return _number(options, _EVAL_BATCH, resolved.context.eval_batch) if evaluates else 0
+    return _number(options, _EVAL_BATCH, setup.context.eval_batch) if evaluates else 0
 
 
 def _targets(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -224,15 +236,16 @@ def _targets(options: Mapping[str, Any]) -> tuple[str, ...]:
     return named or (QUERIES_VALUES if not text else ATTENTION)
 
 
-def _optimizer(profile: Profile, resolved: Resolved, options: Mapping[str, Any]) -> Optimizer:
-    if profile.recipe.optimizer_8bit:
+def _optimizer(setup: Setup) -> Optimizer:
+    recipe, options = setup.rung.recipe, setup.options
+    if recipe.optimizer_8bit:
         return "adamw_8bit"
     named = str(options.get("optim") or options.get("optimizer") or "").lower()
     if named in _OPTIMIZERS:
         return _OPTIMIZERS[named]
     # On the CPU torch steps one parameter at a time; transformers uses fused AdamW since torch 2.8.
-    fused = resolved.device == "cpu" or profile.recipe.fused_optimizer
-    fused = fused or at_least(resolved.toolchain.torch if resolved.toolchain else None, "2.8")
+    fused = setup.device == "cpu" or recipe.fused_optimizer
+    fused = fused or at_least(setup.toolchain.torch if setup.toolchain else None, "2.8")
     return "adamw_fused" if fused else "adamw_foreach"
 
 
@@ -243,11 +256,11 @@ def _attention(options: Mapping[str, Any]) -> Attention:
     return "flash" if "flash" in named else _ATTENTIONS.get(named, "sdpa")
 
 
-def _sharding(profile: Profile, resolved: Resolved, options: Mapping[str, Any]) -> Sharding:
-    if resolved.copies < 2:
+def _sharding(setup: Setup) -> Sharding:
+    if setup.copies < 2:
         return ""
-    strategy = profile.trainer.strategy
-    return "fsdp" if strategy == "fsdp2" or _first_fsdp(options) else strategy
+    strategy = setup.rung.trainer.strategy
+    return "fsdp" if strategy == "fsdp2" or _first_fsdp(setup.options) else strategy
 
 
 def _first_fsdp(options: Mapping[str, Any]) -> bool:
@@ -255,20 +268,20 @@ def _first_fsdp(options: Mapping[str, Any]) -> bool:
     return "full_shard" in str(options.get("fsdp", ""))
 
 
-def _reentrant(resolved: Resolved, options: Mapping[str, Any]) -> bool:
+def _reentrant(setup: Setup) -> bool:
     """Return whether checkpointing is reentrant, the default of transformers before 5.0."""
-    named = re.search(r"use_reentrant\W+(\w+)", str(options.get("gradient_checkpointing_kwargs", "")))
+    named = re.search(r"use_reentrant\W+(\w+)", str(setup.options.get("gradient_checkpointing_kwargs", "")))
     if named:
         return named[1].lower() == "true"
-    return not at_least(resolved.toolchain.transformers if resolved.toolchain else None, "5.0")
+    return not at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
 
 
-def _caveats(
-    profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, weights_known: bool
-) -> tuple[str, ...]:
+def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
+    """Return what is not known, and so assumed, or not modelled."""
+    profile, options = setup.rung, setup.options
     length = profile.recipe.sequence_length or _number(options, _LENGTH, 0)
     precision = profile.recipe.precision or on(options, "bf16", "fp16")
-    batches = () if resolved.preset.user_arguments_first else user_arguments("micro_batch", profile, resolved.preset)
+    batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)
     conditions = {
         "your arguments set a batch: the recipe's is used here": bool(batches),
         "type of the weights: fp32 is assumed, set --dtype otherwise": not weights_known,
@@ -277,22 +290,23 @@ def _caveats(
         "fp32 is assumed: the script does not set a precision": not precision,
         "FSDP1: some programs load the full model on each GPU": _first_fsdp(options),
         "your own script: assumed to train like transformers' Trainer": takes_field(profile, "trainer.script")
-        and not resolved.preset.module,
+        and not setup.preset.module,
     }
     return tuple(words for words, holds in conditions.items() if holds)
 
 
-def _nemo(profile: Profile, resolved: Resolved) -> Asked:
+def _nemo(setup: Setup) -> Asked:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
+    profile = setup.rung
     nemo, recipe = profile.nemo, profile.recipe
-    if nemo_trainer.split(nemo, resolved.nemo) > 1:
+    if nemo_trainer.split(nemo, setup.nemo) > 1:
         return Asked(why_not="tensor, pipeline and context parallel are not modelled")
     model = by_name(nemo.recipe)
     if model is None:
         return Asked(
             why_not="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
-    if nemo_trainer.takes_size(profile, resolved.nemo):
+    if nemo_trainer.takes_size(profile, setup.nemo):
         model = _resized(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
         return Asked(why_not="the recipe's batch is unknown: set micro batch and sequence length")
@@ -309,7 +323,7 @@ def _nemo(profile: Profile, resolved: Resolved) -> Asked:
         attention="flash",
         checkpointing=bool(recipe.activation_checkpointing),
         sharding="" if lora else "zero1",
-        shards=resolved.copies,
+        shards=setup.copies,
         kernels="liger",
         caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
     )

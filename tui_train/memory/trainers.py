@@ -5,8 +5,7 @@ from typing import Any
 
 from tui_train.base.versions import at_least, older
 from tui_train.memory.types import Kernels, Loss, Number, Packing, Sharding
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
 
 _DTYPES = ("torch_dtype", "dtype", "model_init_dtype")
@@ -33,34 +32,34 @@ def packed(options: Mapping[str, Any]) -> Packing:
     return ("nf4-dq" if doubly else "nf4") if four else ""
 
 
-def weights(
-    profile: Profile, resolved: Resolved, options: Mapping[str, Any], filed: str, *, lora: bool
-) -> Number | None:
+def weights(setup: Setup, filed: str, *, lora: bool) -> Number | None:
     """Return the type of weights that are not quantized; None: the unknown type of their files."""
-    decided = _decided(profile, resolved, options, lora=lora)
+    options, decided = setup.options, _decided(setup, lora=lora)
     if decided in _SHORT:
         return _SHORT[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
-    if decided == "auto" or at_least(_version(resolved, "transformers"), "5.0"):
+    if decided == "auto" or at_least(_version(setup, "transformers"), "5.0"):
         return _SHORT.get(filed) or ("bf16" if packed(options) else None)
     return "bf16" if packed(options) else "fp32"
 
 
-def adapters(profile: Profile, resolved: Resolved, *, packing: Packing, sharding: Sharding, loaded: Number) -> Number:
+def adapters(setup: Setup, *, packing: Packing, sharding: Sharding, loaded: Number) -> Number:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
-    if trainer_of(profile).conventions(profile) != "trl" or older(_version(resolved, "trl") or "1.0", "1.0"):
+    profile = setup.rung
+    if trainer_of(profile).conventions(profile) != "trl" or older(_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
     return "bf16" if packing else loaded if sharding == "zero3" else "fp32"
 
 
-def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, lora: bool) -> str:
+def _decided(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
+    profile, options = setup.rung, setup.options
     precision = profile.recipe.precision or "fp32"
     conventions = trainer_of(profile).conventions(profile)
     if conventions == "llama-factory":
         if not lora and not on(options, "pure_bf16"):
             return "fp32"
-        first = older(_version(resolved, "llamafactory"), "0.9.4") and precision != "fp32"
+        first = older(_version(setup, "llamafactory"), "0.9.4") and precision != "fp32"
         return precision if first else "auto"
     named = next((str(options[key]).lower() for key in _DTYPES if options.get(key)), "")
     if named:
@@ -68,18 +67,19 @@ def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *
     if conventions == "axolotl":
         return precision
     if conventions == "trl":
-        trl = _version(resolved, "trl")
+        trl = _version(setup, "trl")
         return "fp32" if at_least(trl, "0.27") else "auto" if at_least(trl, "0.26") else ""
     return ""
 
 
-def loss(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
+def loss(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
+    profile, options = setup.rung, setup.options
     method = profile.finetune.method if takes_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""
     if trainer_of(profile).conventions(profile) == "trl":
-        trl = _version(resolved, "trl")
+        trl = _version(setup, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""
         # Of pairs of answers all logits were there at once until then.
@@ -88,7 +88,7 @@ def loss(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, li
             return "checkpointed", ""
     if liger:
         return "fused", "liger"
-    version = _version(resolved, "transformers")
+    version = _version(setup, "transformers")
     copied = at_least(version, "4.46") and not at_least(version, "4.49")
     if options.get("fast_kernels"):
         fast: Loss = "fast-copied" if copied else "fast"
@@ -96,8 +96,8 @@ def loss(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, li
     return "copied" if copied else "upcast", ""
 
 
-def _version(resolved: Resolved, library: str) -> str | None:
-    tool = resolved.toolchain
+def _version(setup: Setup, library: str) -> str | None:
+    tool = setup.toolchain
     if tool is None:
         return None
     return tool.transformers if library == "transformers" else tool.packages.get(library)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, Word, in_run_dir, joined
-from tui_train.facts.types import Facts
 from tui_train.ladder.climb import AttemptPlan, titles
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
@@ -11,38 +10,34 @@ from tui_train.plan.environment import settings
 from tui_train.plan.types import Attempt, CheckpointRule
 from tui_train.plan.words import batch_words
 from tui_train.presets import PLACEHOLDERS, Argument
-from tui_train.profile.types import Profile
 from tui_train.resolve import config_file
 from tui_train.resolve.arguments import fill
 from tui_train.resolve.in_force import folder_of
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import Value, passed, saving, values, words
 from tui_train.trainers import trainer_of
 
 
-def attempt(  # noqa: PLR0913, PLR0917 - six independent inputs
-    step: AttemptPlan, first: Profile, resolved: Resolved, job: Job, facts: Facts, path: str
-) -> tuple[Attempt, ConfigFile | None]:
-    """Return an attempt, and the trainer's config file at `path` where it takes one."""
-    preset, user_output = resolved.preset, resolved.user_output
-    output = output_of(step.profile, resolved.settled, user_output)
-    passed_keys = passed(first, (key for _, change in step.changes for key, _ in change.edits))
-    config_word = config_file.word_of(first, preset, path)
-    keeps_output = bool(user_output) and not first.trainer.output and output == user_output
-    passed_values = values(step.profile, resolved, output, config_word, passed_keys, user_output=keeps_output)
+def attempt(step: AttemptPlan, setup: Setup, job: Job, path: str) -> tuple[Attempt, ConfigFile | None]:
+    """Return an attempt, whose `setup` is at its rung, and the trainer's config file at `path` if it takes one."""
+    chosen, preset, user_output, output = setup.profile, setup.preset, setup.user_output, output_of(setup)
+    passed_keys = passed(chosen, (key for _, change in step.changes for key, _ in change.edits))
+    config_word = config_file.word_of(chosen, preset, path)
+    keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
+    passed_values = values(setup, output, config_word, passed_keys, user_output=keeps_output)
     # Placeholders in the user's arguments get all values, passed or not.
     every = frozenset(PLACEHOLDERS.values())
-    all_values = values(step.profile, resolved, output, config_word, every, user_output=False)
-    config = config_file.config_file(step.profile, facts, resolved, passed_values, path)
-    launcher = LAUNCHERS[resolved.launcher]
+    all_values = values(setup, output, config_word, every, user_output=False)
+    config = config_file.config_file(setup, passed_values, path)
+    launcher = LAUNCHERS[setup.launcher]
     rule = preset.checkpoints
-    saves = saving(resolved, passed_values)
+    saves = saving(setup, passed_values)
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
-        *trainer_of(first).program(first, resolved.preset, resolved.nemo),
+        *trainer_of(chosen).program(chosen, preset, setup.nemo),
         *([Part(saves, "saves when the run is stopped")] if saves else []),
-        *_arguments(step.profile, resolved, passed_values, all_values),
+        *_arguments(setup, passed_values, all_values),
         *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),
     )
     made = Attempt(
@@ -51,30 +46,28 @@ def attempt(  # noqa: PLR0913, PLR0917 - six independent inputs
         changes=tuple(titles(step.changes)),
         edits={key: value for _, change in step.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in step.then.items()},
-        batch=batch_words(step.profile, resolved, job),
+        batch=batch_words(setup, job),
         command=Command(
             parts,
-            settings(step.profile, resolved, job, facts, passed_values),
-            folder_of(step.profile, preset) or in_run_dir(""),
+            settings(setup, job, passed_values),
+            folder_of(chosen, preset) or in_run_dir(""),
         ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
-        fills=((path, config_file.without_checkpoint(first, preset, facts)),)
+        fills=((path, config_file.without_checkpoint(chosen, preset, setup.facts)),)
         if config and config_file.holds_paths(preset)
         else (),
     )
     return made, config
 
 
-def output_of(profile: Profile, first: Profile, user_output: str) -> Word:
-    """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one.
-
-    `user_output` is the folder in the user's arguments or file.
-    """
-    suffix = "" if profile.recipe.layers == first.recipe.layers else f"-{profile.recipe.layers}-layers"
-    suffix += "" if profile.trainer.strategy == first.trainer.strategy else f"-{profile.trainer.strategy}"
-    suffix += "-8bit" if profile.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
-    suffix += "-lora" if profile.recipe.lora and not first.recipe.lora else ""
-    output = profile.trainer.output or user_output
+def output_of(setup: Setup) -> Word:
+    """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
+    first, rung = setup.settled, setup.rung
+    suffix = "" if rung.recipe.layers == first.recipe.layers else f"-{rung.recipe.layers}-layers"
+    suffix += "" if rung.trainer.strategy == first.trainer.strategy else f"-{rung.trainer.strategy}"
+    suffix += "-8bit" if rung.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
+    suffix += "-lora" if rung.recipe.lora and not first.recipe.lora else ""
+    output = rung.trainer.output or setup.user_output
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
 
@@ -83,12 +76,11 @@ def _from_checkpoint(word: str) -> Word:
     return joined((before, CHECKPOINT, after)) if placeholder else word
 
 
-def _arguments(
-    profile: Profile, resolved: Resolved, passed_values: Mapping[str, Value], all_values: Mapping[str, Value]
-) -> tuple[Part, ...]:
-    preset = [Part(filled) for argument in resolved.preset.arguments for filled in fill(argument, words(passed_values))]
-    by_user = [filled for word in profile.trainer.arguments for filled in fill(Argument((word,)), words(all_values))]
-    first = resolved.preset.user_arguments_first
+def _arguments(setup: Setup, passed_values: Mapping[str, Value], all_values: Mapping[str, Value]) -> tuple[Part, ...]:
+    passed_words, all_words = words(passed_values), words(all_values)
+    preset = [Part(filled) for argument in setup.preset.arguments for filled in fill(argument, passed_words)]
+    by_user = [filled for word in setup.profile.trainer.arguments for filled in fill(Argument((word,)), all_words)]
+    first = setup.preset.user_arguments_first
     why = "your arguments" if first else "your arguments, from here on"
     user_parts = tuple(Part(argument, "" if index else why) for index, argument in enumerate(by_user))
     return (*user_parts, *preset) if first else (*preset, *user_parts)

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 
 from tui_train.base.command import GPUS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, in_run_dir, joined
 from tui_train.base.versions import at_least, older
-from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile
 from tui_train.resolve import container, reach, variables
 from tui_train.resolve.arguments import fill, plain
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import Value, words
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM
@@ -21,11 +20,10 @@ _TORCH_GRACE = 30
 _OWN_MICRO_BATCH = "5.2"
 
 
-def settings(
-    profile: Profile, resolved: Resolved, job: Job, facts: Facts, values: Mapping[str, Value]
-) -> tuple[Setting, ...]:
+def settings(setup: Setup, job: Job, values: Mapping[str, Value]) -> tuple[Setting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
-    cores = (profile.slurm.cpus or job.processes) if job.scheduled else facts.machine.cpu_count
+    profile = setup.rung
+    cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
     threads = max(1, cores // max((job.processes, *job.uneven)))
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
@@ -39,24 +37,24 @@ def settings(
         settings += [] if job.scheduled else [Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
-    settings += LAUNCHERS[resolved.launcher].settings(job)
-    settings += variables.of_communication(profile, resolved, cuda=bool(job.gpus))
-    grace = resolved.preset.stop.grace
-    torch = resolved.toolchain.torch if resolved.toolchain else None
+    settings += LAUNCHERS[setup.launcher].settings(job)
+    settings += variables.of_communication(setup, cuda=bool(job.gpus))
+    grace = setup.preset.stop.grace
+    torch = setup.toolchain.torch if setup.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.settings(profile.container)
-    settings += nemo.settings(profile.nemo, resolved.nemo, resolved.gpus) if resolved.nemo else ()
+    settings += nemo.settings(profile.nemo, setup.nemo, setup.gpus) if setup.nemo else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
-    if values["micro_batch"] and _keeps_micro_batch(resolved):
+    if values["micro_batch"] and _keeps_micro_batch(setup):
         why = f"transformers before {_OWN_MICRO_BATCH} resumes with the micro batch of the checkpoint"
         settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
-    settings += _tracking(profile, resolved)
+    settings += _tracking(setup)
     text = words(values)
-    for variable in resolved.preset.variables:
+    for variable in setup.preset.variables:
         if applies(variable.when, plain(text)):
             filled = fill(Argument((variable.value,)), text)
             settings += [Setting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
@@ -78,10 +76,11 @@ def prepares(profile: Profile) -> tuple[Setting, ...]:
     return tuple({setting.name: setting for setting in (*settings, *by_user)}.values())
 
 
-def _tracking(profile: Profile, resolved: Resolved) -> list[Setting]:
+def _tracking(setup: Setup) -> list[Setting]:
     """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
+    profile = setup.rung
     tracking = profile.tracking
-    if not tracking.wandb or reach.why_not("tracking.wandb", profile, resolved):
+    if not tracking.wandb or reach.why_not("tracking.wandb", setup):
         return []
     settings = [Setting("WANDB_DIR", in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
     if tracking.project:
@@ -89,10 +88,10 @@ def _tracking(profile: Profile, resolved: Resolved) -> list[Setting]:
     return settings
 
 
-def _keeps_micro_batch(resolved: Resolved) -> bool:
-    rule, tool = resolved.preset.checkpoints, resolved.toolchain
+def _keeps_micro_batch(setup: Setup) -> bool:
+    rule, tool = setup.preset.checkpoints, setup.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete
-    takes_micro_batch = "micro_batch" in resolved.context.takes
+    takes_micro_batch = "micro_batch" in setup.context.takes
     return saves and takes_micro_batch and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
 
 

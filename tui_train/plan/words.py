@@ -12,7 +12,7 @@ from tui_train.profile.types import AUTO, Profile, Recipe
 from tui_train.resolve import data, launcher_config, others
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import is_default, other_global_batch
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import nemo, paths_of, takes_field, trainer_of
 from tui_train.trainers.finetune import keeps_best
 from tui_train.trainers.suited import OWN, read
@@ -22,20 +22,21 @@ _OFFLINE = frozenset({"offline", "dryrun"})
 _LISTED = 8
 
 
-def title(profile: Profile, resolved: Resolved) -> str:
+def title(setup: Setup) -> str:
     """Return what trains, what starts it, and where, in one line."""
-    training = trainer_of(profile).title(profile, resolved.preset, resolved.nemo)
-    devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
-    processes = counted(resolved.processes, "process", "processes")
+    profile = setup.profile
+    training = trainer_of(profile).title(profile, setup.preset, setup.nemo)
+    devices = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
+    processes = counted(setup.processes, "process", "processes")
     if uneven := profile.nodes.uneven:
-        processes = counted(resolved.world_size, "process", "processes")
-        devices = f"{'the GPUs' if resolved.device == 'cuda' else 'the CPU'} of {_shares(uneven)}"
+        processes = counted(setup.world_size, "process", "processes")
+        devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_shares(uneven)}"
     elif profile.nodes.machines > 1:
         devices += f" of each of {profile.nodes.machines} machines"
     sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
     box = profile.container
     where = "" if box.engine == "none" else f", in {box.image} by {box.engine}"
-    return f"{training} under {LAUNCHERS[resolved.launcher].LABEL}{sharding}, {processes} on {devices}{where}"
+    return f"{training} under {LAUNCHERS[setup.launcher].LABEL}{sharding}, {processes} on {devices}{where}"
 
 
 def _shares(uneven: tuple[int, ...]) -> str:
@@ -46,9 +47,10 @@ def _shares(uneven: tuple[int, ...]) -> str:
     return f"{len(uneven)} machines ({listed})"
 
 
-def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
+def numbers(setup: Setup) -> tuple[str, ...]:
     """Return learning rate and steps as text, each with its source unless the user set it."""
-    rate, in_force = batch.learning_rate(recipe), resolved.values
+    recipe, in_force = setup.settled.recipe, setup.values
+    rate = batch.learning_rate(recipe)
     texts = {
         "learning_rate": f"learning rate {rate:g}" if rate is not None else in_force["learning_rate"].words,
         "steps": _length(recipe) or in_force["steps"].words,
@@ -62,7 +64,7 @@ def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
     if recipe.sequence_length and is_default(length) and not length.source.endswith("default"):
         texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
         sources["sequence_length"] = length.source
-    for name, words in _beyond(resolved).items():
+    for name, words in _beyond(setup).items():
         texts[name], sources[name] = words
     return tuple(
         visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
@@ -71,20 +73,20 @@ def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
     )
 
 
-def _beyond(resolved: Resolved) -> dict[str, tuple[str, str]]:
+def _beyond(setup: Setup) -> dict[str, tuple[str, str]]:
     """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
-    profile = resolved.settled
+    profile = setup.settled
     if not takes_field(profile, "finetune"):
         return {}
     said, recipe = {}, profile.recipe
     if warm := warm_up(recipe.warmup, 0):
-        said["warmup"] = (warm, resolved.values["warmup"].source)
-    if held := resolved.by_data.get(data.ANSWERS):
+        said["warmup"] = (warm, setup.values["warmup"].source)
+    if held := setup.by_data.get(data.ANSWERS):
         said["answers"] = ("answers alone are learned", held.source)
-    if held := resolved.by_data.get(data.EVALUATION):
+    if held := setup.by_data.get(data.EVALUATION):
         said["evaluation"] = (f"{percent(profile.data.evaluation or 0.0, 1)} for evaluations", held.source)
     if keeps_best(profile):
-        saved = resolved.values["checkpoint_every"]
+        saved = setup.values["checkpoint_every"]
         said["best"] = (f"the best checkpoint by evaluation, each {recipe.checkpoint_every} steps", saved.source)
     return said
 
@@ -105,36 +107,37 @@ def _length(recipe: Recipe) -> str:
     return f"{recipe.epochs:g} {'epoch' if recipe.epochs == 1 else 'epochs'}" if recipe.epochs else ""
 
 
-def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
+def notes(setup: Setup) -> tuple[str, ...]:
     """Return what the user should know of the plan besides its numbers."""
+    profile, facts = setup.profile, setup.facts
     said = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
     if facts.elsewhere and not facts.paths and paths_of(profile):
         said.append("Whether its paths exist was not checked.")
     said += _script(profile, facts)
-    said += left_out(profile, facts, resolved)
-    said += _kept(profile, facts, resolved)
+    said += left_out(setup)
+    said += _kept(setup)
     document = facts.documents.get(profile.trainer.config)
-    said += filter(None, [other_global_batch(profile, resolved.preset, document, resolved.copies)])
-    said += nemo.notes(profile, resolved.nemo, facts, resolved.toolchain) if resolved.nemo else ()
+    said += filter(None, [other_global_batch(profile, setup.preset, document, setup.copies)])
+    said += nemo.notes(profile, setup.nemo, facts, setup.toolchain) if setup.nemo else ()
     if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _OFFLINE:
         said.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself
-    if not resolved.preset.checkpoints and not resumes_itself:
-        by = f"The preset “{resolved.preset.label}” cannot resume"
+    if not setup.preset.checkpoints and not resumes_itself:
+        by = f"The preset “{setup.preset.label}” cannot resume"
         by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO else by
         said.append(f"{by}: each attempt starts from step 0.")
-    if profile.nodes.hosts and not resolved.scheduled:
-        sharded = resolved.preset.checkpoints and profile.trainer.strategy != "ddp"
+    if profile.nodes.hosts and not setup.scheduled:
+        sharded = setup.preset.checkpoints and profile.trainer.strategy != "ddp"
         said += _together(profile, one_disk=bool(sharded) or resumes_itself)
-        said += map(visible, others.left_out(profile, facts, resolved))
-    elif profile.nodes.machines > 1 and not resolved.scheduled:
+        said += map(visible, others.left_out(setup))
+    elif profile.nodes.machines > 1 and not setup.scheduled:
         last = profile.nodes.machines - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         said.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
         said.append("No fallbacks with several machines: nothing coordinates them.")
-        if resolved.preset.checkpoints or resumes_itself:
+        if setup.preset.checkpoints or resumes_itself:
             said.append("To resume, the output folder must be on a disk that all machines share.")
-        if resolved.preset.checkpoints and not resumes_itself:
+        if setup.preset.checkpoints and not resumes_itself:
             said.append("It resumes only with --resume, given on all machines.")
     return tuple(said)
 
@@ -147,19 +150,20 @@ def _script(profile: Profile, facts: Facts) -> list[str]:
     return [f"Read of {visible(script.rpartition('/')[2])}: {read(facts.sources.get(script))}."]
 
 
-def _kept(profile: Profile, facts: Facts, resolved: Resolved) -> list[str]:
+def _kept(setup: Setup) -> list[str]:
     """Return what is kept of the user's accelerate config, and which of its values were chosen otherwise."""
-    config = resolved.launcher_config
+    profile = setup.profile
+    config = setup.launcher_config
     if not config:
         return []
-    held = launcher_config.held(profile, resolved.preset, config)
-    over = {name: value for name, value in held.items() if resolved.values.get(name, value).source != value.source}
+    held = launcher_config.held(profile, setup.preset, config)
+    over = {name: value for name, value in held.items() if setup.values.get(name, value).source != value.source}
     kept = [value.words or fields.show(value.value) for name, value in held.items() if name not in over]
     kept += accelerate_config.kept(config, profile.trainer.strategy, fp8="fp8" in kept)
-    path = home(launcher_config.path_of(profile, facts))
+    path = home(launcher_config.path_of(profile, setup.facts))
     said = [f"{', '.join(kept)}: {launcher_config.SOURCE} ({path})."] if kept else []
     for name, value in over.items():
-        now = resolved.values[name]
+        now = setup.values[name]
         if now.value != value.value:
             source = now.source or f"recipe.{name}"
             said.append(
@@ -179,17 +183,17 @@ def _together(profile: Profile, *, one_disk: bool) -> list[str]:
     return said
 
 
-def batch_words(profile: Profile, resolved: Resolved, job: Job) -> str:
+def batch_words(setup: Setup, job: Job) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
-    recipe = profile.recipe
+    recipe = setup.rung.recipe
     processes = counted(job.world_size, "process", "processes")
-    if resolved.copies != job.world_size:
-        processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
-    in_force = resolved.values["micro_batch"], resolved.values["global_batch"]
+    if setup.copies != job.world_size:
+        processes = f"{counted(setup.copies, 'copy', 'copies')} of the model"
+    in_force = setup.values["micro_batch"], setup.values["global_batch"]
     if recipe.micro_batch is None:
         return visible(f"{processes}, batch: {in_force[0].source}")
     # A changed batch no longer comes from the source.
-    before = resolved.settled.recipe
+    before = setup.settled.recipe
     unchanged = (recipe.micro_batch, recipe.global_batch) == (before.micro_batch, before.global_batch)
     known = [value for value in in_force if unchanged and value.source not in {"", "default", OWN}]
     sources = dict.fromkeys(value.source for value in known)

@@ -3,11 +3,11 @@
 from msgspec import Struct
 
 from tui_train.checks import Finding, check
-from tui_train.facts.types import Facts
 from tui_train.plan.plan import plan
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.render import File, render
+from tui_train.resolve.setup import Setup
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -19,10 +19,10 @@ class Prepared(Struct, frozen=True, kw_only=True):
     files: tuple[File, ...]
 
 
-def prepare(profile: Profile, facts: Facts) -> Prepared:
+def prepare(setup: Setup) -> Prepared:
     """Return the profile's findings, plan and files; pure."""
-    findings = check(profile, facts)
+    findings = check(setup)
     if any(finding.forbids for finding in findings):
-        return Prepared(profile=profile, findings=findings, plan=None, files=())
-    planned = plan(profile, facts, findings)
-    return Prepared(profile=profile, findings=findings, plan=planned, files=render(planned, profile))
+        return Prepared(profile=setup.profile, findings=findings, plan=None, files=())
+    planned = plan(setup, findings)
+    return Prepared(profile=setup.profile, findings=findings, plan=planned, files=render(planned, setup.profile))

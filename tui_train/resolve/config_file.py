@@ -10,7 +10,7 @@ from tui_train.facts.types import Facts
 from tui_train.presets import PLACEHOLDER, Argument, Preset, applies, texts_in
 from tui_train.profile.types import Profile
 from tui_train.resolve.arguments import fill, plain
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import Value, words
 from tui_train.supervisor.fill import filled
 
@@ -37,15 +37,13 @@ def word_of(profile: Profile, chosen: Preset, path: str) -> Word:
     return in_run_dir(filled(path) if holds_paths(chosen) else path)
 
 
-def config_file(
-    profile: Profile, facts: Facts, resolved: Resolved, values: Mapping[str, Value], path: str
-) -> ConfigFile | None:
+def config_file(setup: Setup, values: Mapping[str, Value], path: str) -> ConfigFile | None:
     """Return the file of one attempt, None where the preset writes none; `found` is what placeholders stand for."""
-    chosen = resolved.preset
+    chosen = setup.preset
     if chosen.file is None or not path:
         return None
-    base = profile.trainer.config
-    document = facts.documents.get(base) if base else None
+    base = setup.profile.trainer.config
+    document = setup.facts.documents.get(base) if base else None
     document_values: dict[str, Plain] = copy.deepcopy(document.values) if document else {}
     rule = chosen.checkpoints
     text = plain(words(values))

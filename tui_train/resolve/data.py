@@ -6,22 +6,21 @@ from msgspec.structs import replace
 
 from tui_train.facts.data import DataLook, Question
 from tui_train.facts.data_use import Epoch, epoch, key
-from tui_train.facts.types import Facts
 from tui_train.profile.mixture import weights
 from tui_train.resolve.in_force import is_default
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune_data import chat_template
 
 ANSWERS, EVALUATION = "finetune.answers_only", "data.evaluation"
 
 
-def question(resolved: Resolved) -> Question | None:
+def question(setup: Setup) -> Question | None:
     """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none.
 
     Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
     """
-    profile = resolved.settled
+    profile = setup.settled
     trainer = profile.trainer
     if not trainer_of(profile).wants_data or not trainer.data:
         return None
@@ -31,22 +30,22 @@ def question(resolved: Resolved) -> Question | None:
         revision=trainer.revision,
         chat_template=chat_template(profile),
         method=profile.finetune.method,
-        length=0 if is_default(resolved.values["sequence_length"]) else profile.recipe.sequence_length or 0,
-        answers_only=None if ANSWERS in resolved.by_data else profile.finetune.answers_only,
+        length=0 if is_default(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
+        answers_only=None if ANSWERS in setup.by_data else profile.finetune.answers_only,
         weights=weights(profile),
     )
 
 
-def as_cut(resolved: Resolved) -> Question | None:
+def as_cut(setup: Setup) -> Question | None:
     """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
-    asked = question(resolved)
-    return replace(asked, length=resolved.settled.recipe.sequence_length or 0) if asked else None
+    asked = question(setup)
+    return replace(asked, length=setup.settled.recipe.sequence_length or 0) if asked else None
 
 
-def look_of(resolved: Resolved, facts: Facts) -> DataLook | None:
+def look_of(setup: Setup) -> DataLook | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
-    asked = question(resolved)
-    look, length = facts.data.get(key(asked)) if asked else None, resolved.settled.recipe.sequence_length
+    asked = question(setup)
+    look, length = setup.facts.data.get(key(asked)) if asked else None, setup.settled.recipe.sequence_length
     if asked is None or look is None or asked.length or not (length and look.tokens and look.lengths):
         return look
     cut = look.lengths.cut(length)
@@ -56,9 +55,9 @@ def look_of(resolved: Resolved, facts: Facts) -> DataLook | None:
     return replace(look, tokens=tokens)
 
 
-def one_epoch(resolved: Resolved, facts: Facts) -> Epoch | None:
+def one_epoch(setup: Setup) -> Epoch | None:
     """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
-    look, profile = look_of(resolved, facts), resolved.settled
+    look, profile = look_of(setup), setup.settled
     if look is None or look.problem or not look.usable:
         return None
     chosen, recipe = profile.finetune, profile.recipe
@@ -71,8 +70,8 @@ def one_epoch(resolved: Resolved, facts: Facts) -> Epoch | None:
     return Epoch(rows, tokens, steps, whole.estimated or bool(packed))
 
 
-def steps_of(resolved: Resolved, facts: Facts) -> int:
+def steps_of(setup: Setup) -> int:
     """Return the steps of a whole fine-tuning, 0 where its epochs end it and the data was not read."""
-    recipe = resolved.settled.recipe
-    one = None if recipe.steps else one_epoch(resolved, facts)
+    recipe = setup.settled.recipe
+    one = None if recipe.steps else one_epoch(setup)
     return recipe.steps or (math.ceil(one.steps * recipe.epochs) if one and recipe.epochs else 0)

@@ -4,7 +4,7 @@ from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.facts.hub import ENDPOINT, CachedModel, HubCache
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.target import hub_cache
 from tui_train.trainers import model_id, trainer_of
 from tui_train.trainers.trainer import Prepares
@@ -49,12 +49,12 @@ def to_ask(profile: Profile, facts: Facts) -> str:
     return "" if model and model.complete else pinned(profile)
 
 
-def download(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Prepares, ...]:
+def download(setup: Setup) -> tuple[Prepares, ...]:
     """Return what fetches the model before the training, where it is not here or may be missing on another machine."""
-    name = _fetched(profile, facts, resolved)
+    name = _fetched(setup)
     if not name:
         return ()
-    revision = profile.trainer.revision
+    revision = setup.profile.trainer.revision
     like = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     parts = (
         Part((in_run_dir(PROGRAM),)),
@@ -65,28 +65,29 @@ def download(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Prepar
     return (Prepares("model", "downloads the model into the cache of Hugging Face; once", parts),)
 
 
-def programs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[ProgramFile, ...]:
+def programs(setup: Setup) -> tuple[ProgramFile, ...]:
     """Return the program that fetches the model and what it reads the cache with, where they are needed."""
-    if not _fetched(profile, facts, resolved):
+    if not _fetched(setup):
         return ()
     return (ProgramFile(PROGRAM, "target/hub_download.py"), ProgramFile(_CACHE, "target/hub_cache.py"))
 
 
-def to_download(profile: Profile, facts: Facts, resolved: Resolved) -> str:
+def to_download(setup: Setup) -> str:
     """Return the id of the model that has to be downloaded before the training; empty where none has."""
-    name = loaded_id(profile, resolved)
-    model = cached(profile, facts) if name else None
+    name = loaded_id(setup)
+    model = cached(setup.profile, setup.facts) if name else None
     return "" if model and model.complete else name
 
 
-def loaded_id(profile: Profile, resolved: Resolved) -> str:
+def loaded_id(setup: Setup) -> str:
     """Return the id of the model that the training loads; empty where it loads none, or a folder."""
+    profile = setup.profile
     name = model_id(profile)
-    return name if name and trainer_of(profile).takes_ids and "model" in resolved.context.takes else ""
+    return name if name and trainer_of(profile).takes_ids and "model" in setup.context.takes else ""
 
 
-def _fetched(profile: Profile, facts: Facts, resolved: Resolved) -> str:
+def _fetched(setup: Setup) -> str:
     """Return the id of the model that a run fetches: what other machines have is not known here."""
-    if profile.nodes.machines > 1:
-        return loaded_id(profile, resolved)
-    return to_download(profile, facts, resolved)
+    if setup.profile.nodes.machines > 1:
+        return loaded_id(setup)
+    return to_download(setup)

@@ -9,8 +9,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.facts.gpus import build_of, ever_had_code, judge, lack_of_torch, recommended, sets, why_no_code
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.facts.wheels import Wheel
-from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved, lacks
+from tui_train.resolve.setup import Setup
 
 _MOST_NAMES = 3
 
@@ -30,24 +29,25 @@ class Idle(Struct, frozen=True, kw_only=True):
     remedy: str = ""
 
 
-def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
+def all_idle(setup: Setup) -> Idle | None:
     """Return why the CPU would train beside cards that could, None where there are none, or some of them train.
 
     A card for which no PyTorch was ever made could not.
     """
+    facts = setup.facts
     machine = facts.machine
     hidden = [gap for gap in machine.gaps if gap.hides]
     usable = [gpu for gpu in machine.gpus if ever_had_code(gpu)]
-    if resolved.gpus or not (usable or hidden):
+    if setup.gpus or not (usable or hidden):
         return None
     free = recommended(machine.gpus, judge(machine.gpus))
     idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
-    why = "; ".join([*_grouped(idle, facts, resolved, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
+    why = "; ".join([*_grouped(idle, setup, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
     remedy = " ".join(gap.remedy for gap in hidden)
     if not free:
         return Idle(cards=idle, why=why, remedy=remedy)
-    lack = "" if hidden else _lack(idle, facts, resolved)
-    python = next((tool.python for tool in _others(profile, facts, resolved) if _first(facts, tool)), "")
+    lack = "" if hidden else _lack(idle, setup)
+    python = next((tool.python for tool in _others(setup) if _first(facts, tool)), "")
     try:
         return Idle(cards=idle, why=why, lack=lack, python=python, wheel=build_of(machine), remedy=remedy)
     except Unavailable as error:
@@ -55,14 +55,15 @@ def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
         return Idle(cards=idle, why=why, lack=lack, python=python, remedy=f"{reason}{error.remedy}")
 
 
-def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
+def some_idle(setup: Setup) -> Idle | None:
     """Return why lesser or fewer cards would train than another PyTorch could use, None where that is not so."""
+    facts = setup.facts
     machine = facts.machine
-    current = _first(facts, resolved.toolchain)
+    current = _first(facts, setup.toolchain)
     if current is None:
         return None
     options: list[tuple[Toolchain, str, Wheel | None]]
-    options = [(tool, tool.python, None) for tool in _others(profile, facts, resolved)]
+    options = [(tool, tool.python, None) for tool in _others(setup)]
     with contextlib.suppress(Unavailable):
         build = build_of(machine)
         options.append((build.toolchain, "", build))
@@ -71,21 +72,21 @@ def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None
         if candidate and _better(candidate, current):
             idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(candidate.uuids) - set(current.uuids))
             if idle:
-                why = "; ".join(_grouped(idle, facts, resolved, brief=True))
-                lack = _lack(idle, facts, resolved)
+                why = "; ".join(_grouped(idle, setup, brief=True))
+                lack = _lack(idle, setup)
                 return Idle(cards=idle, why=why, lack=lack, python=python, wheel=wheel)
     return None
 
 
-def left_out(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
+def left_out(setup: Setup) -> tuple[str, ...]:
     """Return a sentence for the cards that do not train though the user named none, empty where there are none."""
-    hardware = profile.hardware
+    hardware = setup.profile.hardware
     if hardware.device == "cpu" or hardware.gpus:
         return ()
-    cards = facts.machine.gpus
-    chosen = recommended(cards, resolved.verdicts)
+    cards = setup.facts.machine.gpus
+    chosen = recommended(cards, setup.verdicts)
     out = [gpu for gpu in cards if gpu.uuid not in chosen]
-    return (f"Left out: {'; '.join(_grouped(out, facts, resolved))}.",) if out else ()
+    return (f"Left out: {'; '.join(_grouped(out, setup))}.",) if out else ()
 
 
 def named(gpus: Sequence[Gpu]) -> str:
@@ -107,17 +108,17 @@ def counted_cards(gpus: Sequence[Gpu]) -> str:
     return " and ".join(f"{number} {name}" for name, number in count.items())
 
 
-def _lack(cards: Sequence[Gpu], facts: Facts, resolved: Resolved) -> str:
-    tool = resolved.toolchain
-    return lack_of_torch(cards, tool, facts.machine.driver_cuda) if tool and tool.torch else ""
+def _lack(cards: Sequence[Gpu], setup: Setup) -> str:
+    tool = setup.toolchain
+    return lack_of_torch(cards, tool, setup.facts.machine.driver_cuda) if tool and tool.torch else ""
 
 
-def _others(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Toolchain]:
+def _others(setup: Setup) -> Iterator[Toolchain]:
     """Yield the other Pythons that could train; in a container it is the image that does."""
-    if profile.container.engine != "none":
+    if setup.profile.container.engine != "none":
         return
-    for tool in facts.toolchains:
-        if tool != resolved.toolchain and not lacks(profile, tool):
+    for tool, problem in setup.unusable:
+        if tool != setup.toolchain and not problem:
             yield tool
 
 
@@ -133,14 +134,15 @@ def _better(candidate: CardSet, current: CardSet) -> bool:
     return set(candidate.uuids) > set(current.uuids)
 
 
-def _grouped(cards: Sequence[Gpu], facts: Facts, resolved: Resolved, *, brief: bool = False) -> list[str]:
+def _grouped(cards: Sequence[Gpu], setup: Setup, *, brief: bool = False) -> list[str]:
     """Return the cards with the reasons why they do not train, those with the same reasons together.
 
     `brief` leaves out which PyTorch could use them.
     """
-    tool, driver = resolved.toolchain, facts.machine.driver_cuda
+    facts = setup.facts
+    tool, driver = setup.toolchain, facts.machine.driver_cuda
     reasons: dict[str, list[Gpu]] = {}
-    for gpu, verdict in zip(facts.machine.gpus, resolved.verdicts, strict=True):
+    for gpu, verdict in zip(facts.machine.gpus, setup.verdicts, strict=True):
         if gpu not in cards:
             continue
         missing_code = why_no_code(gpu, tool, driver)[0] if brief and tool and tool.torch else ""

@@ -3,17 +3,22 @@
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from tui_train.facts.types import Document
 from tui_train.presets import PLACEHOLDER, Preset
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
+from tui_train.trainers import trainer_of
 
 # The next word is an option, not a value; a negative number is a value.
 _OPTION = re.compile(r"--|-[A-Za-z]")
 
 
+# Defaults of a trainer that others do not have.
+_USUAL = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
 # The presets that were asked about last, by identity: what holds a mapping has no hash.
 _KNOWN: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
 
@@ -47,14 +52,32 @@ class Rule(NamedTuple):
     whole: bool = True
 
 
-def arguments(words: tuple[str, ...], *, bare: bool = True) -> Iterator[SetOption]:
-    """Yield the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
+def arguments(words: tuple[str, ...], *, bare: bool = True) -> tuple[SetOption, ...]:
+    """Return the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
+    return _parsed(words)[bare]
+
+
+@lru_cache(maxsize=64)
+def _parsed(words: tuple[str, ...]) -> tuple[tuple[SetOption, ...], tuple[SetOption, ...]]:
+    """Return the options with dashes, and all; the arguments of a plan are asked for all the time."""
+    every: list[SetOption] = []
     for place, (word, after) in enumerate(pairwise((*words, "--"))):
         option, equals, value = word.partition("=")
-        if not (option.startswith("-") or (equals and bare)):
+        if not (option.startswith("-") or equals):
             continue
         split = not equals and not _OPTION.match(after)
-        yield SetOption(place, (word, after) if split else (word,), folded(option), after if split else value or "true")
+        value = after if split else value or "true"
+        every.append(SetOption(place, (word, after) if split else (word,), folded(option), value))
+    return tuple(each for each in every if each.words[0].startswith("-")), tuple(every)
+
+
+def script_options(profile: Profile, documents: Mapping[str, Document]) -> dict[str, Any]:
+    """Return the options of a script: the values of its YAML file, overridden by its arguments."""
+    document = documents.get(profile.trainer.config)
+    usual = _USUAL.get(trainer_of(profile).conventions(profile), {})
+    by_argument = arguments(profile.trainer.arguments, bare=bool(profile.trainer.config))
+    options = {argument.option: argument.value for argument in by_argument}
+    return {**usual, **(document.values if document else {}), **options}
 
 
 def rules(preset: Preset) -> Iterator[Rule]:

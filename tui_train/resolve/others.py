@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from tui_train.facts.gpus import judge
 from tui_train.facts.sets import recommended
-from tui_train.facts.types import Facts, Gpu, Peer
-from tui_train.profile.types import Profile
+from tui_train.facts.types import Gpu, Peer
 from tui_train.resolve.idle import named
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 # Hosts that are named in one sentence.
 _NAMED = 4
@@ -42,29 +41,31 @@ def choose(peer: Peer, wanted: int, names: Collection[str]) -> Choice:
     return Choice(cards, max(len(alike), len(best)))
 
 
-def others(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[tuple[str, ...], ...]:
+def others(setup: Setup) -> tuple[tuple[str, ...], ...]:
     """Return the UUIDs of each host after the first; none for one that finds its own at the start, or on the CPU."""
-    if not profile.nodes.hosts or not resolved.gpus or resolved.scheduled:
+    profile = setup.profile
+    if not profile.nodes.hosts or not setup.gpus or setup.scheduled:
         return ()
-    names = {gpu.name for gpu in resolved.gpus}
+    names = {gpu.name for gpu in setup.gpus}
     found = tuple(
-        tuple(gpu.uuid for gpu in choose(facts.peers.get(host, Peer()), wanted, names).cards)
-        for host, wanted in zip(profile.nodes.hosts[1:], counts(profile, resolved)[1:], strict=True)
+        tuple(gpu.uuid for gpu in choose(setup.facts.peers.get(host, Peer()), wanted, names).cards)
+        for host, wanted in zip(profile.nodes.hosts[1:], counts(setup)[1:], strict=True)
     )
     return found if any(found) else ()
 
 
-def left_out(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[str]:
+def left_out(setup: Setup) -> Iterator[str]:
     """Yield a sentence for each set of cards that are not used on some of the other hosts."""
     hosts: dict[str, list[str]] = {}
-    for host, used in zip(profile.nodes.hosts[1:], others(profile, facts, resolved), strict=False):
-        gpus = [gpu for gpu in facts.peers.get(host, Peer()).gpus if gpu.uuid not in used] if used else []
+    for host, used in zip(setup.profile.nodes.hosts[1:], others(setup), strict=False):
+        gpus = [gpu for gpu in setup.facts.peers.get(host, Peer()).gpus if gpu.uuid not in used] if used else []
         if gpus:
             hosts.setdefault(named(gpus), []).append(host)
     for names, on in hosts.items():
         yield f"Left out on {', '.join(on[:_NAMED])}{' …' if len(on) > _NAMED else ''}: {names}."
 
 
-def counts(profile: Profile, resolved: Resolved) -> tuple[int, ...]:
+def counts(setup: Setup) -> tuple[int, ...]:
     """Return the number of processes of each machine."""
-    return profile.nodes.uneven or (resolved.processes,) * profile.nodes.machines
+    profile = setup.profile
+    return profile.nodes.uneven or (setup.processes,) * profile.nodes.machines

@@ -3,8 +3,8 @@
 from tui_train.base.text import visible
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets import PLACEHOLDERS
-from tui_train.profile.types import Finetune, Method, Profile
-from tui_train.resolve.resolve import MODEL_SIZE, Resolved
+from tui_train.profile.types import Finetune, Method, Profile, Tracking
+from tui_train.resolve.setup import MODEL_SIZE, Setup
 from tui_train.trainers import model_id, takers, takes_field, trainer_of
 from tui_train.trainers.finetune import METHODS
 
@@ -26,28 +26,29 @@ _OF_METHODS: dict[str, tuple[Method, ...]] = {"packing": ("sft",), "answers_only
 _OURS = frozenset({"recipe.lr_base_batch"})
 
 
-def why_not(key: str, profile: Profile, resolved: Resolved | None = None) -> str:
-    """Return why a value has no effect on the training, empty when it has; without `resolved` as far as is known."""
+def why_not(key: str, of: Setup | Profile) -> str:
+    """Return why a value has no effect on the training, empty when it has; of a profile alone as far as is known."""
+    profile, setup = (of.profile, of) if isinstance(of, Setup) else (of, None)
     section = key.partition(".")[0]
     if section == "communication":
-        return _not_for_communication(key, resolved.backend) if resolved else ""
+        return _not_for_communication(key, setup.backend) if setup else ""
     if section == "tracking":
-        return _not_tracked(key, profile, resolved)
+        return _not_tracked(key, profile.tracking, setup)
     if section == "recipe":
-        return _not_passed(key, profile, resolved) if resolved and key not in _OURS else ""
-    return _not_there(key, profile) or _not_for_trainer(key, profile, resolved)
+        return _not_passed(key, setup) if setup and key not in _OURS else ""
+    return _not_there(key, profile) or _not_for_trainer(key, profile, setup)
 
 
-def _not_tracked(key: str, profile: Profile, resolved: Resolved | None) -> str:
+def _not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
     """Return why the training cannot be told where to report to."""
-    if key == "tracking.project" and not profile.tracking.wandb:
+    if key == "tracking.project" and not tracking.wandb:
         return "only for Weights & Biases"
     name = "tensorboard" if key == "tracking.tensorboard" else "wandb"
-    if resolved is None or {name, "report_to"} & resolved.context.takes:
+    if setup is None or {name, "report_to"} & setup.context.takes:
         return ""
-    if resolved.nemo:
+    if setup.nemo:
         return "NeMo has loggers of its own, which the recipe settings choose"
-    return f"“{visible(resolved.preset.label)}” has no argument for it"
+    return f"“{visible(setup.preset.label)}” has no argument for it"
 
 
 def _not_there(key: str, profile: Profile) -> str:
@@ -65,16 +66,16 @@ def _not_there(key: str, profile: Profile) -> str:
     return ""
 
 
-def _reads_config(profile: Profile, resolved: Resolved | None) -> bool:
+def _reads_config(profile: Profile, setup: Setup | None) -> bool:
     """Return whether the launcher reads the user's accelerate config, as far as it is known which one starts."""
-    name = resolved.launcher if resolved else profile.trainer.launcher
+    name = setup.launcher if setup else profile.trainer.launcher
     return name != "auto" and LAUNCHERS[name].READS_CONFIG
 
 
-def _not_for_trainer(key: str, profile: Profile, resolved: Resolved | None) -> str:
+def _not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str:
     """Return why what trains, or what starts it, does not take a value."""
     if key == "trainer.accelerate_config":
-        return "" if _reads_config(profile, resolved) else "only accelerate launch reads it"
+        return "" if _reads_config(profile, setup) else "only accelerate launch reads it"
     trainers, trainer = takers(key), trainer_of(profile)
     if trainers and trainer not in trainers:
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
@@ -82,7 +83,7 @@ def _not_for_trainer(key: str, profile: Profile, resolved: Resolved | None) -> s
         return _not_for_method(key.partition(".")[2], profile.finetune)
     if key == "nemo.peft" and profile.nemo.task != "finetune":
         return "only a finetune takes it"
-    return _not_taken(key, resolved) if resolved else ""
+    return _not_taken(key, setup) if setup else ""
 
 
 def _not_for_method(name: str, chosen: Finetune) -> str:
@@ -94,12 +95,12 @@ def _not_for_method(name: str, chosen: Finetune) -> str:
     return ""
 
 
-def _not_taken(key: str, resolved: Resolved) -> str:
-    preset = resolved.preset
+def _not_taken(key: str, setup: Setup) -> str:
+    preset = setup.preset
     if key == "trainer.script" and not preset.wants_script:
         return f"“{visible(preset.label)}” starts a module of its own"
     placeholder = _PASSED_ON.get(key)
-    if placeholder is None or placeholder in resolved.context.takes or (placeholder == "config" and preset.file):
+    if placeholder is None or placeholder in setup.context.takes or (placeholder == "config" and preset.file):
         return ""
     return f"“{visible(preset.label)}” does not take it"
 
@@ -110,16 +111,17 @@ def _not_for_communication(key: str, backend: str) -> str:
     return f"these processes communicate over {backend}" if key == "communication.debug" and backend != "nccl" else ""
 
 
-def _not_passed(key: str, profile: Profile, resolved: Resolved) -> str:
+def _not_passed(key: str, setup: Setup) -> str:
+    profile = setup.profile
     if key == "recipe.expandable_segments":
-        return "" if resolved.device == "cuda" else "only for GPUs"
+        return "" if setup.device == "cuda" else "only for GPUs"
     source_key = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
     names = {name for name, field_key in PLACEHOLDERS.items() if field_key == source_key}
-    if resolved.context.loads_model and MODEL_SIZE & names:
+    if setup.context.loads_model and MODEL_SIZE & names:
         return "the model folder decides"
-    if not resolved.context.takes.isdisjoint(names):
+    if not setup.context.takes.isdisjoint(names):
         return ""
-    if resolved.nemo and MODEL_SIZE & names:
+    if setup.nemo and MODEL_SIZE & names:
         return "the weights decide"
     if takes_field(profile, "trainer.preset"):
         return "this preset does not pass it"

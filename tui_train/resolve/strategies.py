@@ -1,10 +1,10 @@
 """STRATEGIES: how the model is held by the GPUs, and why one of them cannot be used here."""
 
-from tui_train.facts.types import Facts
 from tui_train.launchers import that_shard
 from tui_train.profile import fields
-from tui_train.profile.types import Profile, Strategy
-from tui_train.resolve.resolve import Resolved, lacks, pick_toolchain
+from tui_train.profile.types import Strategy
+from tui_train.resolve.setup import Setup
+from tui_train.resolve.toolchain import pick_toolchain, why_unusable
 
 # Each strategy, and what it shares out among the GPUs.
 STRATEGIES: dict[Strategy, str] = {
@@ -16,20 +16,21 @@ STRATEGIES: dict[Strategy, str] = {
 }
 
 
-def why_not(strategy: Strategy, profile: Profile, facts: Facts, resolved: Resolved) -> str:
+def why_not(strategy: Strategy, setup: Setup) -> str:
     """Return why a strategy cannot be used with the rest of the profile, empty where it can."""
+    profile = setup.profile
     if strategy == "ddp":
         return ""
-    if resolved.device != "cuda":
+    if setup.device != "cuda":
         return "needs GPUs: accelerate shards none on the CPU"
     if profile.trainer.launcher not in ("auto", *(launchers := that_shard(strategy))):
         return f"needs the launcher {' or '.join(launchers)}, and {profile.trainer.launcher} is chosen"
-    supported = resolved.preset.strategies
+    supported = setup.preset.strategies
     if supported and strategy not in supported:
-        return f"the {resolved.preset.label.lower()} takes {', '.join(supported)} only"
+        return f"the {setup.preset.label.lower()} takes {', '.join(supported)} only"
     changed = fields.put(profile, "trainer.strategy", strategy)
-    tool = pick_toolchain(changed, facts)
+    tool = pick_toolchain(changed, setup.facts)
     if tool is None:
         return "DeepSpeed is not installed" if strategy.startswith("zero") else "no Python here has accelerate 1.6"
-    problem = lacks(changed, tool)
+    problem = why_unusable(changed, tool)
     return f"the chosen Python {problem}" if problem else ""

@@ -10,7 +10,7 @@ from tui_train.presets import PLACEHOLDERS, applies
 from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile, Recipe, Tracking
 from tui_train.resolve.arguments import plain
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.builtin import SAMPLE
 
@@ -48,25 +48,26 @@ def passed(first: Profile, edits: Iterable[str]) -> frozenset[str]:
     return frozenset(keys | ({"recipe.learning_rate"} if first.recipe.lr_scaling != "none" else set()))
 
 
-def values(  # noqa: PLR0913 - each is a thing of its own
-    profile: Profile, resolved: Resolved, output: Word, config: Word, passed_keys: frozenset[str], *, user_output: bool
+def values(
+    setup: Setup, output: Word, config: Word, passed_keys: frozenset[str], *, user_output: bool
 ) -> dict[str, Value]:
     """Return what the placeholders of presets stand for in a settled profile; an empty text is none.
 
     `passed_keys` reach the trainer. With `user_output` the user's arguments or file name the output folder.
     """
-    recipe, trainer, world = profile.recipe, profile.trainer, resolved.world_size
+    profile = setup.rung
+    recipe, trainer, world = profile.recipe, profile.trainer, setup.world_size
     data: tuple[Word, ...] = trainer.data
     if trainer_of(profile).makes_model and not data:
         data = (in_run_dir(SAMPLE),)
-    steps = accumulation(profile, resolved.copies)
+    steps = accumulation(profile, setup.copies)
     from_recipe: dict[str, Value | None] = {
         "learning_rate": batch.learning_rate(recipe),
         "accumulation": steps,
         "total_accumulation": steps and steps * world,
         "total_batch": recipe.micro_batch and recipe.micro_batch * world,
         "whole_epochs": int(recipe.epochs) if recipe.epochs and recipe.epochs.is_integer() else None,
-        **_warmup(recipe, resolved.toolchain),
+        **_warmup(recipe, setup.toolchain),
         **{name: getattr(recipe, name) for name in _PLAIN},
     }
     for name, value in from_recipe.items():
@@ -83,8 +84,8 @@ def values(  # noqa: PLR0913 - each is a thing of its own
         "config": config,
         "eval_batch": recipe.eval_batch or "",
         "world_size": world,
-        "device": resolved.device,
-        "backend": resolved.backend if resolved.device == "cuda" else "",
+        "device": setup.device,
+        "backend": setup.backend if setup.device == "cuda" else "",
         **_reports(profile.tracking),
         **{name: value for name, value in from_recipe.items() if value is not None},
     }
@@ -132,9 +133,9 @@ def _words(value: Value) -> tuple[Word, ...]:
     return (repr(value) if isinstance(value, float) else str(value),)
 
 
-def saving(resolved: Resolved, passed_values: Mapping[str, Value]) -> tuple[str, ...]:
+def saving(setup: Setup, passed_values: Mapping[str, Value]) -> tuple[str, ...]:
     """Return the arguments that make the trainer save on SIGTERM, if its library is new enough."""
-    stop, tool = resolved.preset.stop, resolved.toolchain
+    stop, tool = setup.preset.stop, setup.toolchain
     library, _, since = stop.needs.partition(" ")
     versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
     fits = not library or known_since(versions.get(library), since)

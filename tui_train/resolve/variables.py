@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tui_train.base.command import Setting
-from tui_train.profile.types import Profile
 from tui_train.resolve import communication
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
 SOCKETS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -31,39 +30,42 @@ class Overridden(NamedTuple):
     by_key: str
 
 
-def of_communication(profile: Profile, resolved: Resolved, *, cuda: bool) -> tuple[Setting, ...]:
+def of_communication(setup: Setup, *, cuda: bool) -> tuple[Setting, ...]:
     """Return the variables for the backend of the processes."""
+    profile = setup.profile
     return communication.settings(
         profile.communication,
-        resolved.backend,
-        resolved.toolchain,
+        setup.backend,
+        setup.toolchain,
         cuda=cuda,
         nodes=profile.nodes.machines,
         script=takes_field(profile, "trainer.script"),
     )
 
 
-def overridden(profile: Profile, resolved: Resolved) -> Iterator[Overridden]:
+def overridden(setup: Setup) -> Iterator[Overridden]:
     """Yield what the profile's environment overrides: the last one that is set holds."""
+    profile = setup.profile
     own = profile.trainer.environment
-    for key, name, value in _by_keys(profile, resolved):
+    for key, name, value in _by_keys(setup):
         if name in own and own[name].strip().lstrip("=").lower() != value.lstrip("=").lower():
             yield Overridden(name, own[name], key, value)
-    if profile.recipe.expandable_segments and resolved.device == "cuda":
+    if profile.recipe.expandable_segments and setup.device == "cuda":
         for name in ALLOCATORS:
             if name in own and not _EXPANDABLE.search(own[name]):
                 yield Overridden(name, own[name], "recipe.expandable_segments", "expandable_segments:True")
 
 
-def _by_keys(profile: Profile, resolved: Resolved) -> Iterator[tuple[str, str, str]]:
+def _by_keys(setup: Setup) -> Iterator[tuple[str, str, str]]:
     """Yield keys that were chosen, each with its variable and value."""
-    for setting in of_communication(profile, resolved, cuda=resolved.device == "cuda"):
+    profile = setup.profile
+    for setting in of_communication(setup, cuda=setup.device == "cuda"):
         if setting.origin == "profile" and setting.name in _KEYS:
             yield _KEYS[setting.name], setting.name, str(setting.value)
     if profile.tracking.wandb and profile.tracking.project:
         yield "tracking.project", "WANDB_PROJECT", profile.tracking.project
     if profile.recipe.precision and any(
-        variable.name == "ACCELERATE_MIXED_PRECISION" for variable in resolved.preset.variables
+        variable.name == "ACCELERATE_MIXED_PRECISION" for variable in setup.preset.variables
     ):
         mixed = {"fp32": "no"}.get(profile.recipe.precision, profile.recipe.precision)
         yield "recipe.precision", "ACCELERATE_MIXED_PRECISION", mixed

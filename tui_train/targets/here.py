@@ -31,7 +31,7 @@ from tui_train.facts.types import (
 from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.memory import settings
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.plan.types import Plan
 from tui_train.presets import UserPreset, UserPresets, preset
 from tui_train.presets.user import user_presets
@@ -180,14 +180,11 @@ def data(profile: Profile, facts: Facts) -> dict[str, DataLook]:
 
 def data_question(profile: Profile, facts: Facts) -> tuple[str, Question, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
-    try:
-        resolved = resolve(profile, facts)
-    except BadInput:
+    setup = set_up(profile, facts)
+    asked = None if setup.problem else question(setup)
+    if asked is None or setup.toolchain is None or profile.container.engine != "none":
         return None
-    asked = question(resolved)
-    if asked is None or resolved.toolchain is None or profile.container.engine != "none":
-        return None
-    return data_key(asked), asked, resolved.toolchain
+    return data_key(asked), asked, setup.toolchain
 
 
 def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:

@@ -5,15 +5,14 @@ from collections.abc import Iterable, Iterator
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.memory.predict import Prediction, predict
 from tui_train.memory.verdict import Band
 from tui_train.profile import batch, fields
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.options import user_arguments, user_batch
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.tune.search import AS_FAST, Setting, Space, Trial
 
 # Micro batches that are closer to each other differ little in speed.
@@ -24,21 +23,21 @@ _STEPS = 1000
 _SILENT = {"WANDB_MODE": "disabled"}
 
 
-def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[str, ...] = ()) -> Space:
+def space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
     """Return what may be tried: with these precisions besides the profile's own; BadInput where nothing can be."""
-    _refuse(profile, resolved)
-    recipe = resolved.settled.recipe
+    _refuse(setup)
+    recipe = setup.settled.recipe
     micro, whole = recipe.micro_batch, recipe.global_batch
     if micro is None or whole is None:
         remedy = "Set recipe.micro_batch and recipe.global_batch."
         raise BadInput("the trainer's own batch is not known: there is nothing to start from", remedy)
-    share, rest = divmod(whole, resolved.copies)
+    share, rest = divmod(whole, setup.copies)
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
     saving = "activation_checkpointing"
-    switch = saving in resolved.context.takes and not user_arguments(saving, profile, resolved.preset)
+    switch = saving in setup.context.takes and not user_arguments(saving, setup.profile, setup.preset)
     own = Setting(micro, bool(recipe.activation_checkpointing and switch), recipe.precision or "")
-    if precisions and "precision" not in resolved.context.takes:
+    if precisions and "precision" not in setup.context.takes:
         raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
     tried_precisions = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
@@ -47,7 +46,7 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
         for saving in ((False, True) if switch else (False,))
         for precision in tried_precisions
     ]
-    predicted = {setting: predict(facts, resolve(_with(profile, setting, resolved), facts)) for setting in settings}
+    predicted = {setting: predict(set_up(_with(setting, setup), setup.facts)) for setting in settings}
     hopeless = frozenset(setting for setting, prediction in predicted.items() if _hopeless(prediction))
     bands: dict[Setting, Band] = {
         setting: prediction.band for setting, prediction in predicted.items() if prediction.band
@@ -79,27 +78,28 @@ def settings_of(among: Space) -> tuple[Setting, ...]:
     return tuple(dict.fromkeys((among.own, *(setting for setting in each if setting not in among.hopeless))))
 
 
-def trial_profile(profile: Profile, setting: Setting, among: Space, resolved: Resolved, output: str) -> Profile:
+def trial_profile(setting: Setting, among: Space, setup: Setup, output: str) -> Profile:
     """Return the short training that tries a setting and writes to `output`.
 
     All trials have one global batch, so that they can be compared: the least in which each micro batch comes twice, as
     gradients are kept between, or the profile's own. No checkpoint is due.
     """
-    share = (resolved.settled.recipe.global_batch or 1) // resolved.copies
+    profile = setup.profile
+    share = (setup.settled.recipe.global_batch or 1) // setup.copies
     edits: dict[str, fields.Value] = {
-        "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * resolved.copies,
+        "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * setup.copies,
         "recipe.lr_scaling": "none",
         "ladder.rungs": (),
-        "trainer.output": output if resolved.user_output else "",
+        "trainer.output": output if setup.user_output else "",
         "trainer.environment": {**profile.trainer.environment, **_SILENT},
         "tracking.tensorboard": False,
         "tracking.wandb": False,
         "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):
-        if name in resolved.context.takes and not user_arguments(name, profile, resolved.preset):
+        if name in setup.context.takes and not user_arguments(name, profile, setup.preset):
             edits[f"recipe.{name}"] = _STEPS
-    return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(profile, setting, resolved))
+    return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(setting, setup))
 
 
 def change_to(fastest: Trial, among: Space, first: Trial | None) -> Change | None:
@@ -131,15 +131,15 @@ def _edits(setting: Setting) -> tuple[tuple[str, fields.Value], ...]:
     )
 
 
-def _with(profile: Profile, setting: Setting, resolved: Resolved) -> Profile:
+def _with(setting: Setting, setup: Setup) -> Profile:
     """Return the profile with a setting; what the trainer does not take, and a value it has by itself, is not set."""
     edits = tuple(
         (key, value)
         for key, value in _edits(setting)
-        if resolved.context.takes & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
-        and value != fields.get(resolved.settled, key)
+        if setup.context.takes & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
+        and value != fields.get(setup.settled, key)
     )
-    return apply(Change("setting", "to be tried", edits), profile)
+    return apply(Change("setting", "to be tried", edits), setup.profile)
 
 
 def _hopeless(prediction: Prediction) -> bool:
@@ -169,8 +169,9 @@ def _spread(numbers: Iterable[int], last: int) -> Iterator[int]:
             last = number
 
 
-def _refuse(profile: Profile, resolved: Resolved) -> None:
-    passed = resolved.context.takes
+def _refuse(setup: Setup) -> None:
+    profile = setup.profile
+    passed = setup.context.takes
     if profile.nodes.machines > 1:
         alone = "--set nodes.hosts=" if profile.nodes.hosts else "--set nodes.count=1"
         raise BadInput("trials run on one machine, and this profile trains on several", f"Tune with {alone}.")
@@ -181,18 +182,18 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
     }:
         remedy = "Choose a preset that passes both, or add them to your arguments: {micro_batch}, {accumulation}."
         raise BadInput("the trainer is passed neither micro batch nor accumulation: there is nothing to tune", remedy)
-    if batch_options := user_batch(profile, resolved.preset):
+    if batch_options := user_batch(profile, setup.preset):
         remedy = "Remove it from the arguments: tui-train plan offers to set it in the recipe."
         raise BadInput(
             f"{visible(' '.join(batch_options[0].words))} in your arguments sets the batch: trials cannot change it",
             remedy,
         )
-    if resolved.nemo:
+    if setup.nemo:
         return
     if "output" not in passed:
         remedy = "Add the option for its output folder to your arguments: --the-option={output}."
         raise BadInput("the trainer is not passed an output folder: trials would write to its own", remedy)
-    if output_options := user_arguments("output", profile, resolved.preset):
+    if output_options := user_arguments("output", profile, setup.preset):
         remedy = "Remove it from the arguments, and set trainer.output."
         raise Unavailable(
             f"{visible(' '.join(output_options[0].words))} in your arguments sets the output: trials would write there",

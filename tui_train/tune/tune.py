@@ -11,10 +11,11 @@ from tui_train.base.files import PRIVATE, write_beside
 from tui_train.base.places import trials_folder
 from tui_train.checks import check
 from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
+from tui_train.resolve.setup import Setup
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.tune.search import Setting, Space, Trial, best, following
@@ -52,17 +53,17 @@ def tune(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Tuned]:
     """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible."""
-    among = allowed(profile, facts, precisions)
-    resolved = resolve(profile, facts)
-    tokens = resolved.settled.recipe.sequence_length or 0
+    setup = set_up(profile, facts)
+    among = allowed(setup, precisions)
+    tokens = setup.settled.recipe.sequence_length or 0
     now = Tuned(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
-    watched = Watched(tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (), deadline)
+    watched = Watched(tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), deadline)
     while not cancelled() and (setting := following(among, now.trials)):
         now = msgspec.structs.replace(now, trying=setting)
         yield now
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
-        short = trial_profile(profile, setting, among, resolved, str(run.path / "output"))
-        trial = tried(run, setting, prepare(short, facts), watched, cancelled)
+        short = trial_profile(setting, among, setup, str(run.path / "output"))
+        trial = tried(run, setting, prepare(set_up(short, facts)), watched, cancelled)
         if cancelled():
             break
         trials = (*now.trials, trial)
@@ -74,11 +75,11 @@ def tune(
     yield msgspec.structs.replace(now, trying=None)
 
 
-def allowed(profile: Profile, facts: Facts, precisions: tuple[str, ...] = ()) -> Space:
+def allowed(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
     """Return the settings to try with a profile; BadInput or Unavailable where there are none."""
-    if wrong := next((finding for finding in check(profile, facts) if finding.forbids), None):
+    if wrong := next((finding for finding in check(setup) if finding.forbids), None):
         raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
-    return space(profile, facts, resolve(profile, facts), precisions)
+    return space(setup, precisions)
 
 
 def tried(run: RunDir, setting: Setting, prepared: Prepared, watched: Watched, cancelled: Callable[[], bool]) -> Trial:

@@ -12,7 +12,6 @@ from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.hub import CachedModel
 from tui_train.facts.images import ENGINES
 from tui_train.facts.slurm import chosen_partitions
-from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import RUNGS
 from tui_train.launchers import LAUNCHERS, labels
 from tui_train.presets import presets
@@ -20,7 +19,7 @@ from tui_train.profile import fields
 from tui_train.profile.types import AUTO, Method, Profile
 from tui_train.resolve import reach, strategies
 from tui_train.resolve.idle import all_idle
-from tui_train.resolve.resolve import Resolved, lacks
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
 from tui_train.trainers.finetune import METHODS
 from tui_train.trainers.suited import read
@@ -48,18 +47,18 @@ class Option(Struct, frozen=True):
     reason: str = ""
 
 
-def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+def options(key: str, setup: Setup) -> tuple[Option, ...]:
     """Return the values that a field offers."""
     if key in _OPTIONS:
-        return _OPTIONS[key](profile, facts, resolved)
+        return _OPTIONS[key](setup)
     row = fields.field(key)
     values = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
-    return (_unset(key, resolved), *values) if row.optional else values
+    return (_unset(key, setup), *values) if row.optional else values
 
 
-def _unset(key: str, resolved: Resolved) -> Option:
+def _unset(key: str, setup: Setup) -> Option:
     """Return the option to leave a field unset, with the value that then applies."""
-    held = resolved.values.get(key.removeprefix("recipe."))
+    held = setup.values.get(key.removeprefix("recipe."))
     return Option("", UNSET, (held.words or fields.show(held.value)) if held and held.source else "")
 
 
@@ -98,13 +97,14 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
     return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
 
 
-def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
+def applies(key: str, of: Setup | Profile) -> bool:
     """Return whether a field is shown: where it has an effect or is set; most of the recipe with its reason as well.
 
     Of a fine-tuning the model decides much of the recipe: that is not shown.
     """
     section = key.partition(".")[0]
-    by_slurm = resolved.scheduled if resolved else profile.hardware.scheduler == "slurm"
+    profile = of.profile if isinstance(of, Setup) else of
+    by_slurm = of.scheduled if isinstance(of, Setup) else profile.hardware.scheduler == "slurm"
     if section == "slurm":
         return by_slurm or fields.is_chosen(profile, key)
     if key in _GIVEN_BY_SLURM and by_slurm:
@@ -112,17 +112,17 @@ def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> boo
     explained = section == "recipe" and key not in _WHERE_TAKEN and not trainer_of(profile).wants_data
     if explained or section == "communication" or fields.is_chosen(profile, key):
         return True
-    return not reach.why_not(key, profile, resolved)
+    return not reach.why_not(key, of)
 
 
-def _device(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    usable = any(verdict.kind != "blocked" for verdict in resolved.verdicts)
-    reasons = {reason for verdict in resolved.verdicts for reason in verdict.reasons}
-    why = "" if usable else ("no GPU here can train" if facts.machine.gpus else "no GPU was found")
+def _device(setup: Setup) -> tuple[Option, ...]:
+    usable = any(verdict.kind != "blocked" for verdict in setup.verdicts)
+    reasons = {reason for verdict in setup.verdicts for reason in verdict.reasons}
+    why = "" if usable else ("no GPU here can train" if setup.facts.machine.gpus else "no GPU was found")
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
     automatic = "the GPUs" if usable else "the CPU: " + why
-    if all_idle(profile, facts, resolved):
+    if all_idle(setup):
         automatic = f"the GPUs, but {why}"
     return (
         Option("auto", "auto", automatic),
@@ -131,23 +131,24 @@ def _device(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
     )
 
 
-def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _kind(_setup: Setup) -> tuple[Option, ...]:
     return tuple(Option(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
 
 
-def _recipe(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+def _recipe(setup: Setup) -> tuple[Option, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
-    python = resolved.toolchain.python if resolved.toolchain else ""
-    tasks_of, listed = recipes.of(facts, python, resolved.nemo)
+    python = setup.toolchain.python if setup.toolchain else ""
+    tasks_of, listed = recipes.of(setup.facts, python, setup.nemo)
     note = "this Python has it" if listed else ""
-    task = nemo.task(profile.nemo, resolved.nemo)
+    task = nemo.task(setup.profile.nemo, setup.nemo)
     names = [name for name, tasks in tasks_of.items() if task in tasks]
     return tuple(Option(name, name, note) for name in names)
 
 
-def _preset(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _preset(setup: Setup) -> tuple[Option, ...]:
+    facts = setup.facts
     shipped = [Option(name, preset.label, preset.about) for name, preset in presets().items() if name != "builtin"]
-    own_options = [Option(AUTO, AUTO, read(facts.sources.get(profile.trainer.script)) or "goes by the script")]
+    own_options = [Option(AUTO, AUTO, read(facts.sources.get(setup.profile.trainer.script)) or "goes by the script")]
     for name, own_preset in facts.presets.items():
         if own_preset.preset:
             own_options.append(Option(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
@@ -156,9 +157,10 @@ def _preset(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option
     return (own_options[0], *shipped, *own_options[1:])
 
 
-def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    options = [Option("auto", "auto", f"now {resolved.launcher}")]
-    tool = resolved.toolchain
+def _launcher(setup: Setup) -> tuple[Option, ...]:
+    profile = setup.profile
+    options = [Option("auto", "auto", f"now {setup.launcher}")]
+    tool = setup.toolchain
     there = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
     devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))
     for name, launcher in LAUNCHERS.items():
@@ -177,17 +179,18 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
     return tuple(options)
 
 
-def _strategy(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+def _strategy(setup: Setup) -> tuple[Option, ...]:
     return tuple(
-        Option(name, name, about, visible(strategies.why_not(name, profile, facts, resolved)))
+        Option(name, name, about, visible(strategies.why_not(name, setup)))
         for name, about in strategies.STRATEGIES.items()
     )
 
 
-def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    best = f"now {home(resolved.toolchain.python)}" if resolved.toolchain and not profile.trainer.python else ""
+def _python(setup: Setup) -> tuple[Option, ...]:
+    profile = setup.profile
+    best = f"now {home(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
     options = [Option("", _BEST_PYTHON, best)]
-    for tool in facts.toolchains:
+    for tool, problem in setup.unusable:
         trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
         versions = (
             f"torch {tool.torch}" if tool.torch else "",
@@ -195,7 +198,7 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
             f"Python {tool.version}" if tool.version else "",
         )
         note = "  ".join(visible(part) for part in (*versions, home(tool.python)) if part)
-        why = f"in this folder, not started; o uses {home(tool.python)}" if tool.unchosen else lacks(profile, tool)
+        why = f"in this folder, not started; o uses {home(tool.python)}" if tool.unchosen else problem
         options.append(Option(tool.python, visible(tool.label) or "named", note, visible(why)))
     return tuple(options)
 
@@ -208,42 +211,43 @@ _METHODS: dict[Method, str] = {
 }
 
 
-def _method(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _method(_setup: Setup) -> tuple[Option, ...]:
     return tuple(Option(name, METHODS[name], about) for name, about in _METHODS.items())
 
 
-def _tuning(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+def _tuning(setup: Setup) -> tuple[Option, ...]:
     return (
         Option("lora", "LoRA", "a small adapter beside the weights"),
-        Option("qlora", "QLoRA", "LoRA on weights in 4 bits", _no_qlora(profile, facts, resolved)),
+        Option("qlora", "QLoRA", "LoRA on weights in 4 bits", _no_qlora(setup)),
         Option("full", "full", "all weights learn, at much more memory"),
     )
 
 
-def _no_qlora(profile: Profile, facts: Facts, resolved: Resolved) -> str:
-    if resolved.device != "cuda":
+def _no_qlora(setup: Setup) -> str:
+    profile = setup.profile
+    if setup.device != "cuda":
         return "4 bits need a GPU"
-    inside = (resolved.toolchain,) if profile.container.engine != "none" else facts.toolchains
+    inside = (setup.toolchain,) if profile.container.engine != "none" else setup.facts.toolchains
     named = profile.trainer.python
     able = [tool for tool in inside if tool and "bitsandbytes" in tool.packages and named in {"", tool.python}]
     return "" if able or not any(inside) else "no bitsandbytes: tui-train env create hf"
 
 
-def _backend(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    cuda = resolved.device == "cuda"
+def _backend(setup: Setup) -> tuple[Option, ...]:
+    cuda = setup.device == "cuda"
     nccl = "" if cuda else "only for GPUs"
-    gloo = refused(profile, resolved) if cuda else ""
+    gloo = refused(setup) if cuda else ""
     return (
-        Option("auto", "auto", f"now {resolved.backend}" if resolved.backend else ""),
+        Option("auto", "auto", f"now {setup.backend}" if setup.backend else ""),
         Option("nccl", "NCCL", "", nccl),
         Option("gloo", "Gloo", "a last resort on GPUs" if cuda else "", gloo),
     )
 
 
-def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _engine(setup: Setup) -> tuple[Option, ...]:
     options = [Option("none", "none")]
     for name in ENGINES:
-        installed = next((engine for engine in facts.engines if engine.name == name), None)
+        installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
         options.append(
             Option(
                 name,
@@ -255,22 +259,23 @@ def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Optio
     return tuple(options)
 
 
-def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    cuda = resolved.device == "cuda"
-    bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
+def _precision(setup: Setup) -> tuple[Option, ...]:
+    cuda = setup.device == "cuda"
+    bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not supports_bf16(setup.gpus) else ""
     fp16 = "" if cuda else "not on the CPU"
     return (
-        _unset("recipe.precision", resolved),
+        _unset("recipe.precision", setup),
         Option("fp32", "fp32"),
         Option("bf16", "bf16", "", bf16),
         Option("fp16", "fp16", "", fp16),
     )
 
 
-def _model(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _model(setup: Setup) -> tuple[Option, ...]:
     """Return the models in the cache: first those that can be trained at once; the folder where no id is taken."""
+    facts = setup.facts
     cached = facts.hub.models if facts.hub else ()
-    by_id = trainer_of(profile).takes_ids
+    by_id = trainer_of(setup.profile).takes_ids
 
     def option(model: CachedModel) -> Option:
         lacks = f"lacks {visible(model.missing[0])}" if model.missing else ""
@@ -282,7 +287,8 @@ def _model(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option,
     return tuple(option(model) for model in order if model.folder)
 
 
-def _partition(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _partition(setup: Setup) -> tuple[Option, ...]:
+    facts = setup.facts
     parts = facts.cluster.partitions if facts.cluster else ()
     return tuple(
         Option(part.name, visible(part.name), clusters.summary(part), "" if part.up else "takes no jobs now")
@@ -290,13 +296,15 @@ def _partition(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Op
     )
 
 
-def _account(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _account(setup: Setup) -> tuple[Option, ...]:
+    facts = setup.facts
     return tuple(Option(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
 
 
-def _time(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+def _time(setup: Setup) -> tuple[Option, ...]:
     """Return usual lengths that the chosen partitions allow, and the most that they do."""
-    chosen = chosen_partitions(facts.cluster, profile.slurm.partition) if facts.cluster else ()
+    facts = setup.facts
+    chosen = chosen_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
     if not chosen:
         return ()
     limits = [part.limit for part in chosen if part.limit is not None]
@@ -306,7 +314,7 @@ def _time(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, 
     return (*(Option(as_time(limit), as_time(limit)) for limit in usual), *(whole if most else ()))
 
 
-_OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = {
+_OPTIONS: dict[str, Callable[[Setup], tuple[Option, ...]]] = {
     "hardware.device": _device,
     "trainer.kind": _kind,
     "trainer.preset": _preset,

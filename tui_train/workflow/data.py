@@ -6,9 +6,8 @@ from pathlib import PurePath
 from tui_train.base.text import counted, home, percent, size, spark, thousands, visible
 from tui_train.facts.data import DataLook, DataSample, Question, State, Tokens
 from tui_train.facts.data_use import FORMATS, Epoch
-from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 
 _MIB = 2**20
 _MOST_SHARES = 4
@@ -53,13 +52,14 @@ def reading(profile: Profile) -> str:
     return visible(f"reading {names[0]}{more} …") if names else "reading …"
 
 
-def why_unread(profile: Profile, facts: Facts, resolved: Resolved) -> str:
+def why_unread(setup: Setup) -> str:
     """Return why data is not read before the training."""
+    profile, facts = setup.profile, setup.facts
     if facts.elsewhere:
         return f"the data is on {visible(facts.elsewhere)}: tui-train data reads it there"
     if profile.container.engine != "none":
         return "it is read by the Python of the image, once it trains"
-    if resolved.toolchain is None:
+    if setup.toolchain is None:
         return "no Python here can fine-tune, and it is read with that Python"
     missing = [path for path in profile.trainer.data if facts.paths.get(path) == "missing"]
     return visible(f"{missing[0]} does not exist") if missing else "not read yet"

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
 from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
+from tui_train.memory.length import set_up
 from tui_train.profile.types import Profile
 from tui_train.trainers import takes_field
 from tui_train.trainers.script import started
@@ -23,12 +23,12 @@ class HelpQuestion(Struct, frozen=True, kw_only=True):
 
 def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
     """Return the command that prints the --help of the profile's script; Unavailable without a script or a Python."""
-    resolved = resolve(profile, facts)
-    key = started(profile, resolved.preset) if takes_field(profile, "trainer.script") else ""
+    setup = set_up(profile, facts)
+    key = started(profile, setup.preset) if takes_field(profile, "trainer.script") else ""
     if not key:
         raise Unavailable("no script is set", "Name the file that trains.")
-    if resolved.toolchain is None:
+    if setup.toolchain is None:
         raise Unavailable("no Python was found that could run the script", "Choose one (trainer.python).")
-    words = ("-m", key) if key == resolved.preset.module else (key,)
+    words = ("-m", key) if key == setup.preset.module else (key,)
     folder = profile.trainer.working_directory or key.rpartition("/")[0] or str(Path.cwd())
-    return HelpQuestion(key=key, python=resolved.toolchain.python, words=words, folder=folder)
+    return HelpQuestion(key=key, python=setup.toolchain.python, words=words, folder=folder)

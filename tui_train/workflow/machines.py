@@ -12,7 +12,7 @@ from tui_train.facts.gpus import all_blocked, judge, recommended, sets
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import pick_toolchain
+from tui_train.resolve.toolchain import pick_toolchain
 from tui_train.targets import Target, target_of
 
 

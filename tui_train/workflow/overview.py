@@ -7,15 +7,15 @@ from msgspec import Struct
 
 from tui_train.base.text import counted, duration, percent, thousands, visible
 from tui_train.facts.data_use import FORMATS
-from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
-from tui_train.memory.settings import model_of, settings
+from tui_train.memory.settings import model_of
 from tui_train.plan.words import warm_up
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
 from tui_train.resolve.data import look_of, one_epoch, steps_of
 from tui_train.resolve.in_force import InForce, is_default
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.options import script_options
+from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import rate as usual_rate
@@ -43,15 +43,15 @@ class Pace(Struct, frozen=True):
     run: str
 
 
-def overview(facts: Facts, resolved: Resolved, pace: Pace | None = None) -> tuple[Line, ...]:
+def overview(setup: Setup, pace: Pace | None = None) -> tuple[Line, ...]:
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
-        _model(facts, resolved),
-        _tuned_data(facts, resolved) if trainer_of(resolved.settled).wants_data else _data(resolved),
-        *_length(resolved),
-        _batch(resolved),
-        _rate(facts, resolved),
-        _steps(facts, resolved, pace),
+        _model(setup),
+        _tuned_data(setup) if trainer_of(setup.settled).wants_data else _data(setup),
+        *_length(setup),
+        _batch(setup),
+        _rate(setup),
+        _steps(setup, pace),
     )
 
 
@@ -62,11 +62,11 @@ def text(lines: tuple[Line, ...]) -> str:
     return "\n".join(row.rstrip() for row in rows)
 
 
-def _model(facts: Facts, resolved: Resolved) -> Line:
-    profile, prediction = resolved.settled, predict(facts, resolved)
+def _model(setup: Setup) -> Line:
+    profile, prediction = setup.settled, predict(setup)
     recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.asked, prediction.estimate, []
-    name = model_of(profile, settings(profile, facts.documents))
+    name = model_of(profile, script_options(profile, setup.facts.documents))
     if takes_field(profile, "nemo"):
         value = profile.nemo.recipe or "no recipe"
     elif name:
@@ -75,14 +75,14 @@ def _model(facts: Facts, resolved: Resolved) -> Line:
         value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
         note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
     else:
-        value = f"that of {_name(started(profile, resolved.preset)) or 'the script'}"
+        value = f"that of {_name(started(profile, setup.preset)) or 'the script'}"
     if asked.how and asked.how.method == "lora":
         note.append(f"LoRA rank {asked.how.rank}")
     if estimate and estimate.trained != estimate.parameters:
         note.append(f"{many(estimate.trained)} of {many(estimate.parameters)} parameters learn")
     elif estimate:
         note.append(f"{many(estimate.parameters)} parameters")
-    note.append(_held(resolved.values["precision"], recipe.precision or ""))
+    note.append(_held(setup.values["precision"], recipe.precision or ""))
     return Line("Model", visible(value), visible(", ".join(filter(None, note))))
 
 
@@ -92,22 +92,22 @@ def _revision(profile: Profile) -> str:
     return f"@{revision[:_SHORT] if _COMMIT.fullmatch(revision) else revision}" if revision else ""
 
 
-def _data(resolved: Resolved) -> Line:
-    trainer = resolved.settled.trainer
+def _data(setup: Setup) -> Line:
+    trainer = setup.settled.trainer
     held_out = f"evaluated on {_files(trainer.validation_data)}" if trainer.validation_data else ""
     if trainer.data:
         return Line("Data", _files(trainer.data), held_out)
-    if trainer_of(resolved.settled).makes_model:
+    if trainer_of(setup.settled).makes_model:
         return Line("Data", "sample text", "comes with the built-in trainer")
-    if takes_field(resolved.settled, "nemo") and resolved.settled.nemo.mock_data:
+    if takes_field(setup.settled, "nemo") and setup.settled.nemo.mock_data:
         return Line("Data", "random tokens", "only to see whether it runs")
     where = f"in {_name(trainer.config)} or the arguments" if trainer.config else "as its arguments or its code name it"
     return Line("Data", "the script's own", held_out or visible(where))
 
 
-def _tuned_data(facts: Facts, resolved: Resolved) -> Line:
+def _tuned_data(setup: Setup) -> Line:
     """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
-    profile, look, one = resolved.settled, look_of(resolved, facts), one_epoch(resolved, facts)
+    profile, look, one = setup.settled, look_of(setup), one_epoch(setup)
     trainer, share = profile.trainer, profile.data.evaluation or 0.0
     notes = []
     if look and one:
@@ -121,35 +121,35 @@ def _tuned_data(facts: Facts, resolved: Resolved) -> Line:
     return Line("Data", _files(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes))))
 
 
-def _length(resolved: Resolved) -> tuple[Line, ...]:
+def _length(setup: Setup) -> tuple[Line, ...]:
     """Return the sequence length that follows from the data, and why it is that."""
-    held = resolved.values["sequence_length"]
+    held = setup.values["sequence_length"]
     if not isinstance(held.value, int) or not is_default(held) or held.source.endswith("default"):
         return ()
     return (Line("Length", f"{thousands(held.value)} tokens", visible(held.source)),)
 
 
-def _batch(resolved: Resolved) -> Line:
-    profile = resolved.settled
+def _batch(setup: Setup) -> Line:
+    profile = setup.settled
     recipe = profile.recipe
-    split = resolved.copies != resolved.world_size
-    unit = ("copy", "copies") if split else ("GPU", "GPUs") if resolved.device == "cuda" else ("process", "processes")
-    copies = counted(resolved.copies, *unit)
+    split = setup.copies != setup.world_size
+    unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
+    copies = counted(setup.copies, *unit)
     if not recipe.micro_batch:
         return Line("Batch", "the script's own", copies)
-    steps = accumulation(profile, resolved.copies)
+    steps = accumulation(profile, setup.copies)
     if not (recipe.global_batch and steps):
-        return Line("Batch", f"{recipe.micro_batch} × {resolved.copies}", f"micro batch × {copies}")
-    value = f"{recipe.micro_batch} × {steps} × {resolved.copies} = {recipe.global_batch}"
+        return Line("Batch", f"{recipe.micro_batch} × {setup.copies}", f"micro batch × {copies}")
+    value = f"{recipe.micro_batch} × {steps} × {setup.copies} = {recipe.global_batch}"
     words = f"micro × accumulation × {copies}"
     if recipe.sequence_length:
         words += f"; {many(recipe.global_batch * recipe.sequence_length)} tokens"
     return Line("Batch", value, words)
 
 
-def _rate(facts: Facts, resolved: Resolved) -> Line:
-    profile = resolved.settled
-    rate, held = batch.learning_rate(profile.recipe), resolved.values["learning_rate"]
+def _rate(setup: Setup) -> Line:
+    profile = setup.settled
+    rate, held = batch.learning_rate(profile.recipe), setup.values["learning_rate"]
     if rate is None:
         return Line("Rate", visible(held.words) or _own(profile), visible(held.source if held.words else ""))
     notes = []
@@ -163,7 +163,7 @@ def _rate(facts: Facts, resolved: Resolved) -> Line:
     if trainer_of(profile).makes_model:
         notes.append(warm_up(recipe.warmup, recipe.steps or 0))
     elif trainer_of(profile).wants_data:
-        notes = [warm_up(recipe.warmup, steps_of(resolved, facts)), held.source or usual(profile.finetune)]
+        notes = [warm_up(recipe.warmup, steps_of(setup)), held.source or usual(profile.finetune)]
     return Line("Rate", value, visible("; ".join(filter(None, notes))))
 
 
@@ -177,13 +177,13 @@ def usual(chosen: Finetune) -> str:
     return f"usual for {tuning}: {usual_rate(chosen):g}"
 
 
-def _steps(facts: Facts, resolved: Resolved, pace: Pace | None) -> Line:
-    recipe, held = resolved.settled.recipe, resolved.values["steps"]
+def _steps(setup: Setup, pace: Pace | None) -> Line:
+    recipe, held = setup.settled.recipe, setup.values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
     epochs = "" if recipe.steps else counted_epochs(recipe.epochs)
-    total = steps_of(resolved, facts) if trainer_of(resolved.settled).wants_data else recipe.steps
+    total = steps_of(setup) if trainer_of(setup.settled).wants_data else recipe.steps
     if not total:
-        return Line("Epochs" if epochs else "Steps", epochs or visible(held.words) or _own(resolved.settled), every)
+        return Line("Epochs" if epochs else "Steps", epochs or visible(held.words) or _own(setup.settled), every)
     steps = f"{epochs} ≈ {thousands(total)} steps" if epochs else counted(total, "step")
     if pace is None:
         return Line("Steps", steps if epochs else f"{total}", every)

@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from tui_train.base.errors import BadInput
 from tui_train.base.ssh import is_host
 from tui_train.facts.peers import peers
 from tui_train.facts.types import Facts
-from tui_train.memory.length import resolve
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
+from tui_train.resolve.setup import Setup
 from tui_train.trainers import paths_of
 from tui_train.workflow.machines import Source, facts_for, source_for
 
@@ -32,11 +31,9 @@ def asking(profile: Profile, facts: Facts, source: Source) -> Asking | None:
     named, chosen = profile.nodes.hosts, source_for(profile, source)
     if len(named) < 2 or chosen.slurm or chosen.machine or not all(map(is_host, named)):
         return None
-    try:
-        toolchain = resolve(profile, facts).toolchain
-    except BadInput:
-        return None
-    if toolchain is None or profile.container.engine != "none":
+    setup = Setup(profile, facts)
+    toolchain = setup.toolchain
+    if setup.problem or toolchain is None or profile.container.engine != "none":
         return None
     paths = tuple(path for path in paths_of(profile) if path != profile.trainer.output)
     return Asking(named, toolchain.python, paths, hosts.address_of(chosen.host) if chosen.host else "")

@@ -1,6 +1,7 @@
 """A profile that is to start at once: the look at where it trains, and what forbids the start."""
 
 from tui_train.checks import Finding
+from tui_train.memory.length import set_up
 from tui_train.profile.store import with_webhook_kept
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
@@ -12,7 +13,7 @@ from tui_train.workflow.peers import facts_to_start
 def ready(profile: Profile) -> tuple[Prepared, Target]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
     kept = with_webhook_kept(profile)
-    return prepare(kept, facts_to_start(kept, Source())), source_for(kept, Source()).target
+    return prepare(set_up(kept, facts_to_start(kept, Source()))), source_for(kept, Source()).target
 
 
 def refusals(prepared: Prepared) -> tuple[Finding, ...]:

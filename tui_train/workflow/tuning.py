@@ -1,29 +1,28 @@
 """What stands beside the values of a fine-tuning in the forms."""
 
 from tui_train.base.text import percent, thousands
-from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.plan.words import warm_up
 from tui_train.resolve.data import EVALUATION, look_of, one_epoch, steps_of
-from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.setup import Setup
 from tui_train.workflow.data import reading, summary, why_unread
 from tui_train.workflow.overview import many, usual
 
 
-def data_line(facts: Facts, resolved: Resolved, *, reads: bool) -> str:
+def data_line(setup: Setup, *, reads: bool) -> str:
     """Return what the data holds, that it is being read, or why it is not; empty where none is named."""
-    if not resolved.settled.trainer.data:
+    if not setup.settled.trainer.data:
         return ""
-    look = look_of(resolved, facts)
+    look = look_of(setup)
     if look:
         return summary(look)
-    return reading(resolved.settled) if reads else why_unread(resolved.settled, facts, resolved)
+    return reading(setup.settled) if reads else why_unread(setup)
 
 
-def of_backend(facts: Facts, resolved: Resolved) -> dict[str, str]:
+def of_backend(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
-    notes, profile = {}, resolved.settled
-    estimate, one = predict(facts, resolved).estimate, one_epoch(resolved, facts)
+    notes, profile = {}, setup.settled
+    estimate, one = predict(setup).estimate, one_epoch(setup)
     if estimate and estimate.trained != estimate.parameters:
         notes["finetune.tuning"] = f"{many(estimate.trained)} of {many(estimate.parameters)} weights learn"
     share = profile.data.evaluation or 0.0
@@ -31,17 +30,17 @@ def of_backend(facts: Facts, resolved: Resolved) -> dict[str, str]:
         notes["data.evaluation"] = "the validation data is taken"
     elif share and one:
         notes["data.evaluation"] = f"about {thousands(one.rows / (1 - share) * share)} rows"
-        if held := resolved.by_data.get(EVALUATION):
+        if held := setup.by_data.get(EVALUATION):
             notes["data.evaluation"] += f": {held.source}"
     elif not share:
         notes["data.evaluation"] = "0: trained on all rows"
     return notes
 
 
-def of_recipe(facts: Facts, resolved: Resolved) -> dict[str, str]:
+def of_recipe(setup: Setup) -> dict[str, str]:
     """Return what follows from epochs, length, rate, warmup and rank."""
-    profile, look, one = resolved.settled, look_of(resolved, facts), one_epoch(resolved, facts)
-    recipe, chosen, steps = profile.recipe, profile.finetune, steps_of(resolved, facts)
+    profile, look, one = setup.settled, look_of(setup), one_epoch(setup)
+    recipe, chosen, steps = profile.recipe, profile.finetune, steps_of(setup)
     notes = {"recipe.learning_rate": usual(chosen), "finetune.alpha": "usual: twice the rank"}
     if recipe.steps:
         notes["recipe.epochs"] = "the steps end it"
