@@ -23,7 +23,7 @@ from tui_train.workflow.session import remember
 pytestmark = [pytest.mark.training, pytest.mark.whole, pytest.mark.timeout(600)]
 UP, DOWN, F2, F5 = "\x1b[A", "\x1b[B", "\x1bOQ", "\x1b[15~"
 SMALL = {
-    "trainer.kind": "finetune", "trainer.python": TRL, "recipe.sequence_length": 64, "recipe.micro_batch": 2,
+    "trainer.kind": "finetune", "trainer.python": TRL, "recipe.sequence_length": 128, "recipe.micro_batch": 2,
     "recipe.global_batch": 4, "recipe.steps": 3, "ladder.rungs": (),
 }  # fmt: skip
 SHOWN = {

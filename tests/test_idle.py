@@ -351,13 +351,10 @@ def make_run(made, on, **variables):
     sample(
         [
             ("two-3090", f"{INDEX}/cu129 torch==2.13.0", "the driver does not support"),
-            ("p40-v100", f"{INDEX}/cu126 torch==2.13.0", "all 2 GPUs"),
-            ("4090-t400", "torch==2.13.0", "CUDA 13 supports"),
-            (
-                "seed-3090-gt1030-3090",
-                "--index-url https://download.pytorch.org/whl/cu126 torch==2.13.0",
-                "all 3 GPUs",
-            ),
+            ("p40-v100", f"{INDEX}/cu126 torch==2.13.0", "CUDA 12.6 supports the GPU"),
+            # A display card has no say.
+            ("4090-t400", "torch==2.13.0", "CUDA 13.0 supports the GPU"),
+            ("seed-3090-gt1030-3090", "torch==2.13.0", "CUDA 13.0 supports all 2 GPUs"),
         ],
         2,
     ),

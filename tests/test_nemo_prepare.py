@@ -107,6 +107,7 @@ def test_prepared_data_goes_on_where_it_was_interrupted(python, tokenizer, tmp_p
             "tokenizer": tokenizer,
             "splits": {"train": [str(text)]},
             "out": {"train": str(tmp_path / f"{name}-d")},
+            "rewritten": str(tmp_path / f"{name}-tokenizer"),
         }
         (folder / "question.json").write_text(json.dumps(asked))
         line = [python, "-B", "-c", DRIVER, TARGET, folder / "question.json", str(most)]

@@ -79,7 +79,11 @@ def lines_of(
             if size >= _LARGE and text.plain:
                 with _opened(path) as again:
                     end = _end(again, size)
-                watch.at_end(of(end))
+                try:
+                    watch.at_end(of(end))
+                except (KeyboardInterrupt, Enough):
+                    watch.stopped = True
+                    return end
             return lines(text, end, watch, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
         raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
