@@ -13,12 +13,12 @@ from tui_train.base.text import size, visible
 from tui_train.diagnose.evidence import of_reference
 from tui_train.diagnose.reader import Watch
 from tui_train.diagnose.types import UNCOUNTED, Diagnosis
-from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import status
 from tui_train.supervisor.memory_words import WHERE
+from tui_train.workflow import show
 
 _INTERRUPTED = 130
 _STATES = {
@@ -128,5 +128,4 @@ def words(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
 
 def try_it(run: RunDir, change: Change) -> str:
     """Return the command that starts a run's profile with a change."""
-    edits = [f"--set {shlex.quote(f'{key}={fields.show(value)}')}" for key, value in change.edits]
-    return visible(f"tui-train run {shlex.quote(str(run.profile))} {' '.join(edits)}")
+    return f"tui-train run {visible(shlex.quote(str(run.profile)))} {show.options(change)}"

@@ -1,5 +1,6 @@
 """Facts, plans, findings and runs as plain text for a terminal; untrusted text made visible."""
 
+import shlex
 import signal
 import textwrap
 import time
@@ -12,6 +13,8 @@ from tui_train.facts.gpus import all_blocked, build_of, judge, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
+from tui_train.profile import fields
+from tui_train.profile.changes import Change
 from tui_train.runs import queue
 from tui_train.runs.listing import Listed
 from tui_train.runs.place import heard_of
@@ -125,9 +128,15 @@ def doing(sample: Sample) -> str:
 
 
 def finding(result: Finding) -> str:
-    """Return a finding in two lines: what is wrong and why, what to do."""
-    mark = {"error": "error", "warning": "warning", "note": "note"}[result.level]
-    return f"{mark}: {result.message}\n  {result.remedy}"
+    """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
+    fix = f"\n  Fix: {options(result.change)}" if result.change else ""
+    return f"{result.level}: {result.message}\n  {result.remedy}{fix}"
+
+
+def options(change: Change) -> str:
+    """Return the options of `plan` and `run` that make a change."""
+    edits = (f"{key}={fields.show(value)}" for key, value in change.edits)
+    return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)
 
 
 def plan(planned: Plan) -> str:
