@@ -815,7 +815,7 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
     values = {
         "trainer.kind": "finetune", "trainer.python": TRL, "trainer.model": str(base), "finetune.method": method,
         "finetune.tuning": tuning, "finetune.rank": 32, "recipe.steps": 80, "recipe.micro_batch": 6,
-        "recipe.global_batch": 6, "recipe.learning_rate": 1e-2 if tuning == "full" else 3e-2,
+        "recipe.global_batch": 6, "recipe.learning_rate": 1e-2,
         "trainer.allow": ("learning_rate",),
         "trainer.data": (str(written(tmp_path / "d.jsonl", rows * 4)),), "hardware.device": "cpu",
     }  # fmt: skip

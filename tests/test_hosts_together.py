@@ -421,7 +421,7 @@ def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
         own = folder / "laptop"
         places = {f"XDG_{name}_HOME": str(own / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
         environment |= {"PYTHONPATH": str(ROOT), **places}
-        values = {**VALUES, **LONG, "recipe.steps": 60}
+        values = {**VALUES, **LONG, "recipe.steps": 200}
         words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
         words += ["--set=nodes.hosts=gpu-a,gpu-b", f"--set=hardware.host={host}"]
         tui(at, environment, "new", "both", *words)

@@ -54,6 +54,6 @@ config = Qwen2Config(
     eos_token_id=tokens.eos_token_id,
     pad_token_id=tokens.pad_token_id,
     bos_token_id=None,
-    initializer_range=0.02 if options.base else 0.4,
+    initializer_range=0.4,
 )
 Qwen2ForCausalLM(config).to(getattr(torch, options.dtype)).save_pretrained(options.folder)
