@@ -220,7 +220,7 @@ def _followed(
         process.wait()
 
 
-def _lines(process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> Iterator[str]:
+def _lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Iterator[str]:
     """Yield what a process prints, line by line, until it has closed its output; Cancelled if told so."""
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     rest = b""

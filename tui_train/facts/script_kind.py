@@ -72,8 +72,8 @@ def _kinds(module: Module, modules: tuple[Module, ...]) -> Iterator[Kind]:
         library, _, last = name.rpartition(".")
         if library in _UNREAD and last in _UNREAD[library]:
             yield Kind("", line, module.file, unread=f"{library.split('.')[0]} reads them")
-        elif found := next((kind for pattern, kind in _KINDS.items() if pattern.fullmatch(name)), None):
-            yield Kind(found, line, module.file)
+        else:
+            yield from (Kind(found, line, module.file) for pattern, found in _KINDS.items() if pattern.fullmatch(name))
     for call in module.calls("exec"):
         if "configurator" in ast.unparse(call):
             yield Kind("nanogpt", call.lineno, module.file)

@@ -113,7 +113,7 @@ class _Parser:
         self.lr = progress.learning_rate
         self.norm = progress.gradient_norm
         self.points = Growing(progress.curve)
-        self.by = progress.by
+        self.by: Literal["", "epoch", "step"] = progress.by
         self.evaluations = Growing(progress.evaluations)
         self.tokens = progress.tokens
         self.batch = progress.batch
