@@ -194,8 +194,7 @@ def _lora(setup: Setup) -> bool:
 
 def _precision(setup: Setup) -> Precision:
     """Return the precision of the recipe, or else of the options."""
-    named: tuple[Precision, ...] = ("bf16", "fp16")
-    by_option: Precision = next((name for name in named if on(setup.options, name)), "fp32")
+    by_option: Precision = "bf16" if on(setup.options, "bf16") else "fp16" if on(setup.options, "fp16") else "fp32"
     return setup.rung.recipe.precision or by_option
 
 
