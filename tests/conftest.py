@@ -15,8 +15,9 @@ from support import SCRIPTS, WHOLE
 
 from tui_train.facts.ask import give_up
 
-# Whoever starts tests in the background leaves Ctrl-C ignored, in every process that they start.
+# Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

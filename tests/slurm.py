@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import free_port
 
 _DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
@@ -63,7 +64,7 @@ def cluster(folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "") -> 
     """
     if why := missing():
         pytest.skip(f"NOT TESTED: no real Slurm: {why}")
-    ports = _free_ports(nodes + 2)
+    ports = [free_port() for _ in range(nodes + 2)]
     _configure(folder, ports, nodes, cores)
     if gpus:
         _add_gpus(folder, ports[-1], gpus)
@@ -138,14 +139,6 @@ def _daemon(folder: Path, *words: str, **environment: str) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _answers(port: int) -> bool:

@@ -8,13 +8,12 @@ import getpass
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import until
+from support import free_port, until
 
 _SERVER = """\
 Port {port}
@@ -52,10 +51,7 @@ def server(folder: Path, *, what: str) -> Iterator[list[str]]:
         Path("/run/sshd").mkdir(exist_ok=True)
     for key in ("host", "id"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    names = {"port": port, "folder": folder, "user": getpass.getuser()}
+    names = {"port": free_port(), "folder": folder, "user": getpass.getuser()}
     (folder / "sshd_config").write_text(_SERVER.format(**names))
     (folder / "config").write_text(_CLIENT.format(**names))
     words = [client, "-F", str(folder / "config")]

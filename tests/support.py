@@ -1,8 +1,11 @@
 """What many tests need: machines and profiles made by hand, run folders, a stub interpreter, and waiting."""
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -343,6 +346,21 @@ def until(condition, seconds=20.0, what=""):
         assert time.monotonic() < deadline, what or "it did not come true in time"
         # Looks that cost much would slow what is waited for.
         time.sleep(min(0.5, max(0.02, 4 * (time.monotonic() - began))))
+
+
+# Below the ports that the kernel gives to whoever asks for any; each worker has a thousand of its own.
+_PORTS = 1000 * (10 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 20)
+_NEXT = itertools.count(os.getpid())
+
+
+def free_port():
+    """A port that no other test is given: not of this worker, nor of one that runs beside it."""
+    for _ in range(1000):
+        port = _PORTS + next(_NEXT) % 1000
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("", port))
+            return port
+    pytest.fail(f"no port from {_PORTS} to {_PORTS + 999} is free")
 
 
 def marked(mark, leader=0):

@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,20 @@ from typing import get_args
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, UUIDS, WHOLE, alone, check, facts, gpu, plain_environment, plan, profile, ready
+from support import (
+    SCRIPTS,
+    UUIDS,
+    WHOLE,
+    alone,
+    check,
+    facts,
+    free_port,
+    gpu,
+    plain_environment,
+    plan,
+    profile,
+    ready,
+)
 
 from tui_train.base.command import ADDRESS, argv
 from tui_train.facts import probe
@@ -30,12 +42,6 @@ WAYS = [*itertools.product(
 )]  # fmt: skip
 
 pytestmark = pytest.mark.xdist_group("launchers")
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def planned(folder, launcher):

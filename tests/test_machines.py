@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from support import bash, exported, facts, noted, plain_environment, profile, stub, taken, until
+from support import bash, exported, facts, free_port, noted, plain_environment, profile, stub, taken, until
 
 from tui_train.supervisor import attempt as attempts
 from tui_train.supervisor import machines
@@ -277,11 +277,6 @@ def resuming(tmp_path, **more):
     }
     run, made = exported(tmp_path / "run", profile(taken(values)), facts(python=tmp_path / "python"))
     return run, made, plain_environment(STUB_NOTES=str(tmp_path / "notes"))
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def test_a_taken_port_is_said_before_anything_starts(tmp_path):

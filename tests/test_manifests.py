@@ -18,6 +18,7 @@ from support import (
     UUIDS,
     boxed,
     facts,
+    free_port,
     gpu,
     inside,
     noted,
@@ -28,11 +29,11 @@ from support import (
     stub,
     until,
 )
-from test_launchers import free_port
 
 from tui_train.base.command import argv
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.cli.app import cli
+from tui_train.cli.group import run_command_line
 from tui_train.render import File
 from tui_train.render.manifests import MANIFESTS, Claim, for_cluster, kubernetes, placed, skypilot
 from tui_train.resolve.setup import Setup
@@ -532,7 +533,13 @@ def test_the_command_writes_the_manifest_beside_the_script(tmp_path):
         (("--for", "podman"), 64, "'podman' is not one of"),
     ],
 )
-def test_the_command_refuses(tmp_path, words, code, said):
-    done = export(tmp_path / "run", *words, "--set", "hardware.device=cpu")
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+def test_the_command_refuses(tmp_path, capsys, words, code, said):
+    try:
+        ended = run_command_line(
+            ["export", "quickstart", str(tmp_path / "run"), *words, "--set", "hardware.device=cpu"]
+        )
+        told = capsys.readouterr().err
+    except TuiTrainError as error:
+        ended, told = error.exit_code, f"{error.message}. {error.remedy}"
+    assert (ended, said in told) == (code, True), told
     assert not (tmp_path / "run").exists()

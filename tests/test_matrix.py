@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, sample, taken
-from test_launchers import free_port, parsed
+from support import SCRIPTS, bash, exported, facts, free_port, gpu, plain_environment, profile, ready, sample, taken
+from test_launchers import parsed
 
 from tui_train.base.command import argv
 from tui_train.runs.rundir import RunDir

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import until
 
 from tui_train.runs import scan as scanning
 from tui_train.runs.logfile import LogFile
@@ -31,13 +32,6 @@ def found(log, expressions, offset=0, *, up=False):
     told = [*search.news()][-1]
     search.cancel()
     return told
-
-
-def until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def shown(filtered):

@@ -9,8 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, sample, taken, until
-from test_launchers import free_port
+from support import SCRIPTS, bash, exported, facts, free_port, plain_environment, profile, sample, taken, until
 from test_matrix import together
 
 from tui_train.runs.result import result
