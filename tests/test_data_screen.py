@@ -133,13 +133,19 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(
     tmp_path: Path, model: str, tuner: Any
 ) -> None:
     path = written(tmp_path / "chat.jsonl", [CHAT, {"messages": []}, {"messages": [user("q"), says("a")]}])
+    waiting, go = tmp_path / "waiting-python", tmp_path / "go"
+    wait = f'case "$*" in *chat.jsonl*) until [ -e {go} ]; do sleep 0.05; done;; esac'
+    waiting.write_text(f'#!/bin/sh\n{wait}\nexec "{sys.executable}" "$@"\n')
+    waiting.chmod(0o755)
+    tuner(python=str(waiting))
     last_values(model, path)
     app: Any = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await begin(pilot)
         await press(pilot, "enter")
-        await until_shown(pilot, "reading chat.jsonl …")
+        await until_shown(pilot, "reading chat.jsonl …", during=True)
         assert "could not be read" not in shows(pilot)
+        go.touch()
         await read(pilot)
         line = next(line for line in shows(pilot).splitlines() if "3 rows" in line)
         assert "messages" in line

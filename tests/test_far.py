@@ -399,7 +399,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
         app.open_run(run)
         await until_shown(pilot, "fetch the result")
         await pilot.press("enter")
-        await until_shown(pilot, "fetched …")
+        await until_shown(pilot, "fetched …", during=True)
         with pytest.raises(Unavailable, match="is being fetched"):
             fetch(run)
         await pilot.press("escape")

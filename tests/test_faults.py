@@ -121,7 +121,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
 async def shown(pilot: Pilot[Any]) -> str:
     """Return the notices, when one is about the fault; and what it names is written, and what is on the screen."""
     app = pilot.app
-    await settle(pilot)
+    await settle(pilot, faults=True)
     (notice,) = [notice for notice in app._notifications if "Internal error" in notice.message]
     assert notice.severity == "error"
     assert "\n" not in notice.message

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ import slurm
 from support import GIB, check, facts, plan, profile, until
 from test_far import reached
 from test_slurm import saver, steps_of, tui
-from test_wizard import keys, settle, shows
+from test_wizard import keys, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
 from tui_train.cli import array as arrays
@@ -206,14 +205,6 @@ def said(*words):
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
-async def until_shown(pilot, *words, seconds=90):
-    deadline = time.monotonic() + seconds
-    while not all(word in shows(pilot) for word in words) and time.monotonic() < deadline:
-        await pilot.pause(0.1)
-    for word in words:
-        assert word in shows(pilot), shows(pilot)
-
-
 async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(nodes, tmp_path):
     saver(tmp_path, 12)
     app = wizard()
@@ -235,9 +226,9 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
         await reached(pilot, "Preview")
         blocking = said("sbatch", "--parsable", "-N2", "--exclusive", "-o/dev/null", "--wrap=sleep 99")
         await pilot.press("enter")
-        await until_shown(pilot, "queued on Slurm", "job ", "waits: ")
+        await until_shown(pilot, "queued on Slurm", "job ", "waits: ", seconds=90)
         said("scancel", blocking)
-        await until_shown(pilot, "finished", "step 12")
+        await until_shown(pilot, "finished", "step 12", seconds=90)
     run = rundir.find("last")
     assert queue.job_of(run.path).number
     assert steps_of(run, 1) == [*range(1, 13)]

@@ -1,11 +1,13 @@
 """The wizard driven by keys: what each screen shows at two sizes, and what each key does."""
 
+import asyncio
 import contextlib
 import os
 import re
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -17,6 +19,7 @@ import pytest
 from support import GIB, UUIDS, holder, marked, prepare, sample
 from textual.pilot import Pilot
 from textual.widgets import Input
+from textual.worker import WorkerFailed, WorkerState
 from tui_train.screens import tuning
 from tui_train.screens.messages import Chosen, OpenRun, OpenStep
 from tui_train.screens.widgets.form import Form
@@ -114,14 +117,32 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     return be
 
 
-async def settle(pilot: Pilot[Any]) -> None:
-    """Wait until every worker has told what it found, also one that another started, and that is drawn."""
+async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False) -> None:
+    """Wait until every worker has told what it found, also one that another started, and that is drawn.
+
+    One that gives way to a newer question has finished as well; one that failed raises WorkerFailed, but for `faults`.
+    """
+    deadline = time.monotonic() + seconds
     still = 0
     while still < 2:
         await pilot.pause()
-        still = still + 1 if all(worker.is_finished for worker in pilot.app.workers) else 0
-        await pilot.app.workers.wait_for_complete()
+        going = [worker for worker in pilot.app.workers if not worker.is_finished]
+        still = 0 if going else still + 1
+        for worker in going:
+            while not worker.is_finished:
+                if time.monotonic() > deadline:
+                    pytest.fail(f"after {seconds:g} s still at work: {unfinished(pilot)}\n{shows(pilot)}")
+                await asyncio.sleep(0.005)
+            if worker.state is WorkerState.ERROR and worker.error and not faults:
+                raise WorkerFailed(worker.error)
     await pilot.pause()
+
+
+def unfinished(pilot: Pilot[Any], *but: str) -> list[str]:
+    """Return the workers that are still at work, but for some groups of them."""
+    return [
+        f"{each.group}: {each.name}" for each in pilot.app.workers if not each.is_finished and each.group not in but
+    ]
 
 
 def keys(*pressed: str) -> Run:
@@ -161,28 +182,29 @@ def shows(pilot: Pilot[Any]) -> str:
 
 
 # What watches for as long as its screen is there.
-WATCHING = {"watch", "listen", "home", "hosts", "live"}
+WATCHING = {"watch", "listen", "home", "hosts", "live", "talk"}
 
 
-async def until_shown(pilot: Pilot[Any], words: str) -> None:
-    """Wait until some words are on the screen, for what is read beside them, and until nothing changes any more."""
-    for _ in range(100):
-        if words in shows(pilot):
-            break
-        await pilot.pause(0.05)
-    else:
-        pytest.fail(f"{words} is not shown:\n{shows(pilot)}")
-    for _ in range(20):
-        if all(worker.is_finished or worker.group in WATCHING for worker in pilot.app.workers):
-            break
-        await pilot.pause(0.05)
+async def until_shown(pilot: Pilot[Any], *words: str, seconds: float = 30.0, during: bool = False) -> None:
+    """Wait until some words are on the screen, for what is read beside them, and until nothing changes any more.
+
+    With `during` the words alone are waited for, which are there while a worker is at work.
+    """
+    deadline = time.monotonic() + seconds
+
+    async def wait(pause: float, why: str) -> None:
+        if time.monotonic() > deadline:
+            pytest.fail(f"after {seconds:g} s {why}:\n{shows(pilot)}")
+        await pilot.pause(pause)
+
+    while missing := [each for each in words if each not in shows(pilot)]:
+        await wait(0.05, f"{missing} is not shown")
+    while not during and (going := unfinished(pilot, *WATCHING)):
+        await wait(0.05, f"still at work: {going}")
     # What follows from it is drawn in the frames after it.
     before = ""
-    for _ in range(10):
-        await pilot.pause(0.02)
-        before, now = shows(pilot), before
-        if before == now:
-            break
+    while not during and before != (before := shows(pilot)):
+        await wait(0.02, "it still changes")
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
