@@ -111,13 +111,12 @@ OF_EVENTS = {"number", "pid"}
 def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage):
     before, broken, after = new_run("before"), new_run("broken"), new_run("after")
     DAMAGE[damage](broken.path / name)
-    begun = time.monotonic()
-    done = tui_train("runs")
-    assert time.monotonic() - begun < 10
+    # What is endless is not read to its end, however slow this machine is.
+    done = tui_train("runs", seconds=60)
     assert done.returncode == 0, done.stderr
     assert all(run.name in done.stdout for run in (before, broken, after))
     assert f"! {broken.name} is damaged: {name}" in done.stderr
-    data = {row["run"]: row for row in json.loads(tui_train("runs", "--json").stdout)}
+    data = {row["run"]: row for row in json.loads(tui_train("runs", "--json", seconds=60).stdout)}
     assert [bool(data[run.name]["damage"]) for run in (before, broken, after)] == [False, True, False]
     assert data[before.name]["state"] == "new"
     # What plans and watches goes on, too.
