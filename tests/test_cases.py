@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import engine_stub, noted, plain_environment, prepare, stub
+from support import engine_stub, noted, plain_environment, prepare, sample, stub
 
 from tui_train.base.command import argv, expand, in_run_dir
 from tui_train.facts.types import Facts
@@ -91,8 +91,15 @@ def standing(plan):
     return msgspec.structs.replace(plan, attempts=attempts, container=container)
 
 
-@pytest.mark.parametrize("checkpoint", ["", CHECKPOINT])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "checkpoint"),
+    # Every second case with a checkpoint, and the others without.
+    [
+        pytest.param(case, checkpoint, id=f"{case.name}{checkpoint and '-checkpoint'}")
+        for number, case in enumerate(CASES)
+        for checkpoint in sample(["", CHECKPOINT], 2, number % 2)
+    ],
+)
 def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
     """Its words, its variables and its folder, as they arrive in the process that launch.sh --plain becomes."""
     run = tmp_path.resolve() / "run"
@@ -113,7 +120,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
     values["GPUS"] = ",".join(plan.gpus)
     several = [RANK, f"--gpus={values['GPUS']}"] if plan.nodes > 1 else []
     given = [f"--checkpoint={checkpoint}"] if checkpoint and plan.attempts[0].checkpoints else []
-    for number, attempt in enumerate(plan.attempts, start=1):
+    for number, attempt in sample([*enumerate(plan.attempts, start=1)], 3):
         started = ["bash", run / "launch.sh", "--plain", f"--attempt={number}", *given, *several]
         subprocess.run(started, env=environment, check=True, stdout=subprocess.DEVNULL)
         note = noted(tmp_path / "notes")[-1]

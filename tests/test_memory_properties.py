@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import GIB, UUIDS, WHOLE, check, facts, gpu, profile
+from support import GIB, UUIDS, check, examples, facts, gpu, profile
 
 from tui_train.ladder.climb import climb
 from tui_train.ladder.rungs import RUNGS
@@ -75,7 +75,7 @@ def may_rise(before, after):
     return cost
 
 
-@settings(max_examples=60 if WHOLE else 20, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made

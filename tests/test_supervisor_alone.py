@@ -47,16 +47,33 @@ def python():
     return found[0]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_works_under_python_3_8(python, module, tmp_path):
+# Each module is imported first, as if the others had not been, and the failures of all are told at once.
+_EACH = """
+import sys, traceback
+folder, log, *calls = sys.argv[1:]
+sys.path.insert(0, folder)
+failed = False
+for name, call in zip(calls[::2], calls[1::2]):
+    for loaded in [each for each in sys.modules if each.partition(".")[0] == "supervisor"]:
+        del sys.modules[loaded]
+    try:
+        exec(f"from supervisor import {name}\\nassert {call}", {"log": log})
+    except BaseException:
+        failed = True
+        print(name, traceback.format_exc(), file=sys.stderr)
+sys.exit(failed)
+"""
+
+
+def test_each_module_works_under_python_3_8(python, tmp_path):
     """As a run folder has it: without site-packages, and without what lies around."""
     shutil.copytree(FOLDER, tmp_path / "supervisor", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "log").write_text(OOM)
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); log = {str(tmp_path / 'log')!r}\n"
-        f"from supervisor import {module}\nassert {CALLS.get(module, 'True')}"
-    )
-    done = subprocess.run([python, "-I", "-S", "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    words = [str(tmp_path), str(tmp_path / "log")]
+    for module in MODULES:
+        words += [module, CALLS.get(module, "True")]
+    command = [python, "-I", "-S", "-W", "error", "-c", _EACH, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
