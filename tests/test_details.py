@@ -56,6 +56,41 @@ NAMED = [
     (("ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n"
      "- ds train_micro_batch_size_per_gpu=1 vs hf per_device_train_batch_size=4"),
      "deepspeed_config_mismatch", ("train_micro_batch_size_per_gpu: 1", "per_device_train_batch_size: 4")),
+    (("ValueError: Expected query, key, and value to have the same dtype, but got query.dtype: torch.float32, "
+     "key.dtype: torch.bfloat16, and value.dtype: torch.bfloat16 instead."), "user_exception",
+     ("query of torch.float32, keys of torch.bfloat16", "torch.autocast")),
+    (("RuntimeError: Expected query, key, and value to have the same dtype, but got query.dtype: float "
+     "key.dtype: c10::BFloat16 and value.dtype: c10::BFloat16 instead."), "user_exception",
+     ("query of float, keys of c10::BFloat16",)),
+    (("ValueError: RNN input dtype (torch.bfloat16) does not match weight dtype (torch.float32). Convert input: "
+     "input.to(torch.float32), or convert model: model.to(torch.bfloat16)"), "user_exception",
+     ("numbers of torch.bfloat16, and its weights are torch.float32",)),
+    ("RuntimeError: expected scalar type Half but found Float", "user_exception", ("numbers of Float", "needs Half")),
+    ("ValueError: Expected input batch_size (32) to match target batch_size (16).", "user_exception",
+     ("32 predictions and 16 labels",)),
+    ("RuntimeError: The size of tensor a (512) must match the size of tensor b (1024) at non-singleton dimension 1",
+     "user_exception", ("512 and 1024 entries in dimension 1",)),
+    (("ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+     "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0], output_device 0, and module "
+     "parameters {device(type='cpu')}."), "user_exception", ("the model is on the CPU", "model.to(local_rank)")),
+    ("RuntimeError: The shape of the 2D attn_mask is torch.Size([64, 64]), but should be (32, 32).", "user_exception",
+     ("2D attention mask is of shape 64, 64", "need 32, 32")),
+    ("ValueError: SyncBatchNorm expected input tensor to be on GPU or XPU or hpu", "user_exception",
+     ("convert_sync_batchnorm",)),
+    (("ValueError: block_mask was created for block_mask.shape=(1, 1, 128, 128) but got q_len=256 and kv_len=256. As "
+     "the block mask was created for a smaller length than you're using it for, you likely need to create a new block "
+     "mask."), "user_exception", ("made for 1, 1, 128, 128", "Q_LEN=256")),
+    ("RuntimeError: Parent directory out/ckpt does not exist.", "missing_file", ("out/ckpt", "os.makedirs")),
+    ("RuntimeError: [enforce fail at inline_container.cc:747] . open file failed with strerror: Permission denied",
+     "permission_denied", ("(Permission denied)", "where it saves")),
+    ("RuntimeError: [enforce fail at inline_container.cc:595] . open file failed with strerror: Read-only file system",
+     "permission_denied", ("(Read-only file system)",)),
+    (
+        ("/env/torch/include/torch/csrc/inductor/cpp_prefix.h:1490:2: fatal error: error closing /small/ccBVkmBp.s: No "
+        "space left on device"),
+        "disk_full",
+        ("temporary files is full (/small/)", "TMPDIR"),
+    ),
     ("ValueError: num_attention_heads (6) must be a multiple of tensor_model_parallel_size (4).",
      "megatron_config", ("num_attention_heads is 6", "tensor_model_parallel_size, 4")),
     ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 5e000", "nccl_duplicate_gpu",
