@@ -12,12 +12,14 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted
 from tui_train.checks import Finding
+from tui_train.facts.hub import HubCache
 from tui_train.facts.types import Source
 from tui_train.ladder.rungs import RUNGS, rung, why_not
 from tui_train.memory import trace
 from tui_train.memory.predict import Prediction, effects, predict
 from tui_train.memory.trace import Counted
 from tui_train.profile import batch
+from tui_train.profile.types import Profile
 from tui_train.resolve.own_arguments import source_of
 from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import accumulation
@@ -38,6 +40,7 @@ from .widgets.memory import memory_lines, unread_memory
 from .widgets.picks import Pick, Picks
 
 _LADDER = "ladder"
+_CONFIG = "config"
 
 
 class Recipe(Step):
@@ -48,7 +51,8 @@ class Recipe(Step):
 Micro batch is what one process takes at a time, global batch what one optimizer step sees.
 Accumulation = global batch / (micro batch x processes), which must be a whole number.
 The lines at the top estimate what each GPU will hold, by a formula; F3 counts it with the model's own code
-in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a GPU later.
+in the Python that trains, in some seconds and without a GPU. Of a model that is not here and not known, F3 asks
+whether it may fetch the sizes: config.json alone, a few kB. Neither knows what other programs take of a GPU later.
 F4 tries micro batches in short real trainings and offers the fastest.
 The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
 Those that change the training ask for your consent; the others keep it the same."""
@@ -94,6 +98,19 @@ Those that change the training ask for your consent; the others keep it the same
         self._prediction: Prediction | None = None
         self._counted: dict[object, Counted] = {}
         self._tracing: object = None
+        self._fetching = False
+
+    @property
+    def _unsized(self) -> str:
+        """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
+        if self._prediction is None or self.facts is None or self.facts.hub is None or self.elsewhere:
+            return ""
+        return self._prediction.asked.unknown
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """F3 fetches the sizes of a model that nothing is known of."""
+        return {**super().key_words, **({"f3": "Fetch config.json"} if self._unsized else {})}
 
     def above(self) -> Iterable[Widget]:
         """Return the lines about memory, which stay while one types."""
@@ -188,12 +205,15 @@ Those that change the training ask for your consent; the others keep it the same
         busy = self._tracing is not None and self._tracing == found.asked
         changes = () if busy else effects(setup)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
+        remedy = ""
+        if self._unsized:
+            remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
         unread, sound = self.form.unread_label, not any(finding.forbids for finding in self.findings())
         self.query_one("#memory", Lines).show(
             lambda width: (
                 unread_memory(unread, width)
                 if unread
-                else memory_lines(found, changes, counted, note=note, width=width, sound=sound)
+                else memory_lines(found, changes, counted, note=note, width=width, sound=sound, remedy=remedy)
             )
         )
 
@@ -221,6 +241,9 @@ Those that change the training ask for your consent; the others keep it the same
             self.workers.cancel_group(self, "trace")
             self._traced(self._tracing, None)
             return
+        if self._unsized:
+            self._ask_to_fetch(self._unsized)
+            return
         if self._refused():
             return
         setup = self.setup
@@ -236,6 +259,45 @@ Those that change the training ask for your consent; the others keep it the same
             self.update()
             question = trace.question(asked.model, asked.how, asked.folder)
             self._trace(asked, setup.toolchain.python, question)
+
+    def _ask_to_fetch(self, name: str) -> None:
+        """Ask whether a model's config.json may be fetched, unless that is under way, and fetch it."""
+        hub = self.facts.hub if self.facts else None
+        if hub is None or self._fetching:
+            return
+        from tui_train.workflow import model_config
+
+        profile = self.profile
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._fetching = True
+                self.update()
+                self._fetch_config(profile, hub, name)
+
+        answers = (("yes", "Yes, fetch it"), ("", "No"))
+        self.app.push_screen(Ask(model_config.question(profile, hub, name), answers), answered)
+
+    @work(thread=True, exclusive=True, group=_CONFIG)
+    def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
+        from tui_train.workflow import model_config
+
+        try:
+            model_config.fetch(profile, hub, name)
+        except TuiTrainError as error:
+            self.app.call_from_thread(self._fetched, error)
+        else:
+            self.app.call_from_thread(self._fetched, None)
+
+    def _fetched(self, error: TuiTrainError | None) -> None:
+        """Say why nothing was fetched, or look at what was."""
+        self._fetching = False
+        if error:
+            self.post_message(Complaint(error))
+        elif isinstance(self.app, Looking):
+            self.app.glance("paths")
+            self.app.glance("hub")
+        self.update()
 
     def action_tune(self) -> None:
         """Open the trials, where they can be made."""
@@ -261,9 +323,12 @@ Those that change the training ask for your consent; the others keep it the same
             self.app.call_from_thread(self._traced, asked, told)
 
     def recover(self, group: str) -> None:
-        """Let the memory be counted again."""
+        """Let the memory be counted, or the sizes be fetched, again."""
         if group == "trace":
             self._traced(None, None)
+        elif group == _CONFIG:
+            self._fetching = False
+            self.update()
 
     def _traced(self, asked: object, told: Counted | None) -> None:
         self._tracing = None

@@ -16,7 +16,8 @@ class Hub:
     `revisions` has the files of others than main, by id and name. Each is also found by its commit.
 
     `cut` closes the connection after so many bytes of a file, as often as is said; `held` sends no more of a file after
-    so many bytes until it is `released`. `asked` are the requests that came: method, path, and range.
+    so many bytes until it is `released`. `asked` are the requests that came: method, path, and range; `signed` the
+    hosts that were asked with the token. Files are redirected to the address `moved`.
     """
 
     def __init__(self, models, *, revisions=None, gated=(), token="hf_" + "a" * 34):
@@ -28,6 +29,8 @@ class Hub:
         self.held = {}
         self.released = threading.Event()
         self.asked = []
+        self.signed = []
+        self.moved = ""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_Answer,), {"hub": self}))
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
@@ -70,7 +73,14 @@ class _Answer(BaseHTTPRequestHandler):
     def answer(self):
         parts = urlsplit(self.path)
         self.hub.asked.append((self.command, parts.path, self.headers.get("Range")))
-        if parts.path.startswith("/api/models/"):
+        if self.headers.get("Authorization"):
+            self.hub.signed.append(self.headers.get("Host"))
+        if self.hub.moved and self.headers.get("Host") not in self.hub.moved:
+            self.send_response(307)
+            self.send_header("Location", self.hub.moved + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif parts.path.startswith("/api/models/"):
             self.about(parts.path.removeprefix("/api/models/"), parse_qs(parts.query))
         elif "/resolve/" in parts.path:
             model, _, rest = parts.path[1:].partition("/resolve/")

@@ -1248,7 +1248,8 @@ async def test_memory_is_foretold_as_one_types(machine: Any) -> None:
         assert re.search("70 MiB of 22.0 GiB reserved ±15 % +✓ fits", shows(pilot))
         await keys("down", *"12800", "down", *"40")(pilot)
         assert "✗ will not fit" in shows(pilot).splitlines()[2]
-        assert "layers 4 → 2 -" in shows(pilot).splitlines()[1]
+        # What frees gaps alone counts as well: reserved is what is shown.
+        assert re.search("fused optimizer -.*, expandable segments -", shows(pilot).splitlines()[1])
 
 
 @pytest.mark.whole

@@ -36,8 +36,9 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     note: Ink,
     width: int,
     sound: bool = True,
+    remedy: str = "",
 ) -> list[Content]:
-    """Return heading, bar and key; where nothing can be estimated, the reason.
+    """Return heading, bar and key; where nothing can be estimated, the reason, and beside the heading the `remedy`.
 
     Of values that are not `sound`, which an error forbids, it is not said that they fit.
     """
@@ -46,7 +47,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     elif counted:
         note = f"no trace: {visible(counted.problem)}"
     if found.estimate is None:
-        return _no_estimate(f"cannot be estimated: {visible(found.why_not)}", width)
+        return _no_estimate(f"cannot be estimated: {visible(found.why_not)}", width, remedy)
     peak, error = found.estimate.peak, found.estimate.error
     if not found.places:
         title = heading("Memory", note, width)
@@ -75,11 +76,11 @@ def unread_memory(label: str, width: int) -> list[Content]:
     return _no_estimate(f"not estimated while “{visible(label)}” cannot be read", width)
 
 
-def _no_estimate(reason: str, width: int) -> list[Content]:
+def _no_estimate(reason: str, width: int, remedy: str = "") -> list[Content]:
     """Return heading and reason, in as many lines as an estimate has."""
     first, *rest = Content(reason).wrap(max(_SHORTEST, width))
     second = Content(" ").join(rest) if rest else Content()
-    return [heading("Memory", "", width), *(fit(line, width).stylize_before(MUTED) for line in (first, second))]
+    return [heading("Memory", remedy, width), *(fit(line, width).stylize_before(MUTED) for line in (first, second))]
 
 
 def _effects(saving: Sequence[Effect]) -> Content:

@@ -8,7 +8,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size, typeset, visible
 from tui_train.checks import check
 from tui_train.cli.columns import table
-from tui_train.cli.plans import edited, load, print_json
+from tui_train.cli.plans import edited, load, print_json, sizes_from, with_fetched
 from tui_train.memory import trace as traces
 from tui_train.memory.length import set_up
 from tui_train.memory.predict import Effect, Prediction, effects, predict
@@ -19,19 +19,27 @@ from tui_train.workflow import show
 from tui_train.workflow.machines import Source, facts_for, only_here
 
 
-def estimate(reference: str, edits: tuple[str, ...], method: str, source: Source, *, as_json: bool) -> None:
-    """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure"."""
+def estimate(  # noqa: PLR0913 - one for each option
+    reference: str, edits: tuple[str, ...], method: str, source: Source, *, as_json: bool, fetch: bool = False
+) -> None:
+    """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure".
+
+    `fetch`: get the config.json of a model whose sizes are not known.
+    """
     profile = edited(load(reference), edits)
     if method:
         only_here(profile, f"--{method}")
-    setup = set_up(profile, facts_for(profile, source))
+    facts = facts_for(profile, source)
+    if fetch:
+        facts = with_fetched(profile, facts, source)
+    setup = set_up(profile, facts)
     if setup.problem:
         raise setup.problem
     prediction = predict(setup)
     if prediction.estimate is None:
-        raise Unavailable(
-            f"the memory cannot be estimated: {prediction.why_not}", "Change the profile, or measure a run."
-        )
+        unknown = prediction.asked.unknown
+        remedy = sizes_from(unknown, facts) if unknown else "Change the profile, or measure a run."
+        raise Unavailable(f"the memory cannot be estimated: {prediction.why_not}", remedy)
     for finding in check(setup):
         if finding.forbids:
             click.echo(show.finding(finding), err=True)
@@ -95,7 +103,7 @@ def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
         rows = [(typeset(each.change.title), _signed(each.difference), each.band or "") for each in changes]
-        lines += ["", table([("Change", "peak", ""), *rows])]
+        lines += ["", table([("Change", "reserved" if prediction.places else "allocated", ""), *rows])]
     return lines
 
 

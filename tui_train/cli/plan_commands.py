@@ -21,6 +21,13 @@ from tui_train.cli.group import (
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
 
+FETCH = click.option(
+    "--fetch-config",
+    "fetch",
+    is_flag=True,
+    help="Fetch config.json, a few kB, of a model that is not here, for the memory estimate.",
+)
+
 
 @cli.command()
 @JSON
@@ -60,25 +67,29 @@ def facts(  # noqa: PLR0913 - one for each option
     shell_complete=completed_by("runs"),
     help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
 )
+@FETCH
 @JSON
 @SET
 @elsewhere
-def plan(profile: str, edits: tuple[str, ...], source: "Source", *, against: str | None, as_json: bool) -> None:
+def plan(  # noqa: PLR0913 - one for each option
+    profile: str, edits: tuple[str, ...], source: "Source", *, against: str | None, fetch: bool, as_json: bool
+) -> None:
     """Print what a profile would start, and its problems."""
     from tui_train.cli import plans
 
-    plans.plan(profile, edits, source, as_json=as_json, against=against)
+    plans.plan(profile, edits, source, as_json=as_json, against=against, fetch=fetch)
 
 
 @cli.command()
 @PROFILE
 @click.option("--trace", is_flag=True, help="Trace the model's own code with fake tensors: some seconds, no GPU.")
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
+@FETCH
 @JSON
 @SET
 @elsewhere
 def estimate(  # noqa: PLR0913 - one for each option
-    profile: str, edits: tuple[str, ...], source: "Source", *, trace: bool, measure: bool, as_json: bool
+    profile: str, edits: tuple[str, ...], source: "Source", *, trace: bool, measure: bool, fetch: bool, as_json: bool
 ) -> None:
     """Estimate a training's memory by phase, and whether it fits."""
     from tui_train.cli import estimate
@@ -88,7 +99,7 @@ def estimate(  # noqa: PLR0913 - one for each option
     method = "trace" if trace else "measure" if measure else ""
     if method and source.other:
         raise click.UsageError(f"--{method} runs on this machine: leave out --machine, --on and --slurm.")
-    estimate.estimate(profile, edits, method, source, as_json=as_json)
+    estimate.estimate(profile, edits, method, source, as_json=as_json, fetch=fetch)
 
 
 @cli.command()

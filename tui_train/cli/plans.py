@@ -11,13 +11,14 @@ import msgspec
 
 from tui_train.base.command import VARIABLES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.text import visible
+from tui_train.base.text import amount, visible
 from tui_train.checks import Finding, check
 from tui_train.cli import columns
 from tui_train.facts import images, probe, saved, trust
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
+from tui_train.memory.predict import predict
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, lists, store
 from tui_train.profile.changes import Change, apply
@@ -29,7 +30,7 @@ from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve import container
 from tui_train.runs import rundir
 from tui_train.trainers import takes_field
-from tui_train.workflow import choices, clusters, machines, overview, previous, show
+from tui_train.workflow import choices, clusters, machines, model_config, overview, previous, show
 from tui_train.workflow.machines import Source
 from tui_train.workflow.peers import facts_to_start
 from tui_train.workflow.previous import Previous
@@ -67,14 +68,26 @@ def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
 
 
-def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: bool, against: str | None = None) -> None:
+def plan(  # noqa: PLR0913 - one for each option
+    reference: str,
+    edits: tuple[str, ...],
+    source: Source,
+    *,
+    as_json: bool,
+    against: str | None = None,
+    fetch: bool = False,
+) -> None:
     """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
 
-    `against` names the run to show the differences from; PREVIOUS is the newest of this profile.
+    `against` names the run to show the differences from; PREVIOUS is the newest of this profile. `fetch`: get the
+    config.json of a model whose sizes are not known.
     """
     profile = edited(load(reference), edits)
     earlier = _earlier(profile, against)
-    setup = set_up(profile, facts_to_start(profile, source))
+    facts = facts_to_start(profile, source)
+    if fetch:
+        facts = with_fetched(profile, facts, source)
+    setup = set_up(profile, facts)
     prepared = prepare(setup)
     if as_json:
         differences = previous.changes(earlier, profile) if earlier else ()
@@ -86,10 +99,36 @@ def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: boo
     made_plan = require(prepared)
     pace = previous.pace(earlier, profile)
     click.echo(overview.text(overview.overview(setup, pace)))
+    if unknown := predict(setup).asked.unknown:
+        click.echo(f"\nmemory: the sizes of {unknown} are not known. {sizes_from(unknown, facts)}")
     if against:
         click.echo(f"\n{_since(earlier, profile)}")
     click.echo(f"\n{show.plan(made_plan)}")
     click.echo("\nfiles: " + ", ".join(file.path for file in listed(prepared.files)))
+
+
+def with_fetched(profile: Profile, facts: Facts, source: Source) -> Facts:
+    """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
+    if source.other:
+        raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
+    machines.only_here(profile, "--fetch-config")
+    setup = set_up(profile, facts)
+    if setup.problem:
+        raise setup.problem
+    name = predict(setup).asked.unknown
+    if not name or facts.hub is None:
+        click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
+        return facts
+    path = model_config.fetch(profile, facts.hub, name)
+    click.echo(f"fetched {visible(str(path))} ({amount(path.stat().st_size)})", err=True)
+    return model_config.with_config(profile, facts, name)
+
+
+def sizes_from(unknown: str, facts: Facts) -> str:
+    """Return what to do about a model of the Hub whose sizes are not known, as a sentence."""
+    if facts.elsewhere or facts.scheduler:
+        return f"Fetch its config.json there, a few kB: hf download {unknown} config.json"
+    return "Add --fetch-config, which fetches its config.json alone, a few kB, from the Hub."
 
 
 def _earlier(profile: Profile, against: str | None) -> Previous | None:

@@ -18,7 +18,7 @@ from tui_train.facts.hub import HubModel
 from tui_train.target.hub_download import wanted
 
 _MOST = 2**25
-_PATIENCE = 6.0
+PATIENCE = 6.0
 _UNKNOWN = (401, 403, 404)
 
 
@@ -29,10 +29,10 @@ def read(endpoint: str, name: str, revision: str) -> HubModel:
     at = f"/revision/{quote(revision, safe='')}" if revision else ""
     request = Request(f"{endpoint}/api/models/{quote(name)}{at}?blobs=true", headers={"User-Agent": "tui-train"})  # noqa: S310
     try:
-        with urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310  # the scheme was checked
+        with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # the scheme was checked
             return found(json_table(answer.read(_MOST)))
     except HTTPError as error:
-        return _refused(error)
+        return refused(error)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
         return HubModel(refusal="unreachable", problem=visible(str(why))[:200])
@@ -40,7 +40,8 @@ def read(endpoint: str, name: str, revision: str) -> HubModel:
         return HubModel(refusal="unusable", problem="the answer is not that of a Hub")
 
 
-def _refused(error: HTTPError) -> HubModel:
+def refused(error: HTTPError) -> HubModel:
+    """Return why the Hub says nothing of a model."""
     if error.code not in _UNKNOWN:
         return HubModel(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
     if error.headers.get("X-Error-Code") == "RevisionNotFound":

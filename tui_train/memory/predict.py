@@ -17,6 +17,8 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
 
 _MOST_STEPS = 32
+# Of the effect of a change that is a smaller part than this of what is reserved, nothing is said.
+_WORTH = 1000
 # Fallbacks that do not change the result, in the order in which they are suggested.
 _HARMLESS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
 _EVALUATION = "eval_batch"
@@ -50,9 +52,16 @@ class Prediction(Struct, frozen=True):
         """The verdict for the place with the least free memory."""
         return self.places[0][1].band if self.places else None
 
+    @property
+    def held(self) -> int:
+        """The bytes reserved at the peak; those of the tensors alone where no place is known."""
+        if self.places:
+            return self.places[0][1].reserved
+        return self.estimate.peak.total if self.estimate else 0
+
 
 class Effect(Struct, frozen=True):
-    """A change, its effect on the peak in bytes, the verdict with it, and whether it changes the result."""
+    """A change, its effect on what is reserved in bytes, the verdict with it, and whether it changes the result."""
 
     change: Change
     difference: int
@@ -127,8 +136,8 @@ def effects(setup: Setup) -> tuple[Effect, ...]:
         if change is None:
             continue
         changed = predict(setup.at(apply(change, setup.settled)))
-        difference = changed.estimate.peak.total - now.estimate.peak.total if changed.estimate else 0
-        if difference:
+        difference = changed.held - now.held if changed.estimate else 0
+        if abs(difference) * _WORTH > now.held:
             useful.append(Effect(change, difference, changed.band, fallback.changes_training))
     return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.difference)))
 

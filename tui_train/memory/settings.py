@@ -55,12 +55,16 @@ _ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "f
 
 
 class Asked(Struct, frozen=True):
-    """The model and how it is trained; `why_not` is what is missing if either is None."""
+    """The model and how it is trained; `why_not` is what is missing if either is None.
+
+    `unknown` is the model of the Hub whose config.json would tell the sizes that are missing.
+    """
 
     model: Dimensions | None = None
     how: How | None = None
     folder: str = ""
     why_not: str = ""
+    unknown: str = ""
 
 
 def asked(setup: Setup) -> Asked:
@@ -90,18 +94,16 @@ def _loaded(setup: Setup) -> Asked:
     model = model_folder.dimensions if model_folder else None
     folder = (model_folder.path or name) if model and model_folder else ""
     shape = by_name(name)
-    model = model or (structs.replace(shape, name=name) if shape else None)
+    model = model or shape
     if model is None:
-        problem = model_folder.problem if model_folder and model_folder.problem else _unknown(name)
-        return Asked(why_not=f"{name}: {problem}")
+        problem = model_folder.problem if model_folder else ""
+        fetchable = not problem and hub_cache.valid_id(name)
+        problem = problem or ("its sizes are not known here" if fetchable else "unknown model: give its folder")
+        return Asked(why_not=f"{name}: {problem}", unknown=name if fetchable else "")
+    if not name.startswith("/"):
+        # The folder of a model in the cache is called after its commit.
+        model = structs.replace(model, name=name)
     return Asked(model, _how(setup, model), folder)
-
-
-def _unknown(name: str) -> str:
-    """Return how the sizes of a model get known that is neither here nor known by its name."""
-    if not hub_cache.valid_id(name):
-        return "unknown model: give its folder"
-    return f"its sizes are not known here: `hf download {name} config.json` brings them, a few kB, into the Hub's cache"
 
 
 def model_of(profile: Profile, options: Mapping[str, Any]) -> str:

@@ -104,13 +104,13 @@ def configs(profile: Profile) -> tuple[str, ...]:
 
 
 def shape(profile: Profile, name: str) -> ModelFolder:
-    """Return the shape of a model by its folder, or by its id of the Hub from the cache of this machine."""
+    """Return the shape of a model by its folder, or by its id of the Hub from the cache; empty where that lacks it."""
     if name.startswith("/"):
         return models.folder(name)
     revision = profile.trainer.revision if name == profile.trainer.model else ""
     folder = hub.snapshot(hub.variables(profile), name, revision)
     if not folder:
-        return ModelFolder(problem="its shape is known once it is downloaded")
+        return ModelFolder()
     return msgspec.structs.replace(models.folder(folder), path=folder)
 
 
