@@ -220,9 +220,11 @@ class Step(WithFindings):
         self.post_message(OpenData())
 
     def action_next(self) -> None:
-        """Go to the next step, or to what is wrong here."""
-        wrong = next((finding for finding in self.findings() if finding.forbids), None)
+        """Go to the next step, or to what is wrong here: first in the row that the cursor is in."""
         form = self.form
+        here = form.cursor if form.is_in else ""
+        forbidding = [finding for finding in self.findings() if finding.forbids]
+        wrong = min(forbidding, key=lambda finding: finding.row != here, default=None)
         if not form.unread and wrong is None:
             self.post_message(OpenStep(self.next_module))
             return

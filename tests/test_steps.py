@@ -111,6 +111,24 @@ async def test_rows_come_when_they_apply(machine: Any) -> None:
         assert "Tokenizer" not in shows(pilot)
 
 
+async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine: Any) -> None:
+    """Also where something else is wrong, and was found first."""
+    machine(SEED)
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter", "left")(pilot)
+        wrong = [finding.row for finding in app.screen.findings() if finding.forbids]
+        assert {"trainer.model", "trainer.data"} < set(wrong)
+        form = app.screen.query_one(Form)
+        for row in ("trainer.data", "trainer.model"):
+            form.go(row)
+            await keys("enter")(pilot)
+            assert form.cursor == row
+        form.go("trainer.launcher")
+        await keys("enter")(pilot)
+        assert form.cursor == wrong[0] != "trainer.launcher"
+
+
 async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machine: Any) -> None:
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "right")(pilot)
