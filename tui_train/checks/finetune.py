@@ -40,7 +40,7 @@ def needed(setup: Setup) -> Iterator[Finding]:
         message = "no model is chosen to start from"
         remedy = "Choose one: a folder with config.json, weights and tokenizer, or an id of the Hub."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
-    elif missing_weights(profile, setup.facts):
+    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and missing_weights(profile, setup.facts):
         message = f"{profile.trainer.model} has no weights: no model.safetensors, and none in parts"
         remedy = "Choose a whole model folder, or an id of the Hub. Of an adapter, merge it first (tui-train merge)."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
