@@ -80,6 +80,8 @@ def _nothing(name: str, run: RunDir | None) -> str:
     """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
     now = status(run) if run else None
     state = f"; {_STATES[now.state]}" if now and now.state in _STATES else ""
+    if run and now and now.trains_on:
+        state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
     if run and now and not now.live and (why := ended_by(run.path)):
         state += f" ({why})"
     out_of_memory = [
