@@ -371,6 +371,11 @@ FAULTS = {
             facts(),
             sources={"/t.py": Source(kind="argparse", parameters=(Parameter(name="--size", type="int", line=9),))},
         ), "trainer.arguments", "--size is 'a', which is not a whole number (line 9 of the script)", fix=True),
+    "an argument that the script does not declare": error(
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--sise=1",)},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(kind="argparse", parameters=(Parameter(name="--size", line=9),))}
+        ), "trainer.arguments", "the script does not take --sise; it takes --size", fix=True),
     "an argument that may be the rate": note(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
             facts(), sources={"/t.py": Source(parameters=(Parameter(name="--eta", type="float", default="0.1"),))}
@@ -631,6 +636,13 @@ FAULTS = {
         facts(gpus=(gpu(0),)), "recipe.micro_batch", " allocated), but GPU 0", fix=True),
     "unknown preset": error(SCRIPT | {"trainer.preset": "hf"}, facts(), "trainer.preset", "no preset hf", fix=True),
 }  # fmt: skip
+
+
+def test_a_model_folder_that_is_not_there_is_told_once():
+    chosen = made_of(FINE)
+    paths = dict.fromkeys(("/m", *Finetune().paths(chosen)), "missing")
+    found = check(chosen, msgspec.structs.replace(tuned(), paths=paths))
+    assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
 
 
 @pytest.mark.parametrize("name", FAULTS)

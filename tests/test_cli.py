@@ -444,7 +444,7 @@ def test_it_ends_as_the_training_ends(mine):
 def test_what_would_fail_again_is_not_resumed(tmp_path):
     """Bad arguments, and no step: as long as neither the script nor the command has changed."""
     script, profile = tmp_path / "strict.py", tmp_path / "strict.toml"
-    script.write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument(*['--eta'])\np.parse_args()\n")
     profile.write_text(SLEEPER.replace(str(SCRIPTS / "sleeper.py"), str(script)).replace("--seconds=0.3", "--nope"))
     following = tui("run", str(profile), code=2).stdout.splitlines()[-1]
     assert following.startswith("Started again as it is, it would fail again.")
@@ -668,6 +668,7 @@ def test_a_run_that_is_lost_is_no_success(mine):
         until(lambda: viewer.stdout.readline() == "tick 1\n")
         os.kill(status(newest()).pid, signal.SIGKILL)
         until(lambda: status(newest()).trains_on)
+        assert f"it trains on alone: `tui-train stop {newest().name}` ends it" in tui("diagnose", "last").stdout
         # Its training still writes, and so it is still followed.
         log = newest().attempt_log(1)
         until(lambda: len(log.read_text().splitlines()) > 2)

@@ -393,6 +393,18 @@ def test_unknown_arguments_are_told_with_who_passes_them_and_what_the_script_tak
     assert dict(found.change.edits) == edits
 
 
+def test_an_argument_with_a_typo_is_told_with_the_one_that_was_meant(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument('--niter')\np.parse_args()\n")
+    chosen = support.profile({
+        "trainer.kind": "script", "trainer.script": str(script), "trainer.arguments": ("--niters", "3"),
+    })  # fmt: skip
+    done = subprocess.run([sys.executable, script, "--niters", "3"], capture_output=True, text=True, check=False)
+    found = said(done.stderr, done.returncode, chosen, source=source(str(script)), preset=presets()["custom"])
+    assert found.remedy.endswith("Did you mean --niter?")
+    assert dict(found.change.edits) == {"trainer.arguments": ("--niter", "3")}
+
+
 def test_an_exception_of_the_scripts_own_is_told_in_its_words():
     assert (
         said(OWN.format(error="__main__.Bad: several\nlines of words")).cause

@@ -263,6 +263,32 @@ def test_what_is_not_sure_is_no_error(tmp_path, text, words):
     assert arguments_found(script(tmp_path, text, trainer__arguments=words)) == []
 
 
+ETA = PARSER + "parser.add_argument('--eta', type=float)\nparser.add_argument('--niter', type=int)\n"
+
+
+def test_an_option_that_the_script_does_not_declare_is_found_with_the_one_that_was_meant(tmp_path):
+    text = ETA + "parser.parse_args()\n"
+    chosen = script(tmp_path, text, trainer__arguments=("--eta", "0.1", "--niters=3", "--other"))
+    typed, other = [one for one in check(chosen, look(chosen)) if one.key == "trainer.arguments" and one.forbids]
+    assert typed.message == "the script does not take --niters; it takes --eta, --niter (argparse, line 2)"
+    assert (typed.remedy, other.remedy, other.change) == ("Did you mean --niter?", "Leave it out.", None)
+    assert apply(typed.change, chosen).trainer.arguments == ("--eta", "0.1", "--niter=3", "--other")
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("--et=0.1", "--niter", "3"))) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "parser.parse_known_args()\n",
+        "parser.add_argument('rest', nargs=argparse.REMAINDER)\n",
+        "parser.add_argument('rest', nargs='...')\n",
+        "for name in names:\n    parser.add_argument(name)\n",
+    ],
+)
+def test_an_option_that_may_be_taken_is_no_error(tmp_path, more):
+    assert arguments_found(script(tmp_path, ETA + more, trainer__arguments=("x", "--niters=3"))) == []
+
+
 def test_a_script_that_is_too_deep_to_read_is_python(tmp_path):
     chosen = script(tmp_path, "import torch\nx = a" + ".b()" * 600 + "\n", trainer__launcher="python")
     assert not [

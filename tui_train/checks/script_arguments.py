@@ -1,10 +1,12 @@
 """Checks of what is given for the arguments that a script's source declares."""
 
+import difflib
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
+from tui_train.checks.preset import names, takes, whole
 from tui_train.facts.types import Parameter, Source
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Argument
 from tui_train.profile import fields
@@ -34,6 +36,36 @@ def required(setup: Setup) -> Iterator[Finding]:
             remedy=f"Set {keys[0]}." if keys else f"Give it among the arguments (trainer.arguments){_such(parameter)}.",
             keys="" if keys else "Type it in its row on Recipe.",
         )
+
+
+def unknown(setup: Setup) -> Iterator[Finding]:
+    """Options that the script does not declare: its parser would end at once."""
+    source = own_arguments.source_of(setup.profile, setup.facts, setup.preset)
+    if source is None or not whole(source):
+        return
+    words = setup.profile.trainer.arguments
+    for at in own_arguments.unknown(source, words):
+        right = near(source, words[at])
+        yield Finding(
+            level="error",
+            key=_KEY,
+            message=f"the script does not take {visible(words[at].partition('=')[0])}; {takes(source)}",
+            remedy=f"Did you mean {visible(right)}?" if right else "Leave it out.",
+            change=instead(words, at, right) if right else None,
+        )
+
+
+def near(source: Source, word: str) -> str:
+    """Return the declared option that an unknown one is most like, empty for none."""
+    declared = sorted(flag for flag in names(source) if flag.startswith("--"))
+    return next(iter(difflib.get_close_matches(word.partition("=")[0], declared, n=1, cutoff=0.75)), "")
+
+
+def instead(words: tuple[str, ...], at: int, right: str) -> Change:
+    """Return the Change that writes another option in the place of one, with the same value."""
+    _, equals, value = words[at].partition("=")
+    edited = (*words[:at], right + equals + value, *words[at + 1 :])
+    return Change(f"write {right}", "the script takes it", ((_KEY, edited),))
 
 
 def readable(setup: Setup) -> Iterator[Finding]:

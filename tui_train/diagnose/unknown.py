@@ -4,6 +4,7 @@ import re
 
 from tui_train.base.text import visible
 from tui_train.checks.preset import AUTOMATIC, several, takes, whole
+from tui_train.checks.script_arguments import instead, near
 from tui_train.diagnose.types import Evidence
 from tui_train.presets import Preset
 from tui_train.profile.changes import Change
@@ -25,18 +26,25 @@ def remedy(evidence: Evidence, profile: Profile) -> str:
         return f"The preset “{label}” passes {several(by_preset)}{said}. {remedy}"
     if by_user := _by_user(evidence, profile):
         stand = "stands" if len(by_user) == 1 else "stand"
-        return f"{several(by_user)} {stand} in trainer.arguments{said}. Leave out what it does not take."
+        meant = _meant(evidence, by_user)
+        do = f"Did you mean {visible(meant)}?" if meant else "Leave out what it does not take."
+        return f"{several(by_user)} {stand} in trainer.arguments{said}. {do}"
     return ""
 
 
 def change(profile: Profile, evidence: Evidence) -> Change | None:
-    """Return the Change to the preset that passes what a script declares, or that leaves out the user's arguments."""
+    """Return the Change to the preset that passes what a script declares, or of what the user typed.
+
+    That is the option which was meant, or else the arguments without what is unknown.
+    """
     if _by_preset(evidence):
         return AUTOMATIC if profile.trainer.preset != AUTO else None
     by_user, left = _by_user(evidence, profile), profile.trainer.arguments
-    for option in reversed([*arguments(left, bare=False)]):
-        if option.words[0].partition("=")[0] in by_user:
-            left = option.left_out(left)
+    typed = [option for option in arguments(left, bare=False) if option.words[0].partition("=")[0] in by_user]
+    if len(typed) == 1 and (meant := _meant(evidence, by_user)):
+        return instead(left, typed[0].at, meant)
+    for option in reversed(typed):
+        left = option.left_out(left)
     title = f"leave out {several(by_user)}"
     return Change(title, "the script does not take it", (("trainer.arguments", left),)) if by_user else None
 
@@ -55,6 +63,12 @@ def _by_preset(evidence: Evidence) -> list[str]:
 def _by_user(evidence: Evidence, profile: Profile) -> list[str]:
     there = {option.words[0].partition("=")[0] for option in arguments(profile.trainer.arguments, bare=False)}
     return [flag for flag in _refused(evidence) if flag in there]
+
+
+def _meant(evidence: Evidence, by_user: list[str]) -> str:
+    """Return the option that the only unknown one is most like, empty for none."""
+    source = evidence.source
+    return near(source, by_user[0]) if source and whole(source) and len(by_user) == 1 else ""
 
 
 def _added(preset: Preset) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from tui_train.base.files import read_regular, reason
 from tui_train.base.text import visible
 from tui_train.facts.script_arguments import commands, unnamed
-from tui_train.facts.script_calls import Module, keyword
+from tui_train.facts.script_calls import Module, keyword, last_name, text
 from tui_train.facts.script_declared import declared
 from tui_train.facts.script_kind import beside, kind
 from tui_train.facts.script_ranks import needed
@@ -70,10 +70,17 @@ def read(data: bytes, folder: str = "") -> Source:
         names_checkpoint=_RESUME.encode() in data,
         local_rank=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
         reads_local_rank=b"LOCAL_RANK" in data,
-        lenient=any(next(module.calls("parse_known_args"), None) for module in modules),
+        lenient=any(map(_lenient, modules)),
         rank_line=rank_line,
         rank=rank,
     )
+
+
+def _lenient(module: Module) -> bool:
+    """Return whether a parser goes on with arguments that it does not know, or hands all that follow to one."""
+    rest = (keyword(call, "nargs") for call in module.calls("add_argument"))
+    takes_rest = any(text(nargs) == "..." or last_name(nargs) == "REMAINDER" for nargs in rest)
+    return takes_rest or next(module.calls("parse_known_args", "parse_known_intermixed_args"), None) is not None
 
 
 def _others(modules: Sequence[Module]) -> int:

@@ -102,6 +102,16 @@ def missing(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
     )
 
 
+def unknown(source: Source, words: Sequence[str]) -> tuple[int, ...]:
+    """Return where options are that no declared one begins with, as far as that is sure: those with two dashes."""
+    known = {*(flag for parameter in source.parameters for flag in _flags(parameter)), "--help"}
+    names = [word.partition("=")[0] for word in words]
+    if any(name.startswith("@") or name in _OPENS for name in names):
+        return ()
+    options = ((at, name) for at, name in enumerate(names) if name.startswith("--"))
+    return tuple(at for at, name in options if not any(flag.startswith(name) for flag in known))
+
+
 def reads_alike(source: Source) -> bool:
     """Return whether the words of a script are read by its library as they are here."""
     return source.kind in _READ_ALIKE and not source.others
