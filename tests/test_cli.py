@@ -601,6 +601,20 @@ def test_export_for_several_machines_says_how_each_is_started(tmp_path):
     assert "2 processes on the CPU of each of 2 machines" in shown
 
 
+def test_the_fix_of_a_finding_repeats_no_secret(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--niter', type=int)\n"
+        "p.add_argument('--api-key')\np.parse_args()\n"
+    )
+    sets = (f"--set=trainer.script={script}", "--set=trainer.kind=script", "--set=hardware.device=cpu")
+    said = refused("plan", "quickstart", *sets, "--set=trainer.arguments=--niters=3", code=65)
+    assert "\n  Did you mean --niter?\n  Fix: --set trainer.arguments=--niter=3\n" in said
+    secret = refused("plan", "quickstart", *sets, "--set=trainer.arguments=--niters=3 --api-key=hunter2x9", code=65)
+    assert "Did you mean --niter?" in secret
+    assert "hunter2x9" not in secret
+
+
 def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     """Nobody said that it is to stop."""
 

@@ -14,7 +14,9 @@ from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
-from tui_train.profile.changes import Change
+from tui_train.profile.changes import Change, apply
+from tui_train.profile.secret_values import secret_values
+from tui_train.profile.types import Profile
 from tui_train.runs import queue
 from tui_train.runs.listing import Listed
 from tui_train.runs.place import heard_of
@@ -129,7 +131,9 @@ def doing(sample: Sample) -> str:
 
 def finding(result: Finding) -> str:
     """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
-    fix = f"\n  Fix: {options(result.change)}" if result.change else ""
+    # A plan is logged and sent to others: a value that may be a secret is not repeated.
+    plain = result.change and not any(secret_values(apply(result.change, Profile())))
+    fix = f"\n  Fix: {options(result.change)}" if result.change and plain else ""
     return f"{result.level}: {result.message}\n  {result.remedy}{fix}"
 
 
