@@ -40,6 +40,9 @@ def test_what_only_looks_like_progress_gives_no_loss_of_the_training(line):
         r"it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)",
         r"(?:it|step)[ =](?P<step>\d+).*?loss.(?P<loss>[\d.]+)",
         r"\[(?P<step>\d+)\] [()+*|]* (?P<loss>\S+)",
+        r".*loss.*?(?P<loss>[\d.]+).*lr (?P<lr>\S+).*grad (?P<grad_norm>\S+)",
+        r"epoch\s*[:=]?\s*(?P<step>\d+)\s*/\s*(?P<steps>\d+).*?loss\s*[:=]?\s*(?P<loss>[-+\d.eE]+)(?:.*?lr=(?P<lr>\S+))?",
+        r"loss=(?P<loss>[+-]?\d*\.?\d+(?:[eE][+-]?\d+)?)$",
     ],
 )
 def test_an_expression_for_a_log_can_be_used(expression):
@@ -55,6 +58,12 @@ def test_an_expression_for_a_log_can_be_used(expression):
         (r"(?P<step>(\d+)+)x", "hours"),
         (r"(?P<step>\d+)(?:a|aa){2,}x", "hours"),
         (r"(?P<step>\d+)((x+)y?)*z", "hours"),
+        (r"(?:\d+){30}(?P<step>x)", "hours"),
+        (r"\d*" * 7 + "(?P<step>x)", "minutes"),
+        (r"\d?" * 30 + "(?P<step>x)", "minutes"),
+        (r"(?:\d|\d\d)" * 12 + "(?P<step>x)", "minutes"),
+        (r"(?x) \d* \d* \d* \d* (?P<step>y)", "minutes"),
+        (r"\s*.*?\s*(?P<step>x)", "a row such as spaces"),
         ("(?P<step>x)" + "y" * 500, "more than 500"),
     ],
 )
