@@ -112,7 +112,8 @@ preset gives the recipe as arguments; or a NeMo recipe.
 Launcher: what starts the processes. What cannot work here is shown with the reason.
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; o names another one than those found.
-h runs the script with --help and offers the arguments that it lists: only then is it run before the training.
+h runs the script with --help and offers the arguments that it lists. Where its source does not say what it takes,
+Recipe and Preview ask it once by themselves; nothing else runs it before the training.
 m lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
 Container: trains in an image, by its own Python; v looks into the image, and whether it sees the chosen GPUs.
 Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tui_train.facts.samples import Samples
     from tui_train.facts.types import Facts, Machine
     from tui_train.targets import Target
+    from tui_train.targets.help_question import HelpQuestion
     from tui_train.workflow.machines import Source
 
 _LIVE = "live"
@@ -266,8 +267,7 @@ class Looking(Guarded):
 
     @on(AskScript)
     def _ask_script(self) -> None:
-        from tui_train.facts.script_help import ask_script
-        from tui_train.workflow.help_question import help_question
+        from tui_train.targets.help_question import help_question
 
         try:
             question = help_question(self.profile, self.facts or self.unknown)
@@ -277,6 +277,20 @@ class Looking(Guarded):
         if "help" in self.looking:
             self.bell()
             return
+        self._ask_help(question)
+
+    def ask_undecided(self) -> None:
+        """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
+        if self._source or self.facts is None or "help" in self.looking:
+            return
+        from tui_train.targets.help_question import undecided
+
+        if question := undecided(self.profile, self.facts):
+            self._ask_help(question)
+
+    def _ask_help(self, question: "HelpQuestion") -> None:
+        from tui_train.facts.script_help import ask_script
+
         self.notify(visible(f"Running {question.key} --help …"), markup=False)
         self.expect("help")
         self.ask("help", lambda: {question.key: ask_script(question.python, question.words, question.folder)})

@@ -133,7 +133,7 @@ class Shown(Message):
 
 
 class AskScript(Message):
-    """The script is to be run for its --help: only ever after the user asked for it."""
+    """The user asks that the script is run for its --help."""
 
 
 class GoBack(Message):

@@ -52,6 +52,8 @@ class Navigation(AskingHosts):
             return
         self._keep()
         self.ask_peers()
+        if module in {"recipe", "preview"}:
+            self.ask_undecided()
         if module == "hardware":
             self.action_look(_PAINTED)
         else:

@@ -116,6 +116,7 @@ _GATHERED_OF_PATHS = ("paths", "closed", "free", "documents", "models", "sources
 
 def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
     """Return the facts with the answer to a question about a part of them."""
+    from tui_train.facts.script_help import with_help
     from tui_train.facts.types import Facts, Machine
 
     if type(value) is Facts:
@@ -124,9 +125,9 @@ def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _GATHERED_OF_PATHS}
         once = {name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config")}
-        return replace(facts, **once, **gathered)
+        return with_help(replace(facts, **once, **gathered))
     if part in _GATHERED:
-        return replace(facts, **{part: {**getattr(facts, part), **value}})
+        return with_help(replace(facts, **{part: {**getattr(facts, part), **value}}))
     if part == "machine" and type(value) is not Machine:
         return replace(facts, machine=value.machine, cluster=value.cluster)
     return replace(facts, **{part: value})

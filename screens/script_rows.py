@@ -12,7 +12,7 @@ from tui_train.profile.rows import Field, FieldKind
 from tui_train.resolve import own_arguments
 from tui_train.resolve.own_arguments import Given, row_key
 from tui_train.resolve.setup import Setup
-from tui_train.trainers.suited import OWN
+from tui_train.trainers.suited import OWN, in_scope
 from tui_train.workflow.choices import UNSET, Option
 
 from .step_rows import fix_words
@@ -28,7 +28,7 @@ def group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mappin
     known = own_arguments.given(source, words)
     rows = tuple(
         _row(parameter, known.get(parameter.name, Given()), findings.get(row_key(parameter.name)))
-        for parameter in own_arguments.in_scope(source, words)
+        for parameter in in_scope(source, words)
         if not own_arguments.by_preset(setup.preset, parameter)
     )
     return Group(
@@ -43,7 +43,7 @@ def group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mappin
 
 def chosen(source: Source, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
     """Return the arguments after a value was chosen in the row of a key."""
-    parameter = next(one for one in own_arguments.in_scope(source, words) if row_key(one.name) == key)
+    parameter = next(one for one in in_scope(source, words) if row_key(one.name) == key)
     if value is None:
         values: tuple[str, ...] = ()
     elif isinstance(value, tuple):
@@ -71,7 +71,7 @@ def _row(parameter: Parameter, known: Given, finding: Finding | None) -> FormRow
         field=field,
         value=value,
         options=_options(field, held, one_way=parameter.form == "switch"),
-        reason=f"is the {_label(passed)} of the recipe" if passed else "",
+        reason=f"its value is the {_label(passed)} of the recipe" if passed else "",
         held=visible(held),
         wide=True,
         note=visible(note),

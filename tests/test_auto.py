@@ -4,17 +4,25 @@ import sys
 
 import msgspec
 import pytest
-from support import facts, plan, profile
+from support import facts, plan, profile, toolchain
+from test_wizard import keys, settle, shows
+from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
+from tui_train.facts import probe
+from tui_train.facts.script_help import with_help
 from tui_train.facts.sources import read, source
+from tui_train.facts.types import Flag, ScriptHelp
+from tui_train.profile import fields
 from tui_train.profile.store import loads
 from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
-from tui_train.targets.here import sources_of
+from tui_train.targets.help_question import undecided
+from tui_train.targets.here import look, sources_of
 from tui_train.trainers.suited import OWN
 from tui_train.trainers.suited import read as said
+from tui_train.wizard import wizard
 from tui_train.workflow.effective import effective
 
 ARGPARSE = """
@@ -27,6 +35,8 @@ parser.add_argument("--eta", type=float)
 parser.add_argument("--save-model", action="store_true")
 """
 PARSED = "from transformers import HfArgumentParser, TrainingArguments\n"
+TRAINING = ("per_device_train_batch_size", "gradient_accumulation_steps", "save_strategy", "save_total_limit",
+            "logging_steps", "lr_scheduler_type", "dataloader_num_workers")  # fmt: skip
 TRL = "from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser\n"
 
 
@@ -241,3 +251,115 @@ def test_a_profile_that_names_a_preset_keeps_it():
 def test_a_name_with_control_bytes_is_shown_safely():
     text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a\\x1b[31m')\n"
     assert "\x1b" not in said(read(text.encode()))
+
+
+DEEP = "from options import Options\nprint(Options().parse())\n"
+FILES = {
+    "options.py": "from below.base import Base\nclass Options(Base): ...\n",
+    "below/base.py": """
+import argparse
+class Base:
+    def parse(self):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float)
+        parser.add_argument("--n_epochs", type=int, help="passes (default: 2)")
+        parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
+        return parser.parse_args()
+""",
+}
+
+
+def test_what_the_source_leaves_open_is_read_from_the_help(tmp_path):
+    (tmp_path / "below").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    chosen, _ = script(tmp_path, DEEP, recipe__learning_rate=0.5, recipe__epochs=3.0)
+    found = look(chosen)
+    known = found.sources[chosen.trainer.script]
+    assert said(known).endswith("read from --help, line 2: --lr --n_epochs --amp")
+    assert [(one.name, one.type, one.default, one.off) for one in known.parameters] == [
+        ("--lr", "", "", ()), ("--n_epochs", "int", "2", ()), ("--amp", "bool", "", ("--no-amp",)),
+    ]  # fmt: skip
+    command = argv(plan(chosen, found).attempts[0].command, "/run")
+    assert command[command.index(chosen.trainer.script) + 1 :] == ["--lr=0.5", "--n_epochs=3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        (DEEP, True),
+        ("import tyro\ntyro.cli(print)", True),
+        (PARSED + "import there\nHfArgumentParser(there.ALL)", True),
+        (PARSED + "from there import Mine\nHfArgumentParser(Mine)", True),
+        ("import argparse\np = argparse.ArgumentParser()\np.add_argument(name)", True),
+        ("import click\nfrom there import cli\n@click.group()\ndef main(): ...\nmain()", True),
+        (ARGPARSE, False),
+        (PARSED + "HfArgumentParser(TrainingArguments)", False),
+        ("import sys\nprint(sys.argv)", False),
+        ("from omegaconf import OmegaConf\nOmegaConf.from_cli()", False),
+        ("def parse_args(): return 1\nparse_args()", False),
+        ("import json\njson.parse()\nprint(1)", False),
+    ],
+)
+def test_only_a_script_that_leaves_its_arguments_open_and_answers_is_asked(tmp_path, text, asks):
+    chosen, known = script(tmp_path, text)
+    known = msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable),))
+    assert (undecided(chosen, known) is not None) == asks
+    answer = ScriptHelp(flags=(Flag("--lr"),))
+    for profile_of, facts_of in (
+        (fields.put(chosen, "trainer.preset", "custom"), known),
+        (fields.put(chosen, "container.engine", "docker"), known),
+        (chosen, msgspec.structs.replace(known, toolchains=(toolchain(python=sys.executable, unchosen=True),))),
+        (chosen, with_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))),
+    ):
+        assert undecided(profile_of, facts_of) is None
+
+
+def test_a_help_with_the_fields_of_training_arguments_is_of_their_trainer(tmp_path):
+    names = ["learning_rate", "max_steps", "output_dir", *(f"{name}" for name in TRAINING)]
+    chosen, known = script(tmp_path, PARSED + "import there\nHfArgumentParser(there.ALL)", recipe__learning_rate=0.5)
+    answer = ScriptHelp(flags=tuple(Flag(f"--{name}") for name in names))
+    known = with_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
+    assert said(known.sources[chosen.trainer.script]).startswith("HfArgumentParser with TrainingArguments, read from")
+    assert "--learning_rate=0.5" in argv(plan(chosen, known).attempts[0].command, "/run")
+    few = msgspec.structs.replace(answer, flags=answer.flags[:-1])
+    _, known = script(tmp_path, PARSED + "import there\nHfArgumentParser(there.ALL)")
+    known = with_help(msgspec.structs.replace(known, help={chosen.trainer.script: few}))
+    assert known.sources[chosen.trainer.script].kind == "help"
+
+
+def test_a_help_that_says_nothing_leaves_the_arguments_unknown(tmp_path):
+    chosen, known = script(tmp_path, DEEP)
+    answer = ScriptHelp(problem="no answer in time")
+    known = with_help(msgspec.structs.replace(known, help={chosen.trainer.script: answer}))
+    assert said(known.sources[chosen.trainer.script]).endswith("was not read; its --help: no answer in time")
+    assert argv(plan(chosen, known).attempts[0].command, "/run")[-1] == chosen.trainer.script
+
+
+async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp_path, monkeypatch):
+    asked = []
+
+    def answer(*question):
+        asked.append(question)
+        return ScriptHelp(flags=(Flag("--width", "(default: 64)"),))
+
+    monkeypatch.setattr("tui_train.facts.script_help.ask_script", answer)
+    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
+    chosen, _ = script(tmp_path, DEEP)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("enter")(pilot)
+        app.become(chosen)
+        await settle(pilot)
+        assert asked == []
+        app.post_message(OpenStep("recipe"))
+        await settle(pilot)
+        assert "the script's own (64)" in shows(pilot)
+        app.screen.form.go("trainer.arguments --width")
+        await keys("8", "down")(pilot)
+        await settle(pilot)
+        assert app.profile.trainer.arguments == ("--width=8",)
+        app.post_message(OpenStep("preview"))
+        await settle(pilot)
+        assert len(asked) == 1

@@ -380,6 +380,10 @@ FAULTS = {
         msgspec.structs.replace(
             facts(), sources={"/t.py": Source(parameters=(Parameter(name="--eta", type="float", default="0.1"),))}
         ), "trainer.arguments", "--eta may be the learning rate", fix=True),
+    "a subcommand that the arguments do not choose": error(SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(kind="click", commands=("export", "train"), needs_command=True)}
+        ), "trainer.arguments", "the script has subcommands (export, train), and the arguments name none", fix=True),
     "an argument that the script requires": error(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
             facts(),

@@ -1,9 +1,11 @@
 """The arguments that a script declares: which are given, what is wrong with them, and how one is set."""
 
+import ast
 import contextlib
 import io
 import os
 import sys
+import time
 from types import SimpleNamespace
 
 import msgspec
@@ -14,6 +16,8 @@ from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
 from tui_train.facts import probe
+from tui_train.facts.script_arguments import by_argparse
+from tui_train.facts.script_calls import Module
 from tui_train.facts.sources import read
 from tui_train.profile import fields
 from tui_train.profile.changes import apply
@@ -233,7 +237,7 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         assert "✗ --bs is 'a'" in line("--bs")
         form.go("trainer.arguments --eta")
         await keys("f2")(pilot)
-        assert "is the learning rate of the recipe" in line("--eta")
+        assert "its value is the learning rate of the recipe" in line("--eta")
         assert (app.profile.recipe.learning_rate, form.entry.display) == (0.2, False)
         await keys("f1")(pilot)
 
@@ -294,3 +298,136 @@ def test_a_script_that_is_too_deep_to_read_is_python(tmp_path):
     assert not [
         one for one in check(chosen, look(chosen)) if "Python" in one.message and "cannot be read" in one.message
     ]
+
+
+CLICK = """
+import click
+@click.group()
+def cli(): ...
+@cli.command("train")
+@click.option("--lr", type=float, default=0.1)
+@click.option("-q/-Q", "--on/--off", default=True)
+@click.option("--tag", "-t", multiple=True)
+@click.argument("data")
+def train_it(**kept): kept_by_cli.update(kept)
+@cli.command()
+def export(): ...
+"""
+
+
+def by_click(words):
+    """What click itself makes of the arguments."""
+    names = {"kept_by_cli": {}}
+    exec(CLICK, names)  # noqa: S102 - the script above
+    names["cli"].main(list(words), standalone_mode=False)
+    return names["kept_by_cli"]
+
+
+@pytest.mark.parametrize("words", [("train", "d"), ("train", "-Q", "--tag", "a", "d"), ("train", "--off", "d", "-t=z")])
+@pytest.mark.parametrize(
+    ("name", "values", "becomes"),
+    [("--on", ("no",), False), ("--on", ("yes",), True), ("--tag", ("x", "y"), ("x", "y")), ("data", ("n",), "n")],
+)
+def test_a_flag_and_an_option_of_click_are_written_as_declared(words, name, values, becomes):
+    source = read(CLICK.encode())
+    parameter = next(one for one in source.parameters if one.name == name)
+    now = own_arguments.put(source, words, parameter, values)
+    assert by_click(now) == by_click(words) | {name.lstrip("-"): becomes}
+    assert own_arguments.given(source, now)[name].values == values
+
+
+def test_an_option_that_appends_is_written_once_for_each_value():
+    text = TEXT + 'parser.add_argument("--tag", action="append")\n'
+    source = read(text.encode())
+    tag = next(one for one in source.parameters if one.name == "--tag")
+    words = own_arguments.put(source, ("--tag", "a", "d"), tag, ("x", "y"))
+    assert parsed(words, text)["tag"] == ["x", "y"]
+    assert parsed(words, text)["data"] == "d"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("import typer\ndef main(n_runs: int = 1, dry_run: bool = False): ...\ntyper.run(main)", "--dry-run",
+         ("--no-dry-run",)),
+        ("import fire\ndef main(n_runs=1, dry_run: bool = False): ...\nfire.Fire(main)", "--dry_run", ("--nodry_run",)),
+    ],
+)  # fmt: skip
+def test_what_a_signature_declares_is_spelled_as_its_library_does(text, name, words):
+    source = read(text.encode())
+    parameter = source.parameters[1]
+    assert parameter.name == name
+    assert own_arguments.put(source, (), parameter, ("no",)) == words
+
+
+SUBCOMMANDS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int)
+sub = parser.add_subparsers(required=True)
+fit = sub.add_parser("fit")
+fit.add_argument("--lr", type=float, default=0.1)
+fit.add_argument("--data", required=True)
+test = sub.add_parser("test")
+test.add_argument("--lr", type=float)
+"""
+
+
+def known(chosen, text):
+    """Facts of this machine's that need no look at it."""
+    return msgspec.structs.replace(facts(), sources={chosen.trainer.script: read(text.encode())})
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "command"),
+    [
+        (SUBCOMMANDS, ("fit", "--data=d"), ("--seed=3", "fit", "--lr=0.5", "--data=d")),
+        (CLICK, ("train", "--off", "d"), ("train", "--lr=0.5", "--off", "d")),
+    ],
+)
+def test_the_arguments_of_the_chosen_subcommand_are_passed_the_recipe(text, arguments, command, tmp_path):
+    seed = {"recipe__seed": 3} if "--seed" in text else {}
+    chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=arguments,
+                    recipe__learning_rate=0.5, **seed)  # fmt: skip
+    planned = plan(chosen, known(chosen, text))
+    words = argv(planned.attempts[0].command, "/run")
+    assert tuple(words[words.index(chosen.trainer.script) + 1 :]) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [(SUBCOMMANDS, "error"), (SUBCOMMANDS.replace("required=True", "", 1), "warning"), (CLICK, "error")],
+)
+def test_a_subcommand_that_no_one_chose_is_one_finding(text, level, tmp_path):
+    chosen = script(tmp_path, text, trainer__preset="auto")
+    (finding,) = [one for one in check(chosen, known(chosen, text)) if "subcommands" in one.message]
+    assert finding.level == level
+    assert not [
+        one for one in check(apply(finding.change, chosen), known(chosen, text)) if "subcommands" in one.message
+    ]
+
+
+@pytest.mark.parametrize(("more", "passes"), [("", False), ("else:\n    parser.parse_args_into_dataclasses()", True)])
+def test_a_script_that_only_takes_a_file_is_passed_no_options(more, passes, tmp_path):
+    text = f"""
+import sys
+from transformers import HfArgumentParser, TrainingArguments
+parser = HfArgumentParser(TrainingArguments)
+if len(sys.argv) > 1:
+    parser.parse_json_file(sys.argv[1])
+{more}"""
+    chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=("c.json",))
+    words = argv(plan(chosen, known(chosen, text)).attempts[0].command, "/run")
+    assert (len(words) - words.index(chosen.trainer.script) > 2) == passes
+
+
+def test_a_long_script_is_read_in_the_time_of_its_length():
+    def seconds(lines):
+        added = "".join(f"x{at} = p.add_argument_group()\nx{at}.add_argument('--a{at}')\n" for at in range(lines))
+        module = Module("", tuple(ast.walk(ast.parse("p = ArgumentParser()\n" + added))))
+        began = time.process_time()
+        assert sum(1 for _ in by_argparse(module)) == lines
+        return time.process_time() - began
+
+    # Eight times the lines: eight times as long, and not sixty-four.
+    assert min(seconds(2400) for _ in range(3)) < 24 * min(seconds(300) for _ in range(5))

@@ -126,6 +126,7 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.script", script.resumes),
     _for("trainer.script", script.local_rank),
     _for("trainer.progress", script.progress),
+    _for("trainer.script", script_arguments.command),
     _for("trainer.script", script_arguments.required),
     _for("trainer.script", script_arguments.unknown),
     _for("trainer.script", script_arguments.readable),

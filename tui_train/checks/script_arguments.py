@@ -1,6 +1,7 @@
 """Checks of what is given for the arguments that a script's source declares."""
 
 import difflib
+import re
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
@@ -14,8 +15,12 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import own_arguments
 from tui_train.resolve.setup import Setup
+from tui_train.trainers.suited import command_of, in_scope
 
 _KEY = "trainer.arguments"
+_SHOWN = 6  # subcommands that a sentence names
+_VALUES = {"int": "a whole number", "float": "a number"}
+_TRAINS = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
 _PATHS = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
 
 
@@ -33,7 +38,7 @@ def required(setup: Setup) -> Iterator[Finding]:
             key=keys[0] if keys else _KEY,
             argument="" if keys else parameter.name,
             message=f"the script requires {visible(name)} ({_where(parameter)}), and nothing passes it",
-            remedy=f"Set {keys[0]}." if keys else f"Give it among the arguments (trainer.arguments){_such(parameter)}.",
+            remedy=f"Set {keys[0]}." if keys else f"Write it into the arguments (trainer.arguments){_form(parameter)}.",
             keys="" if keys else "Type it in its row on Recipe.",
         )
 
@@ -68,6 +73,29 @@ def instead(words: tuple[str, ...], at: int, right: str) -> Change:
     return Change(f"write {right}", "the script takes it", ((_KEY, edited),))
 
 
+def command(setup: Setup) -> Iterator[Finding]:
+    """A script that has subcommands, of which the arguments choose none."""
+    source, words = own_arguments.source_of(setup.profile, setup.facts, setup.preset), setup.profile.trainer.arguments
+    if source is None or not source.commands or command_of(source, words):
+        return
+    if not source.needs_command and source.kind != "argparse":
+        return
+    trains = next((name for name in source.commands if _TRAINS.match(name)), source.commands[0])
+    change = Change(f"the subcommand {trains}", "it is the first argument", ((_KEY, (trains, *words)),))
+    yield Finding(
+        level="error" if source.needs_command and own_arguments.reads_alike(source) else "warning",
+        key=_KEY,
+        message=f"the script has subcommands ({visible(_several(source.commands))}), and the arguments name none",
+        remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
+        change=None if words or (len(source.commands) > 1 and not _TRAINS.match(trains)) else change,
+    )
+
+
+def _several(names: tuple[str, ...]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def readable(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
@@ -76,7 +104,7 @@ def readable(setup: Setup) -> Iterator[Finding]:
         return
     words = profile.trainer.arguments
     by_name = own_arguments.given(source, words)
-    for parameter in own_arguments.in_scope(source, words):
+    for parameter in in_scope(source, words):
         known = by_name.get(parameter.name, own_arguments.Given())
         if not (problem := own_arguments.problem(parameter, known.values)):
             continue
@@ -97,7 +125,7 @@ def likely(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     source = own_arguments.source_of(profile, setup.facts, setup.preset)
     words = profile.trainer.arguments
-    for parameter in own_arguments.in_scope(source, words) if source else ():
+    for parameter in in_scope(source, words) if source else ():
         name = own_arguments.likely(parameter)
         if not source or not name or name in setup.context.takes:
             continue
@@ -143,10 +171,13 @@ def _unset(argument: Argument, profile: Profile) -> str:
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 
-def _such(parameter: Parameter) -> str:
-    value = next(iter(parameter.choices), parameter.type.upper() or "VALUE")
-    example = f"{parameter.name}={value}" if parameter.form in {"option", "key"} else ""
-    return f", such as {visible(example)}" if example else ""
+def _form(parameter: Parameter) -> str:
+    """Return how an argument is written with its value, which only the user knows, as the end of a sentence."""
+    kind = _VALUES.get(parameter.type, "its value")
+    one_of = f"one of {', '.join(parameter.choices[:_SHOWN])}" if parameter.choices else kind
+    by_form = {"option": f"{parameter.name} followed by {one_of}", "key": f"{parameter.name}= and {one_of}"}
+    said = by_form.get(parameter.form, "" if one_of == "its value" else one_of)
+    return f": {visible(said)}" if said else ""
 
 
 def _where(parameter: Parameter) -> str:

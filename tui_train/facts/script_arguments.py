@@ -1,7 +1,9 @@
 """The arguments of a script that argparse or absl parses, as its source declares them."""
 
 import ast
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
 
 from msgspec.structs import replace
 
@@ -42,9 +44,9 @@ def by_argparse(module: Module) -> Iterator[Parameter]:
             yield replace(parameter, command=_command(call, owners), file=module.file)
 
 
-def commands(module: Module) -> tuple[str, ...]:
-    """Return the subcommands that add_parser declares."""
-    return tuple(dict.fromkeys(name for call in module.calls("add_parser") if (name := text(_first(call)))))
+def parsers(module: Module) -> Iterator[str]:
+    """Yield the subcommands that add_parser declares."""
+    yield from (name for call in module.calls("add_parser") if (name := text(_first(call))))
 
 
 def unnamed(module: Module) -> int:
@@ -69,40 +71,43 @@ def _argument(call: ast.Call) -> Parameter | None:
     default, nargs = plain(keyword(call, "default")), plain(keyword(call, "nargs"))
     switch = form in {"switch", "pair"}
     required = is_true(keyword(call, "required")) or (not optional and nargs not in {"?", "*"})
+    appends = acts in {"append", "extend"}
     return Parameter(
         name=name,
         flags=flags,
+        off=tuple(f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")) if pair else (),
         form=form,
         type="bool" if switch else last_name(keyword(call, "type")) or ("" if keyword(call, "type") else "str"),
         default=default or ("False" if acts == "store_true" else ""),
         choices=plains(keyword(call, "choices")),
         help=sentence(keyword(call, "help")).replace("%(default)s", default).replace("%%", "%"),
         required=required and not switch,
-        several=nargs in {"+", "*"} or (nargs.isdecimal() and nargs not in {"0", "1"}) or acts in {"append", "extend"},
+        several=appends or nargs in {"+", "*"} or (nargs.isdecimal() and nargs not in {"0", "1"}),
+        repeats=appends and not nargs,
         line=call.lineno,
     )
 
 
-def _owners(module: Module) -> list[tuple[int, str, ast.Call]]:
-    """Return what each name is assigned by a call, with the line, the last first."""
-    assigned = (node for node in module.nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
-    owners = [
-        (node.lineno, last_name(target), node.value)
-        for node in assigned
-        for target in node.targets
-        if isinstance(node.value, ast.Call)
-    ]
-    return sorted(owners, key=lambda owner: owner[0], reverse=True)
+def _owners(module: Module) -> Mapping[str, list[tuple[int, ast.Call]]]:
+    """Return what each name is assigned by a call, with the line, in the order of the lines."""
+    owners: dict[str, list[tuple[int, ast.Call]]] = {}
+    for node in module.nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            for target in node.targets:
+                owners.setdefault(last_name(target), []).append((node.lineno, node.value))
+    for made in owners.values():
+        made.sort(key=itemgetter(0))
+    return owners
 
 
-def _command(call: ast.Call, owners: list[tuple[int, str, ast.Call]]) -> str:
+def _command(call: ast.Call, owners: Mapping[str, list[tuple[int, ast.Call]]]) -> str:
     """Return the subcommand to whose parser, or a group of it, an argument is added."""
     owner: ast.AST | None = call.func.value if isinstance(call.func, ast.Attribute) else None
     for _ in range(_DEEPEST):
         if not isinstance(owner, ast.Call):
-            name = last_name(owner)
-            before = (made for line, target, made in owners if target == name and line <= call.lineno)
-            owner = next(before, None)
+            made = owners.get(last_name(owner), [])
+            before = bisect_right(made, call.lineno, key=itemgetter(0))
+            owner = made[before - 1][1] if before else None
         if not isinstance(owner, ast.Call):
             return ""
         if called(owner) == "add_parser":

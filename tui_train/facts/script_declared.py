@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tui_train.facts.script_arguments import by_absl, by_argparse
+from tui_train.facts.script_arguments import by_absl, by_argparse, parsers
 from tui_train.facts.script_calls import (
     Module,
     called,
@@ -46,6 +46,42 @@ def declared(kind: ScriptKind, file: str, modules: tuple[Module, ...]) -> Iterat
         yield from (parameter for module in modules for parameter in by_absl(module))
 
 
+def commands(kind: ScriptKind, modules: tuple[Module, ...]) -> tuple[str, ...]:
+    """Return the subcommands of a script, in the order of their lines, or of its nodes."""
+    found: Iterator[str] = (name for module in modules for name in parsers(module))
+    if kind in {"click", "typer"}:
+        found = (name for module in modules for name in _by_decorators(module, kind))
+    return tuple(dict.fromkeys(found))
+
+
+def needs_command(kind: ScriptKind, modules: tuple[Module, ...]) -> bool:
+    """Return whether a script that has subcommands surely ends without one."""
+    if kind in {"click", "typer"}:
+        made = [call for module in modules for call in module.calls("group", "Typer", "callback")]
+        other = any(_called_alone(module) for module in modules) if kind == "click" else False
+        return not other and not any(is_true(keyword(call, "invoke_without_command")) for call in made)
+    return any(is_true(keyword(call, "required")) for module in modules for call in module.calls("add_subparsers"))
+
+
+def _called_alone(module: Module) -> bool:
+    """Return whether a function is a command of no group: it may be what the script runs."""
+    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    groups = _groups(module)
+    return any(
+        _last(each) == "command" and _owner(each) not in groups for node in functions for each in node.decorator_list
+    )
+
+
+def _by_decorators(module: Module, kind: ScriptKind) -> Iterator[str]:
+    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    groups = _groups(module)
+    owned = [(each, node) for node in functions for each in node.decorator_list if _owner(each)]
+    if kind == "click":
+        yield from (_command(each, node) for each, node in owned if _owner(each) in groups)
+    elif len(owned) > 1:
+        yield from (_command(each, node) for each, node in owned)
+
+
 def by_click(module: Module) -> Iterator[Parameter]:
     """Yield the options and arguments that decorate functions, each with the subcommand that takes it."""
     groups = _groups(module)
@@ -63,15 +99,20 @@ def by_signature(module: Module) -> Iterator[Parameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     run = {last_name(argument) for call in module.calls("run", "Fire") for argument in call.args[:1]}
     functions = [node for node in module.nodes if isinstance(node, _Function)]
-    by_app = [node for node in functions if any(_owner(each) for each in node.decorator_list)]
+    fire = any(module.calls("Fire"))
+    by_app = {node: each for node in functions for each in node.decorator_list if _owner(each)}
     for node in functions:
         if node.name in run or node in by_app:
-            command = node.name.replace("_", "-") if node in by_app and len(by_app) > 1 else ""
-            yield from (replace(parameter, command=command) for parameter in _signature(node, module.file))
+            command = _command(by_app[node], node) if node in by_app and len(by_app) > 1 else ""
+            parameters = _signature(node, module.file, fire=fire)
+            yield from (replace(parameter, command=command) for parameter in parameters)
 
 
-def _signature(node: _Function, file: str) -> Iterator[Parameter]:
-    """Yield the parameters of a function: options, or positional where there is no default."""
+def _signature(node: _Function, file: str, *, fire: bool) -> Iterator[Parameter]:
+    """Yield the parameters of a function: options, or positional where there is no default.
+
+    Where typer takes --dry-run and --no-dry-run, fire takes --dry_run and --nodry_run.
+    """
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
@@ -79,13 +120,21 @@ def _signature(node: _Function, file: str) -> Iterator[Parameter]:
         typed = last_name(each.annotation)
         option = isinstance(default, ast.Call) and called(default) == "Option"
         value = default.args[0] if isinstance(default, ast.Call) and default.args else default
-        names = texts(default.args[1:]) if isinstance(default, ast.Call) else ()
-        form: ParameterForm = "positional" if default is None else "pair" if typed == "bool" else "option"
-        name = max(names, key=len, default=f"--{each.arg}")
+        names, off = _both(texts(default.args[1:]) if isinstance(default, ast.Call) else ())
+        usual = each.arg if fire else each.arg.replace("_", "-")
+        lists = not fire and each.annotation is not None and "list" in ast.unparse(each.annotation).lower()
+        form: ParameterForm = "positional" if default is None else "option"
+        if typed == "bool" and default is not None:
+            form = "switch" if names and not off else "pair"
+            off = off or (() if names else (f"--no{'' if fire else '-'}{usual}",))
+        name = max(names, key=len, default=f"--{usual}")
         yield Parameter(
             name=each.arg if form == "positional" else name,
             flags=names or ((name,) if form != "positional" else ()),
+            off=off,
             form=form,
+            several=lists,
+            repeats=lists and form == "option",
             type=typed or _type(value),
             default="" if default is None else plain(value),
             help=sentence(keyword(default, "help")) if option and isinstance(default, ast.Call) else "",
@@ -132,27 +181,37 @@ def _click(call: ast.Call) -> Parameter | None:
     positional = called(call) == "argument"
     if not names or not (flags or positional):
         return None
-    pair = any("/" in flag for flag in flags)
-    flags = tuple(part.strip() for flag in flags for part in flag.split("/")[:1])
+    flags, off = _both(flags)
+    if not (flags or positional):
+        return None
     switch = is_true(keyword(call, "is_flag")) or is_true(keyword(call, "count"))
-    form: ParameterForm = "positional" if positional else "pair" if pair else "switch" if switch else "option"
+    form: ParameterForm = "positional" if positional else "pair" if off else "switch" if switch else "option"
     typed, default = keyword(call, "type"), keyword(call, "default")
     choices = typed.args[0] if isinstance(typed, ast.Call) and called(typed) == "Choice" and typed.args else None
     bounded = {"IntRange": "int", "FloatRange": "float", "Path": "str", "Choice": "str"}
     named = called(typed) if isinstance(typed, ast.Call) else last_name(typed)
-    nargs = plain(keyword(call, "nargs"))
+    nargs, multiple = plain(keyword(call, "nargs")), is_true(keyword(call, "multiple"))
     return Parameter(
         name=names[0] if positional else max(flags, key=lambda flag: (flag.startswith("--"), len(flag))),
         flags=() if positional else flags,
+        off=off,
         form=form,
         type="bool" if form in {"pair", "switch"} else bounded.get(named, named.lower()) or _type(default) or "str",
         default=plain(default),
         choices=plains(choices),
         help=sentence(keyword(call, "help")),
         required=is_true(keyword(call, "required")) or (positional and default is None and nargs != "-1"),
-        several=is_true(keyword(call, "multiple")) or nargs not in {"", "1"},
+        several=multiple or nargs not in {"", "1"},
+        repeats=multiple and nargs in {"", "1"},
         line=call.lineno,
     )
+
+
+def _both(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names that click's --on/--off declares: those that turn it on, and those that turn it off."""
+    halves = [[half.strip() for half in flag.split("/", 1)] for flag in flags]
+    on = tuple(each[0] for each in halves if each[0])
+    return on, tuple(each[1] for each in halves if len(each) > 1 and each[1])
 
 
 def _groups(module: Module) -> frozenset[str]:

@@ -1,12 +1,16 @@
-"""Runs a script with --help and reads the arguments that it lists; only at the user's request."""
+"""Runs a script with --help and reads the arguments that it lists."""
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+
+from msgspec.structs import replace
 
 from tui_train.facts.ask import ask
-from tui_train.facts.types import Flag, ScriptHelp
+from tui_train.facts.types import Facts, Flag, Parameter, ParameterForm, ScriptHelp, Source
 
-_DEADLINE = 15.0
+# Importing transformers takes that long from a slow disk.
+_DEADLINE = 60.0
 # No GPU, no wrapped lines, no colours, no downloads.
 _QUIET = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -25,9 +29,78 @@ _FLAG = re.compile(
     r"(?:^|(?<=[\s,/|]))(?P<name>--(?:\[no-?\])?[A-Za-z0-9][\w.-]*|-[A-Za-z0-9](?![\w-]))(?P<rest>[^,/|]*)"
 )
 
+# TrainingArguments has them all; scripts of other kinds name some of them.
+_TRAINING = frozenset({
+    "--per_device_train_batch_size", "--gradient_accumulation_steps", "--save_strategy", "--save_total_limit",
+    "--logging_steps", "--lr_scheduler_type", "--dataloader_num_workers",
+})  # fmt: skip
+_DEFAULT = re.compile(r"[(\[]defaults?(?: to|:)\s*([^)\]]+)[)\]]", re.IGNORECASE)
+# What draws the boxes of rich.
+_BOX = str.maketrans(dict.fromkeys("│┃╭╮╰╯", " "))
+
+
+def with_help(facts: Facts) -> Facts:
+    """Return the facts with what the --help of scripts says, where their sources leave it open."""
+    read = {
+        path: _with(one, facts.help[path]) for path, one in facts.sources.items() if one.asks and path in facts.help
+    }
+    return replace(facts, sources={**facts.sources, **read}) if read else facts
+
+
+def _with(source: Source, found: ScriptHelp) -> Source:
+    """Return what is known of a script by its source and its --help."""
+    if found.problem:
+        unread = f"{source.unread}; its --help: {found.problem}" if source.unread else source.unread
+        return replace(source, asks=False, unread=unread)
+    listed = {flag.name for flag in found.flags}
+    # What the source declares besides is of a parser that was not used.
+    declared = [one for one in source.parameters if one.command or not one.flags or listed & {*one.flags}]
+    known = {flag for one in declared for flag in one.flags}
+    more = [one for one in map(_parameter, offered(found.flags)) if one.name not in known]
+    trains = listed >= _TRAINING
+    kind = "hf-trainer" if trains else source.kind if source.kind in {"argparse", "absl"} else "help"
+    return replace(
+        source,
+        kind=kind,
+        base="TrainingArguments" if trains else source.base,
+        unread=source.unread if kind == "help" else "",
+        parameters=(*declared, *_paired(more)),
+        asks=False,
+        helped=True,
+    )
+
+
+def _parameter(flag: Flag) -> Parameter:
+    """Return an argument that --help lists, of the type that its default has."""
+    found = _DEFAULT.search(flag.help)
+    default = found[1].strip().strip("'\"") if found and found[1].strip() != "None" else ""
+    form: ParameterForm = "option" if flag.valued else "switch"
+    typed = _type(default) if flag.valued else "bool"
+    return Parameter(name=flag.name, flags=(flag.name,), form=form, type=typed, default=default, help=flag.help)
+
+
+def _type(default: str) -> str:
+    """Return the type of a number, empty for what is none."""
+    for name, read in (("int", int), ("float", float)):
+        with suppress(ValueError):
+            read(default)
+            return name
+    return ""
+
+
+def _paired(parameters: list[Parameter]) -> Iterator[Parameter]:
+    """Yield them, --NAME and --no-NAME as one."""
+    switches = {one.name for one in parameters if one.form == "switch"}
+    opposite = {name: f"--no-{name[2:]}" for name in switches if f"--no-{name[2:]}" in switches}
+    for one in parameters:
+        if one.name in opposite:
+            yield replace(one, form="pair", off=(opposite[one.name],))
+        elif one.name not in opposite.values():
+            yield one
+
 
 def ask_script(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
-    """Run `python *words --help` in `folder` for at most 15 s without GPU, and return its arguments."""
+    """Run `python *words --help` in `folder` for at most a minute without GPU, and return its arguments."""
     answer = ask([python, *words, "--help"], _DEADLINE, _QUIET, folder)
     output = answer.out.decode("utf-8", "replace") + "\n" + answer.error.decode("utf-8", "replace")
     flags = parse(output)
@@ -41,7 +114,7 @@ def ask_script(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
 def parse(text: str) -> tuple[Flag, ...]:
     """Return the arguments that argparse, click, absl or the like list in this --help, without duplicates."""
     by_name: dict[str, Flag] = {}
-    for flags, help_text in _entries(_ANSI.sub("", text).splitlines()):
+    for flags, help_text in _entries(_ANSI.sub("", text).translate(_BOX).splitlines()):
         for match in _FLAG.finditer(flags):
             name, values = match["name"], match["rest"]
             if name in {"-h", "--help", "--helpfull", "--helpshort", "--helpxml"} or len(by_name) >= _MOST_FLAGS:

@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -10,6 +11,11 @@ from tui_train.facts.script_calls import Module, called, full_name, last_name
 from tui_train.facts.types import ScriptKind
 
 PARSERS = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PARSES = re.compile(r"(parse|get)_(known_|cli_|cmd_|command_line_|train(ing)?_)?(args|arguments|opts|options)")
+_OPTIONS = re.compile("opt|arg|pars|flag|conf", re.IGNORECASE)
+_SHOWN = 60
+_OF_FILE = frozenset({"parse_json_file", "parse_yaml_file"})
 _TRAINING = re.compile(r"TrainingArguments$")
 _TRL = re.compile(r"(SFT|DPO|GRPO|KTO|Reward|RLOO|PPO|ORPO|CPO|BCO|GKD|XPO|NashMD|PRM|MiniLLM)Config$")
 _TRAINER = re.compile(r"(lightning|pytorch_lightning|transformers|trl)\.(\w+\.)*\w*Trainer")
@@ -35,6 +41,9 @@ _UNREAD = {
     "omegaconf.OmegaConf": {"from_cli"},
 }
 
+# For these --help is a value like any other.
+_HELPLESS = frozenset({"omegaconf"})
+
 
 class Kind(NamedTuple):
     """How a command line is read, the line and the file (empty: the script) that say so, as in Source."""
@@ -44,6 +53,7 @@ class Kind(NamedTuple):
     file: str = ""
     base: str = ""
     unread: str = ""
+    asks: bool = False
 
 
 def kind(modules: tuple[Module, ...]) -> Kind:
@@ -56,6 +66,8 @@ def kind(modules: tuple[Module, ...]) -> Kind:
 
 def _silent(modules: tuple[Module, ...]) -> Kind:
     """Return what is known of a script that reads no command line: whose Trainer it makes."""
+    if found := next(filter(None, (_parsed_elsewhere(module, modules) for module in modules)), None):
+        return found
     for module in modules:
         for line, name in _called(module, imports(module)):
             if _TRAINER.fullmatch(name):
@@ -71,7 +83,8 @@ def _kinds(module: Module, modules: tuple[Module, ...]) -> Iterator[Kind]:
     for line, name in (*_decorators(module, named), *_called(module, named)):
         library, _, last = name.rpartition(".")
         if library in _UNREAD and last in _UNREAD[library]:
-            yield Kind("", line, module.file, unread=f"{library.split('.')[0]} reads them")
+            first = library.split(".")[0]
+            yield Kind("", line, module.file, unread=f"{first} reads them", asks=first not in _HELPLESS)
         else:
             yield from (Kind(found, line, module.file) for pattern, found in _KINDS.items() if pattern.fullmatch(name))
     for call in module.calls("exec"):
@@ -84,15 +97,38 @@ def _kinds(module: Module, modules: tuple[Module, ...]) -> Iterator[Kind]:
 
 def _by_dataclasses(call: ast.Call, module: Module, modules: tuple[Module, ...]) -> Kind:
     """Return whose fields a parser of dataclasses takes: those of TRL, of TrainingArguments, or the script's own."""
+    if _reads_file_only(modules):
+        return Kind("", call.lineno, module.file, unread="it takes a file with the values of all, and no options")
     names = [last_name(node) for argument in (*call.args, *_values(call)) for node in _items(argument)]
-    lineage = [above for name in names if name for above in _lineage(name, modules)]
+    lineage = [*_lineage(names, modules)]
     base = next((name for pattern in (_TRL, _TRAINING) for name in lineage if pattern.search(name)), "")
     if called(call) == "TrlParser" or _TRL.search(base):
         return Kind("trl", call.lineno, module.file, base)
     if base:
         return Kind("hf-trainer", call.lineno, module.file, base)
-    unread = "" if names and all(names) else "the source does not name its classes"
-    return Kind("dataclass", call.lineno, module.file, unread=unread)
+    defined = {node.name for each in modules for node in each.nodes if isinstance(node, ast.ClassDef)}
+    unread = "" if names and {*names} <= defined else "the source does not define its classes"
+    return Kind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
+
+
+def _parsed_elsewhere(module: Module, modules: tuple[Module, ...]) -> Kind | None:
+    """Return that a function of a file which was not read parses the command line, as its name says."""
+    defined = {node.name for each in modules for node in each.nodes if isinstance(node, _FUNCTIONS)}
+    for call in module.calls():
+        name, of = called(call), ast.unparse(call.func)
+        options = name == "parse" and not call.args and _OPTIONS.search(of.rpartition(".")[0])
+        if name not in defined and (_PARSES.fullmatch(name) or options):
+            unread = f"{of[:_SHOWN]}() is defined in a file that was not read"
+            return Kind("", call.lineno, module.file, unread=unread, asks=True)
+    return None
+
+
+def _reads_file_only(modules: tuple[Module, ...]) -> bool:
+    """Return whether a parser of dataclasses is only given a file: an option before its name would be taken for it."""
+    calls = [called(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
+    return any(name in _OF_FILE for name in calls) and not any(
+        name.startswith("parse") and name not in _OF_FILE for name in calls
+    )
 
 
 def _values(call: ast.Call) -> list[ast.expr]:
@@ -103,16 +139,16 @@ def _items(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
-def _lineage(name: str, modules: tuple[Module, ...]) -> Iterator[str]:
-    """Yield which classes of libraries a class is or inherits from, as far as the modules define it."""
+def _lineage(names: Iterable[str], modules: tuple[Module, ...]) -> Iterator[str]:
+    """Yield which classes of libraries some classes are or inherit from, as far as the modules define them."""
     bases: dict[str, list[str]] = {}
     for module in modules:
         for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(node.name, [last_name(base) for base in node.bases])
-    waiting, seen = [name], set[str]()
+    waiting, seen = deque(names), set[str]()
     while waiting:
-        current = waiting.pop(0)
+        current = waiting.popleft()
         if current and current not in seen:
             seen.add(current)
             if current not in bases:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from tui_train.base.files import read_regular, reason
 from tui_train.base.text import visible
-from tui_train.facts.script_arguments import commands, unnamed
+from tui_train.facts.script_arguments import unnamed
 from tui_train.facts.script_calls import Module, keyword, last_name, text
-from tui_train.facts.script_declared import declared
+from tui_train.facts.script_declared import commands, declared, needs_command
 from tui_train.facts.script_kind import beside, kind
 from tui_train.facts.script_ranks import needed
 from tui_train.facts.types import Source
@@ -20,6 +20,8 @@ _MOST = 2**20
 _MOST_IMPORTS = 400  # names; of most of them there is no file
 _UNPARSED = (SyntaxError, ValueError)
 _TOO_DEEP = (RecursionError, MemoryError)
+# They surely have arguments, or commands, of their own.
+_DECLARED = frozenset({"click", "typer", "fire", "absl"})
 _RESUME = "resume_from_checkpoint"
 _LOCAL_RANK = {"--local_rank", "--local-rank"}
 _LONGEST = 100
@@ -61,8 +63,10 @@ def read(data: bytes, folder: str = "") -> Source:
         base=found.base,
         unread=found.unread,
         parameters=parameters,
-        commands=tuple(name for module in modules for name in commands(module)),
+        commands=commands(found.kind, modules),
+        needs_command=needs_command(found.kind, modules),
         others=others,
+        asks=found.asks or bool(others) or (found.kind in _DECLARED and not parameters),
         bare_train=line,
         train_words=words,
         accelerates=any(_called(call) == "Accelerator" for call in calls),

@@ -187,21 +187,24 @@ ScriptKind = Literal[
     "typer",
     "fire",
     "absl",
+    "help",
 ]
-# How a value is written after the name: --name=VALUE, name=VALUE, the value alone, --name alone, --name or --no-name.
+# How a value is written after the name: --name=VALUE, name=VALUE, the value alone, --name alone, one of two names.
 ParameterForm = Literal["option", "key", "positional", "switch", "pair"]
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
     """An argument that a script takes, as its source says; texts are as written there, empty where they are not plain.
 
-    `name` is its longest spelling, with its dashes; `flags` are all of them. `type` is int, float, str, bool or another
-    name. `several`: it takes any number of values. `command` is the subcommand that takes it, empty for none. `file` is
-    the name of an imported file that declares it, empty for the script itself.
+    `name` is its longest spelling, with its dashes; `flags` are all of them, and `off` those that turn a pair off.
+    `type` is int, float, str, bool or another name. `several`: it takes any number of values; `repeats`: with its name
+    before each. `command` is the subcommand that takes it, empty for none. `file` is the name of an imported file that
+    declares it, empty for the script itself.
     """
 
     name: str
     flags: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
     form: ParameterForm = "option"
     type: str = ""
     default: str = ""
@@ -209,6 +212,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     help: str = ""
     required: bool = False
     several: bool = False
+    repeats: bool = False
     command: str = ""
     line: int = 0
     file: str = ""
@@ -219,8 +223,11 @@ class Source(Struct, frozen=True, kw_only=True):
 
     `kind` is how it reads its command line ("none": not at all; empty: that is not known), decided by `line` of `file`
     (empty: the script itself), and `unread` why its arguments are not known. `parameters` are its arguments, `commands`
-    its subcommands; `others` is the line that adds arguments which the source does not name. `base` is the class of a
-    library whose fields are arguments too, such as TrainingArguments.
+    its subcommands, one of which it `needs_command`; `others` is the line that adds arguments which the source does not
+    name. `base` is the class of a library whose fields are arguments too, such as TrainingArguments.
+
+    `asks`: what reads its command line may say more, asked for --help. `helped`: its --help was read, which says which
+    options there are.
 
     `bare_train` is the line of a train() without a checkpoint, if no train() has one, and `train_words` the corrected
     call. `accelerates`: it creates an Accelerator, `mixes`: with a precision of its own. `names_checkpoint`: it
@@ -237,7 +244,10 @@ class Source(Struct, frozen=True, kw_only=True):
     unread: str = ""
     parameters: tuple[Parameter, ...] = ()
     commands: tuple[str, ...] = ()
+    needs_command: bool = False
     others: int = 0
+    asks: bool = False
+    helped: bool = False
     bare_train: int = 0
     train_words: str = ""
     accelerates: bool = False
@@ -327,8 +337,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     `documents` are the contents of its YAML files, `models`,
     `checkpoints` and `tokenizers` the shapes of what is in its folders, `presets` the user's presets, `sources` facts
     of scripts by path, `data` what was read in training data, by the question (data_use.key).
-    `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
-    environment variables that configure communication or allocation. `taken` are the resources of live runs.
+    `recipes` (by Python) are read only at the user's request, `help` (by script or module) also where a source asks.
+    `variables` are environment variables that configure communication or allocation. `taken` are the resources of live
+    runs.
     `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
     `wandb_key`: this user has a W&B key. `accelerate_config` is the path of the file that `accelerate config` wrote,
     empty for none; it is among the documents. `elsewhere` names the other machine of these facts, empty for this one.

@@ -1,6 +1,6 @@
 """One attempt of a plan: its command, its folder, what its checkpoints are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, Word, in_run_dir, joined
 from tui_train.ladder.climb import AttemptPlan, titles
@@ -78,9 +78,20 @@ def _from_checkpoint(word: str) -> Word:
 
 def _arguments(setup: Setup, passed_values: Mapping[str, Value], all_values: Mapping[str, Value]) -> tuple[Part, ...]:
     passed_words, all_words = words(passed_values), words(all_values)
-    preset = [Part(filled) for argument in setup.preset.arguments for filled in fill(argument, passed_words)]
-    by_user = [filled for word in setup.profile.trainer.arguments for filled in fill(Argument((word,)), all_words)]
+
+    def filled(arguments: Iterable[Argument]) -> list[Part]:
+        return [Part(group) for argument in arguments for group in fill(argument, passed_words)]
+
+    preset = filled(argument for argument in setup.preset.arguments if not argument.after)
+    after = {argument.after for argument in setup.preset.arguments if argument.after}
     first = setup.preset.user_arguments_first
-    why = "your arguments" if first else "your arguments, from here on"
-    user_parts = tuple(Part(argument, "" if index else why) for index, argument in enumerate(by_user))
+    why = "your arguments" if first or after else "your arguments, from here on"
+    user_parts: list[Part] = []
+    for word in setup.profile.trainer.arguments:
+        for group in fill(Argument((word,)), all_words):
+            user_parts.append(Part(group, why))
+            why = ""
+        if word in after:
+            after.discard(word)
+            user_parts += filled(argument for argument in setup.preset.arguments if argument.after == word)
     return (*user_parts, *preset) if first else (*preset, *user_parts)

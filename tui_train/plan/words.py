@@ -147,7 +147,9 @@ def _script(profile: Profile, facts: Facts) -> list[str]:
     script = profile.trainer.script
     if profile.trainer.preset != AUTO or not script or not takes_field(profile, "trainer.script"):
         return []
-    return [f"Read of {visible(script.rpartition('/')[2])}: {read(facts.sources.get(script))}."]
+    return [
+        f"Read of {visible(script.rpartition('/')[2])}: {read(facts.sources.get(script), profile.trainer.arguments)}."
+    ]
 
 
 def _kept(setup: Setup) -> list[str]:

@@ -60,10 +60,14 @@ Literal = str | int | float | bool
 
 
 class Argument(Struct, frozen=True, forbid_unknown_fields=True):
-    """Arguments passed together if `when` (NAME=VALUE or NAME!=VALUE) holds and no placeholder in them is empty."""
+    """Arguments passed together if `when` (NAME=VALUE or NAME!=VALUE) holds and no placeholder in them is empty.
+
+    `after`: they belong to this subcommand among the user's arguments, and follow it.
+    """
 
     words: tuple[str, ...]
     when: str = ""
+    after: str = ""
 
 
 class Variable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from tui_train.facts.types import Facts, Parameter, Source
 from tui_train.presets import PLACEHOLDER, Argument, Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.script import started
+from tui_train.trainers.suited import in_scope
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
 _READ_ALIKE = frozenset({"argparse", "click"})
@@ -42,12 +43,6 @@ class Given(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-def in_scope(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
-    """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
-    command = next((word for word in words if word in source.commands), "")
-    return tuple(parameter for parameter in source.parameters if parameter.command in {"", command})
-
-
 def given(source: Source, words: Sequence[str]) -> Mapping[str, Given]:
     """Return what the arguments give, by the name of each parameter that is among them; of several the last."""
     parameters = in_scope(source, words)
@@ -61,11 +56,13 @@ def given(source: Source, words: Sequence[str]) -> Mapping[str, Given]:
         end = at + 1
         values: tuple[str, ...]
         if parameter and parameter.form in {"switch", "pair"}:
-            values = ("no" if name not in parameter.flags else "yes",)
+            turns_off = name not in parameter.flags and any(flag.startswith(name) for flag in parameter.off)
+            values = ("no" if turns_off else "yes",)
         elif parameter and equals:
             values = (value,)
         elif _OPTION.match(name):
-            end = _end(words, end, several=bool(parameter and parameter.several)) if not equals else end
+            several = bool(parameter and parameter.several and not parameter.repeats)
+            end = _end(words, end, several=several) if not equals else end
             values = tuple(words[at + 1 : end])
         else:
             values = (words[at],)
@@ -94,7 +91,7 @@ def missing(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
         return ()
     known = given(source, words)
     # Where values may be as many as there are, they may have been meant for it.
-    took_more = any(one.several and one.name in known for one in source.parameters)
+    took_more = any(one.several and not one.repeats and one.name in known for one in source.parameters)
     return tuple(
         one
         for one in in_scope(source, words)
@@ -182,8 +179,7 @@ def _is(type_name: str, value: str) -> bool:
 def _flags(parameter: Parameter) -> tuple[str, ...]:
     if parameter.form == "positional":
         return ()
-    opposite = (f"--no-{flag[2:]}" for flag in parameter.flags if flag.startswith("--"))
-    return (*(parameter.flags or (parameter.name,)), *(opposite if parameter.form == "pair" else ()))
+    return (*(parameter.flags or (parameter.name,)), *parameter.off)
 
 
 def _abbreviated(name: str, flags: Mapping[str, Parameter]) -> Parameter | None:
@@ -226,10 +222,12 @@ def _words(parameter: Parameter, values: Sequence[str]) -> tuple[str, ...]:
     if not values:
         return ()
     if parameter.form in {"switch", "pair"}:
-        no = (f"--no-{name[2:]}",) if parameter.form == "pair" else ()
-        return (name,) if values[0] == "yes" else no
+        return (name,) if values[0] == "yes" else parameter.off[:1]
     if parameter.form == "positional":
         return tuple(values)
+    if parameter.repeats:
+        one_each = ((f"{name}={value}",) if name.startswith("--") else (name, value) for value in values)
+        return tuple(word for words in one_each for word in words)
     if parameter.form == "key" or (name.startswith("--") and not parameter.several):
         return (f"{name}={values[0]}",)
     return (name, *values)

@@ -17,6 +17,7 @@ from tui_train.facts.data_use import key as data_key
 from tui_train.facts.documents import documents
 from tui_train.facts.hub import HubModel
 from tui_train.facts.models import ModelFolder
+from tui_train.facts.script_help import ask_script, with_help
 from tui_train.facts.sources import source
 from tui_train.facts.types import (
     ContainerImage,
@@ -50,6 +51,7 @@ from tui_train.runs.stop import stop
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.target.survey import closed, room
+from tui_train.targets.help_question import undecided
 from tui_train.trainers import paths_of, takes_field
 from tui_train.trainers.suited import suited
 
@@ -119,7 +121,8 @@ def _user_output(
 ) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:
-        chosen = preset(profile.trainer.preset, user_presets) if profile.trainer.preset != AUTO else suited(own)
+        named_preset, words = profile.trainer.preset, profile.trainer.arguments
+        chosen = preset(named_preset, user_presets) if named_preset != AUTO else suited(own, words)
     except BadInput:
         return ()
     return tuple(filter(None, (user_output(profile, chosen, read.get(profile.trainer.config)),)))
@@ -169,6 +172,9 @@ def look(profile: Profile) -> Facts:
         hub=hub.cache(hub.variables(profile)),
     )
     facts = msgspec.structs.replace(facts, hub_models=asked(profile, facts))
+    if question := undecided(profile, facts):
+        answer = ask_script(question.python, question.words, question.folder)
+        facts = with_help(msgspec.structs.replace(facts, help={question.key: answer}))
     return facts if inside else msgspec.structs.replace(facts, data=data(profile, facts))
 
 

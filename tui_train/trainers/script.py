@@ -38,7 +38,8 @@ class Script(Trainer):
         script = profile.trainer.script
         if profile.trainer.preset != AUTO:
             return super().preset(profile, toolchain, facts)
-        return suited(facts.sources.get(script) if facts else source(script) if script else None)
+        own = facts.sources.get(script) if facts else source(script) if script else None
+        return suited(own, profile.trainer.arguments)
 
     def conventions(self, profile: Profile) -> str:
         """Return the preset."""

@@ -1,7 +1,7 @@
 """The preset `auto`: what suits a script by its source; nothing is passed that the source does not declare."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -50,13 +50,18 @@ _SAID = {
     "": "arguments not known", "none": "no arguments", "hf-trainer": "HfArgumentParser", "trl": "TRL's parser",
     "lightning": "LightningCLI", "nanogpt": "nanoGPT's configurator", "hydra": "Hydra", "argparse": "argparse",
     "dataclass": "HfArgumentParser", "click": "click", "typer": "typer", "fire": "fire", "absl": "absl",
+    "help": "arguments",
 }  # fmt: skip
 _NAMED = 8
 
 
-def suited(source: Source | None) -> Preset:
-    """Return the preset that suits a script with this source; one that passes nothing where none is known."""
+def suited(source: Source | None, words: Sequence[str] = ()) -> Preset:
+    """Return the preset that suits a script with this source and the user's arguments, which may choose a subcommand.
+
+    It passes nothing where no source is known.
+    """
     source = source or Source()
+    source = msgspec.structs.replace(source, parameters=in_scope(source, words))
     if named := base(source):
         return _extended(_without_length(presets()[named], source), source, whole=True)
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.accelerates else ""
@@ -64,20 +69,38 @@ def suited(source: Source | None) -> Preset:
     return _extended(_like(presets()[like], own, source) if like else own, source)
 
 
-def read(source: Source | None) -> str:
-    """Return in one line what a script's source says of its arguments, and where; safe to show, empty for no script."""
+def command_of(source: Source, words: Sequence[str]) -> str:
+    """Return the subcommand that the arguments choose, empty for none."""
+    return next((word for word in words if word in source.commands), "")
+
+
+def in_scope(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
+    command = command_of(source, words)
+    return tuple(parameter for parameter in source.parameters if parameter.command in {"", command})
+
+
+def read(source: Source | None, words: Sequence[str] = ()) -> str:
+    """Return in one line what a script's source says of its arguments, and where; safe to show, empty for no script.
+
+    The user's arguments may choose a subcommand.
+    """
     if source is None:
         return ""
     if source.problem:
         return visible(f"its arguments are not known: {source.problem}")
     line = f", line {source.line}" if source.line else ""
     where = f"{line} of {source.file}" if source.file else line
-    names = [parameter.name for parameter in source.parameters]
+    command = command_of(source, words)
+    names = [parameter.name for parameter in (in_scope(source, words) if command else source.parameters)]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     inherits = f"{', ' if source.kind == 'none' else ' with '}{source.base}" if source.base else ""
     listed = f": {' '.join(names[:_NAMED])}{more}" if names else f": {source.unread}" if source.unread else ""
     accelerated = ", accelerate" if source.accelerates else ""
-    return visible(f"{_SAID[source.kind]}{inherits}{accelerated}{where}{listed}")
+    accelerated += ", read from --help" if source.helped else ""
+    chosen = f", {command}" if command else ""
+    said = source.unread if source.kind == "help" and source.unread else _SAID[source.kind]
+    return visible(f"{said}{inherits}{accelerated}{where}{chosen}{listed}")
 
 
 def base(source: Source | None) -> str:
@@ -97,7 +120,7 @@ def _extended(preset: Preset, source: Source, *, whole: bool = False) -> Preset:
     there = takes(preset)
     found = dict(_matched(source.parameters))
     more = [
-        Argument((f"{each.name}={{{name}}}",))
+        Argument((f"{each.name}={{{name}}}",), after=each.command)
         for name, each in found.items()
         if not there & {name, *_SAME.get(_STANDS_FOR.get(name, name), ())}
     ]
@@ -117,7 +140,8 @@ def _without_length(preset: Preset, source: Source) -> Preset:
 
 def _like(preset: Preset, own: Preset, source: Source) -> Preset:
     """Return that of a kind of scripts, with no more than this source declares of it."""
-    taken = {_plain(flag): parameter.name for parameter in _usable(source.parameters) for flag in parameter.flags}
+    own_parameters = tuple(each for each in source.parameters if not each.command)
+    taken = {_plain(flag): parameter.name for parameter in _usable(own_parameters) for flag in parameter.flags}
     arguments = filter(None, (_spelled(argument, taken) for argument in preset.arguments))
     resume = preset.checkpoints.resume if preset.checkpoints else ()
     resumes = all(_plain(word.partition("=")[0]) in taken for word in resume)
@@ -145,9 +169,9 @@ def _parts(word: str) -> tuple[str, str, str]:
 
 
 def _usable(parameters: tuple[Parameter, ...]) -> Iterator[Parameter]:
-    """Yield the arguments that take one value and belong to no subcommand."""
+    """Yield the arguments that take one value."""
     for each in parameters:
-        if each.form in {"option", "key"} and not each.several and not each.command:
+        if each.form in {"option", "key"} and not each.several:
             yield each
 
 
@@ -156,7 +180,7 @@ def _matched(parameters: tuple[Parameter, ...]) -> Iterator[tuple[str, Parameter
     for placeholder, names in _NAMES.items():
         found = [each for each in _usable(parameters) if names & {_plain(flag) for flag in (each.name, *each.flags)}]
         if len(found) == 1 and not found[0].choices:
-            whole = found[0].type == "int" and _WHOLE.get(placeholder)
+            whole = found[0].type in {"int", ""} and _WHOLE.get(placeholder)
             yield whole or placeholder, found[0]
 
 

@@ -1,13 +1,13 @@
-"""How a script's own --help is read."""
+"""How a script's own --help is read, and when it is read without being asked for."""
 
 from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.base.errors import Unavailable
+from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
-from tui_train.profile.types import Profile
+from tui_train.profile.types import AUTO, Profile
 from tui_train.trainers import takes_field
 from tui_train.trainers.script import started
 
@@ -32,3 +32,15 @@ def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
     words = ("-m", key) if key == setup.preset.module else (key,)
     folder = profile.trainer.working_directory or key.rpartition("/")[0] or str(Path.cwd())
     return HelpQuestion(key=key, python=setup.toolchain.python, words=words, folder=folder)
+
+
+def undecided(profile: Profile, facts: Facts) -> HelpQuestion | None:
+    """Return the question by which the preset `auto` learns what the source of a script leaves open; None for none."""
+    own = facts.sources.get(profile.trainer.script)
+    if profile.trainer.preset != AUTO or own is None or not own.asks or profile.container.engine != "none":
+        return None
+    try:
+        question = help_question(profile, facts)
+    except (BadInput, Unavailable):
+        return None
+    return question if question.key == profile.trainer.script and question.key not in facts.help else None
