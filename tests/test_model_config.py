@@ -1,7 +1,9 @@
 """A model whose sizes are not known: its config.json is fetched alone, with consent, and gives the estimate."""
 
 import json
+from pathlib import Path
 
+import click
 import msgspec
 import pytest
 from hub import SHA, Hub
@@ -9,7 +11,6 @@ from support import facts, gpu, profile
 from test_wizard import SEED, keys, machine, settle, shows, wizard
 
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.cli.group import run_command_line
 from tui_train.cli.plans import with_fetched
 from tui_train.facts import hub as hub_facts
 from tui_train.facts.hub_config import MOST
@@ -140,7 +141,9 @@ def test_a_hub_that_is_not_there_is_said():
 
 
 def test_it_is_not_fetched_for_another_machine(hub):
-    assert run_command_line(["estimate", "quickstart", "--machine", "none.json", "--fetch-config"]) != 0
+    chosen = profile(CHOSEN)
+    with pytest.raises(click.UsageError, match="leave out --machine"):
+        with_fetched(chosen, here(chosen), Source(machine=Path("box.json")))
     assert hub.asked == []
 
 

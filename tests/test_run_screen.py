@@ -405,7 +405,7 @@ async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(
         log.writelines(f"{line}\n" for line in lines(61, 3000))
         log.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
     async with wizard(str(run.path)).run_test(size=(100, 30)) as pilot:
-        await until_shown(pilot, "▌near its end")
+        await until_shown(pilot, "▌near its end", during=True)
         assert "reading the rest of its log" in shows(pilot)
         assert "▌F2" not in shows(pilot)
         rest.set()
