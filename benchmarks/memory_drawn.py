@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
-from tui_train.facts.dimensions import Dimensions, known
+from tui_train.facts.dimensions import Dimensions, known_models
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
 from tui_train.memory.types import EVERY, QUERIES_VALUES, How
@@ -25,7 +25,7 @@ MOST = 4e9
 
 def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
     """Yield a model, each type as likely as any other, and a way to train it."""
-    small = sorted((m for m in known().values() if m.parameters < MOST and not m.experts), key=lambda m: m.type)
+    small = sorted((m for m in known_models().values() if m.parameters < MOST and not m.experts), key=lambda m: m.type)
     kinds = [list(models) for _, models in groupby(small, key=lambda model: model.type)]
     while True:
         model = chance.choice(chance.choice(kinds))

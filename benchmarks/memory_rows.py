@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.facts.dimensions import Dimensions, by_name
+from tui_train.facts.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.memory.types import ATTENTION, EVERY, How
 from tui_train.profile import fields
@@ -60,7 +60,7 @@ def read(path: Path) -> Iterator[Case]:
             if measured and source == "Lightning-AI/litgpt":
                 # It prints bytes / 1e9.
                 measured *= 1e9 / GIB
-            model = by_name(row["model"])
+            model = dimensions_by_name(row["model"])
             case = Case(row=row, source=source, model=model, measured=measured, counts=counts)
             case = msgspec.structs.replace(case, on_card=float(smi) if both else None)
             how = HOWS.get(source, anyone)(row)

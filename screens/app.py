@@ -79,9 +79,9 @@ class Wizard(Installing):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        from tui_train.facts.ask import give_up
+        from tui_train.facts.ask import cancel_children
 
-        give_up(now=False)
+        cancel_children(now=False)
         self.facts = self.unknown
         self.action_look()
         self._warm()
@@ -128,7 +128,7 @@ class Wizard(Installing):
 
     def leave(self, code: int = 0) -> None:
         """Keep the last values and end, with an exit code."""
-        from tui_train.facts.ask import give_up
+        from tui_train.facts.ask import cancel_children
 
         lost = None
         try:
@@ -136,7 +136,7 @@ class Wizard(Installing):
                 lost = Text(f"tui-train: {left}")
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
-        give_up()
+        cancel_children()
         self.cancel_installation()
         self.exit(code, message=lost)
 

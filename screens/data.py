@@ -12,8 +12,8 @@ from textual.reactive import reactive
 
 from tui_train.base.text import visible
 from tui_train.checks import Finding, check
-from tui_train.facts.data import DataLook, Question
-from tui_train.facts.data_use import all_learned
+from tui_train.facts.data import DataQuestion, DataReport
+from tui_train.facts.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
 from tui_train.profile.types import Profile
@@ -97,7 +97,7 @@ of the settings does. r reads the file again."""
         self._sample = 0
         self._pace: Pace | None = None
         self._findings: tuple[Finding, ...] = ()
-        self._look: DataLook | None = None
+        self._look: DataReport | None = None
 
     def compose(self) -> ComposeResult:
         """Put the numbers on top, a sample below them and the findings at the end; beside them what is wrong."""
@@ -186,13 +186,15 @@ of the settings does. r reads the file again."""
         self.query_one("#found").display = bool(findings)
         self._hint()
 
-    def _samples(self, look: DataLook, asked: Question, width: int, *, tall: bool, wide: bool) -> list[Content]:
+    def _samples(self, look: DataReport, asked: DataQuestion, width: int, *, tall: bool, wide: bool) -> list[Content]:
         """Return the sample that was chosen, those after it where there is room, and the rows that are wrong."""
         count = len(look.samples)
         shown = look.samples[self._at : None if tall else self._at + 1]
         several = look.file_count > 1
         parts = [
-            sample_lines(sample, (self._at + number, count), width, several=several, whole=all_learned(look, asked))
+            sample_lines(
+                sample, (self._at + number, count), width, several=several, whole=learns_whole_chats(look, asked)
+            )
             for number, sample in enumerate(shown, start=1)
         ]
         return panels(*parts, *(() if wide else (row_lines(look, width),)))

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from tui_train.base import ssh
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
-from tui_train.facts.gpus import all_blocked, sets
+from tui_train.facts.gpus import sets, why_all_blocked
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.profile import hosts
@@ -107,7 +107,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.verdicts
-        self._blocked = all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
+        self._blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
         self._draw_cards(machine)
         gpus.picked = tuple(gpu.uuid for gpu in setup.gpus)
         self._sets = sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
@@ -167,7 +167,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def action_host(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
         try:
-            known = hosts.hosts()
+            known = hosts.saved_hosts()
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
@@ -237,8 +237,8 @@ def _meant_by_0(setup: Setup) -> str:
 
 def _checked(address: str) -> str:
     """Return the name of a host as it was typed; BadInput where it is none."""
-    if (address := address.strip()) not in hosts.hosts():
-        ssh.words(address)
+    if (address := address.strip()) not in hosts.saved_hosts():
+        ssh.ssh_command(address)
     return address
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from rich.cells import cell_len
 from textual.content import Content
 
-from tui_train.base.text import counted, duration, loss, percent, spark, thousands, visible
+from tui_train.base.text import counted, duration, loss, percent, sparkline, thousands, visible
 from tui_train.runs.status import took
 from tui_train.workflow.cards import Card
 from tui_train.workflow.digest import Digest
@@ -207,7 +207,7 @@ def _live(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Conte
     second = columns(
         width,
         (ink("  ", (visible(digest.devices), MUTED)), name),
-        (ink((spark(digest.losses, _SPARK), "$live")), _SPARK + 2),
+        (ink((sparkline(digest.losses, _SPARK), "$live")), _SPARK + 2),
         (ink(newest, evaluation, more, note), 0),
     )
     return first, second
@@ -226,11 +226,11 @@ def _steps(digest: Digest) -> str:
 def _run(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
     date = when(digest.now.started if digest.now else None, time.time())
     colour = _MARKS.get(digest.state, ("", ""))[1]
-    said = detail(digest)
-    note = ink((f"{'  ' if said else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
+    outcome = detail(digest)
+    note = ink((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [
         (_head(digest, mark, ""), widths.of_name(width)),
-        (ink((f"{digest.state:<{_STATE}}", colour), visible(said), note), 0),
+        (ink((f"{digest.state:<{_STATE}}", colour), visible(outcome), note), 0),
         (ink((_steps(digest), MUTED)), -widths.steps),
         (ink((date, MUTED)), -_WHEN),
     ]

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
-from tui_train.base.text import duration, home, percent, size, visible
+from tui_train.base.text import display_path, duration, percent, size, visible
 
 from .base import Base
 from .installation import Installation
@@ -90,7 +90,7 @@ def _lines(now: Installation, width: int, rows: int) -> Sequence[Content]:
     progress, seconds = now.progress, now.took or time.monotonic() - now.began
     words = progress.words if progress else "Looking for Python and pip …"
     if now.python:
-        lines.append(ink(DONE, (f" {visible(home(now.python))}", "b"), f" is ready, in {duration(seconds)}."))
+        lines.append(ink(DONE, (f" {visible(display_path(now.python))}", "b"), f" is ready, in {duration(seconds)}."))
     elif now.failure:
         lines += ink(FAILED, f" {now.failure}").wrap(width)
     else:

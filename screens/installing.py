@@ -11,7 +11,7 @@ from textual.reactive import reactive
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import home, visible
+from tui_train.base.text import display_path, visible
 
 from .installation import Installation
 from .messages import Chosen
@@ -101,7 +101,7 @@ class Installing(Navigation):
         before, self.installation = self.installation, event.now
         if event.now.python and before and before.goes_on:
             self.post_message(Chosen("trainer.python", event.now.python))
-            words = f"{visible(home(event.now.python))} trains from now on. Ctrl+Z takes it back."
+            words = f"{visible(display_path(event.now.python))} trains from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)
         elif event.now.failure and before and before.goes_on and not self._shows_installation():
             self.notify(visible(event.now.failure), severity="error", timeout=10, markup=False)
@@ -162,14 +162,14 @@ def _made(wanted: "Install", machine: "Machine", reporter: _Reporter, cancelled:
     from tui_train import environments
     from tui_train.base.places import environments_folder
     from tui_train.environments import create
-    from tui_train.facts.gpus import build_of
+    from tui_train.facts.gpus import recommended_wheel
 
     package_set = environments.find(wanted.set_name)
     place = create.free(environments_folder() / package_set.name)
-    reporter.place(home(str(place)))
+    reporter.place(display_path(str(place)))
     wheel = create.build_for(machine, "")
     plan = create.making(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
-    plan = replace(plan, cuda=plan.cuda or build_of(machine).cuda)
+    plan = replace(plan, cuda=plan.cuda or recommended_wheel(machine).cuda)
     create.create(plan, machine, reporter.say, reporter.follow, cancelled)
     return str(plan.python)

@@ -121,10 +121,10 @@ class Keeping(Looking):
 
     def _with_webhook_kept(self, profile: Profile) -> Profile:
         """Return the profile with the webhook's address in a file, once all of it was typed; said if that fails."""
-        from tui_train.profile.store import with_webhook_kept
+        from tui_train.profile.store import with_webhook_stored
 
         try:
-            return with_webhook_kept(profile)
+            return with_webhook_stored(profile)
         except TuiTrainError as error:
             self.complain(error)
             return profile
@@ -151,7 +151,7 @@ class Keeping(Looking):
         before = self.profile
         if _place(profile) != _place(before) and not self.named:
             self.profile = profile
-            self.move()
+            self.switch_machine()
             return
         parts = self._affected(profile, before)
         self.expect(*parts)

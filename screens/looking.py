@@ -170,7 +170,7 @@ class Looking(Guarded):
         machine = Machine(hostname="", gaps=(gap,) if self.elsewhere else ())
         return Facts(machine=machine, elsewhere=self.elsewhere, scheduler="slurm" if self.submits else "")
 
-    def move(self) -> None:
+    def switch_machine(self) -> None:
         """Forget the machine before, and look at the one that the profile is for now."""
         self._left = {**self._asked}
         self.workers.cancel_group(self, _LIVE)
@@ -192,7 +192,7 @@ class Looking(Guarded):
         else:
             self.look_at(*wanted)
 
-    def glance(self, part: str) -> None:
+    def refresh_quietly(self, part: str) -> None:
         """Look at a part again; what is known of it counts until then."""
         self._asked[part] = self._asked.get(part, 0) + 1
         self.look_at(part)
@@ -318,10 +318,10 @@ class Looking(Guarded):
             self.run_worker(self._watch_cards, name=_LIVE, group=_LIVE, thread=True)
 
     def _watch_cards(self) -> None:
-        from tui_train.facts.live import samples
+        from tui_train.facts.live import live_samples
 
         worker = get_current_worker()
-        for told in samples(lambda: worker.is_cancelled):
+        for told in live_samples(lambda: worker.is_cancelled):
             self.post_message(Sampled(told))
 
     @on(Sampled)

@@ -59,7 +59,7 @@ class Navigation(AskingHosts):
         else:
             # Another run may have begun meanwhile.
             if not self.elsewhere:
-                self.glance("taken")
+                self.refresh_quietly("taken")
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.look("paths")

@@ -76,7 +76,7 @@ def _fields(app: "Wizard") -> Iterable[SystemCommand]:
 def _profiles(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.profile import store
 
-    for name in store.names():
+    for name in store.saved_names():
         opens = partial(app.call_later, app.open_profile, name)
         yield _command(f"Profile {visible(name)}", opens)
 

@@ -54,10 +54,10 @@ def _engines(_profile: Profile) -> Any:
 
 
 def _taken(profile: Profile) -> Any:
-    from tui_train.runs.conflicts import taken
+    from tui_train.runs.conflicts import resources_in_use
     from tui_train.targets.here import met_at
 
-    found = taken(met_at(profile))
+    found = resources_in_use(met_at(profile))
     if profile.hardware.scheduler == "none":
         return found
     from tui_train.targets.slurm import taken_by_jobs
@@ -68,7 +68,7 @@ def _taken(profile: Profile) -> Any:
 def _hub(profile: Profile) -> Any:
     from tui_train.facts import hub
 
-    return hub.cache(hub.variables(profile))
+    return hub.read_hub_cache(hub.hub_variables(profile))
 
 
 def _images(profile: Profile) -> Any:
@@ -83,7 +83,7 @@ def whole(profile: Profile, source: "Source", typed: str) -> "Facts":
     from tui_train.workflow.machines import facts_for
 
     found = facts_for(profile, source)
-    if typed and typed == source.host and typed not in hosts.hosts():
+    if typed and typed == source.host and typed not in hosts.saved_hosts():
         with suppress(TuiTrainError):
             hosts.add(typed)
     return found

@@ -12,7 +12,7 @@ from .keeping import Keeping
 from .messages import OpenData
 
 if TYPE_CHECKING:
-    from tui_train.facts.data import DataLook, Question
+    from tui_train.facts.data import DataQuestion, DataReport
     from tui_train.facts.types import Toolchain
     from tui_train.workflow.machines import Source
 
@@ -22,7 +22,7 @@ _QUIET = 1.0  # seconds without a change
 
 class _Asked(NamedTuple):
     key: str
-    question: "Question"
+    question: "DataQuestion"
     toolchain: "Toolchain"
 
     @property
@@ -94,7 +94,7 @@ class Reading(Keeping):
         known = wanted.key in facts.data and self._read_by.get(wanted.key, wanted.python) == wanted.python
         return None if known else wanted
 
-    def _answer(self, asked: _Asked) -> "dict[str, DataLook]":
+    def _answer(self, asked: _Asked) -> "dict[str, DataReport]":
         from tui_train.facts.data_cache import read_data
 
         worker = get_current_worker()

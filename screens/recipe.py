@@ -105,7 +105,7 @@ Those that change the training ask for your consent; the others keep it the same
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
         if self._prediction is None or self.facts is None or self.facts.hub is None or self.elsewhere:
             return ""
-        return self._prediction.asked.unknown
+        return self._prediction.workload.unknown
 
     @property
     def key_words(self) -> Mapping[str, str]:
@@ -201,8 +201,8 @@ Those that change the training ask for your consent; the others keep it the same
         if self.facts is None:
             return
         self._prediction = found = predict(setup)
-        counted = self._counted.get(found.asked)
-        busy = self._tracing is not None and self._tracing == found.asked
+        counted = self._counted.get(found.workload)
+        busy = self._tracing is not None and self._tracing == found.workload
         changes = () if busy else effects(setup)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
         remedy = ""
@@ -247,7 +247,7 @@ Those that change the training ask for your consent; the others keep it the same
         if self._refused():
             return
         setup = self.setup
-        asked = self._prediction.asked if self._prediction else None
+        asked = self._prediction.workload if self._prediction else None
         if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.how is None:
             why = self._prediction.why_not if self._prediction else ""
             error = BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
@@ -295,8 +295,8 @@ Those that change the training ask for your consent; the others keep it the same
         if error:
             self.post_message(Complaint(error))
         elif isinstance(self.app, Looking):
-            self.app.glance("paths")
-            self.app.glance("hub")
+            self.app.refresh_quietly("paths")
+            self.app.refresh_quietly("hub")
         self.update()
 
     def action_tune(self) -> None:

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import amount, duration, home, loss, thousands, visible
+from tui_train.base.text import display_path, duration, loss, size_with_kib, thousands, visible
 from tui_train.facts.names import names_here
 from tui_train.runs.result import Loss, Result
 from tui_train.runs.rundir import RunDir
@@ -148,7 +148,7 @@ On the command line: tui-train result, try and merge."""
 
         def say(what: str, of: str) -> None:
             if not worker.is_cancelled:
-                self.app.call_from_thread(self._say, ink(LIVE, f" {what} ", (home(of), MUTED)), busy=True)
+                self.app.call_from_thread(self._say, ink(LIVE, f" {what} ", (display_path(of), MUTED)), busy=True)
 
         say("starting", folder)
         try:
@@ -181,10 +181,10 @@ def result_lines(made: Result, width: int) -> list[Content]:
     weights = made.weights
     lines = [heading("Result", visible(made.about) or "nothing was found", width)]
     if weights:
-        lines += _row("Path", ink((home(weights.path), "b")), width)
-        lines += _row("What", ink(made.origin, (f"   {amount(weights.size)}", MUTED)), width)
+        lines += _row("Path", ink((display_path(weights.path), "b")), width)
+        lines += _row("What", ink(made.origin, (f"   {size_with_kib(weights.size)}", MUTED)), width)
     elif made.output:
-        lines += _row("Searched", home(made.output), width)
+        lines += _row("Searched", display_path(made.output), width)
     if weights and weights.problem:
         lines += _row("Problem", ink(FAILED, f" {weights.problem}"), width)
     for label, last, best in (("Loss", made.loss, made.loss_best), ("Eval loss", made.eval_loss, made.eval_loss_best)):
@@ -213,7 +213,7 @@ def _merged(merged: Merged) -> list[Content]:
     """Return what came of a merge."""
     words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
     lines = [
-        ink(DONE, " merged into ", (home(merged.folder), "b")),
+        ink(DONE, " merged into ", (display_path(merged.folder), "b")),
         ink((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
     ]
     lines += [ink((merged.note, MUTED))] if merged.note else []

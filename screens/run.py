@@ -335,12 +335,16 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if action == "result":
             made = self._made is not None and self._made.weights is not None
             return not self.going and (self.may_fetch or made)
-        return action != "again" or not (self.going or self.stays)
+        return action != "again" or not (self.going or self.why_not_resumable)
 
     def refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed, edited or left now."""
         name = visible(self.run.label)
-        words = {"s": f"{name} has ended.", "r": f"{name} {self.stays}.", "e": f"{name} still runs: s stops it."}
+        words = {
+            "s": f"{name} has ended.",
+            "r": f"{name} {self.why_not_resumable}.",
+            "e": f"{name} still runs: s stops it.",
+        }
         return words.get(key, "") if self._told else ""
 
     def action_back(self) -> None:

@@ -142,14 +142,14 @@ class RunEnd(RunLogs):
     _left: Remains | None = None
     _made: Result | None = None
     _earlier: RunDir | None = None
-    stays = GOES  # why another start would not resume it
+    why_not_resumable = GOES  # why another start would not resume it
 
     def take(self, event: Ended) -> None:
         """Know what an ended run leaves, and the change that may help."""
         change = event.found.change if event.found else None
         self.remedy = (event.profile, change) if event.profile and change else None
         self._left, self._made = event.left, event.made
-        self.stays, self._earlier = event.stays, event.earlier
+        self.why_not_resumable, self._earlier = event.stays, event.earlier
 
     def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
         """Explain the end again once it is known where the change would have to fit."""

@@ -6,7 +6,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.script_help import offered
 from tui_train.facts.types import ScriptHelp
-from tui_train.trainers.script import started
+from tui_train.trainers.script import entry_point
 
 from .messages import AskScript, Chosen, Complaint
 from .step import Step
@@ -41,7 +41,7 @@ class ScriptAsker(Step):
 
     def _help(self) -> ScriptHelp | None:
         setup = self.setup
-        key = started(self.profile, setup.preset) if setup else ""
+        key = entry_point(self.profile, setup.preset) if setup else ""
         return self.facts.help.get(key) if self.facts else None
 
     def _take(self, name: str | None) -> None:

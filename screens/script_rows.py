@@ -49,7 +49,7 @@ def chosen(source: Source, words: tuple[str, ...], key: str, value: Value) -> tu
     elif isinstance(value, tuple):
         values = tuple(map(str, value))
     else:
-        values = (fields.show(value),)
+        values = (fields.format_value(value),)
     return own_arguments.put(source, words, parameter, values)
 
 

@@ -56,7 +56,7 @@ class Step(WithFindings):
         """Begin with nothing shown."""
         super().__init__()
         self._stale = False
-        self._was_unread = ""  # the row whose text could not be read when the rest was shown
+        self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
         self._setup: Setup | None = None
 
     def compose(self) -> ComposeResult:
@@ -140,10 +140,10 @@ class Step(WithFindings):
         self._found = check(setup or set_up(self.profile, self.facts))
         self.form.names_in = self.names_in
         self.form.show(tuple(self._groups(setup)))
-        self._was_unread = self.form.unread_label
+        self._invalid_field_shown = self.form.unread_label
         if setup:
             self.refresh_rest(setup)
-            self.query_one(Side).show(setup, self._found, self._was_unread)
+            self.query_one(Side).show(setup, self._found, self._invalid_field_shown)
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
         forbidding = [finding for finding in self._found if finding.forbids]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns, forbidding))}
@@ -185,7 +185,7 @@ class Step(WithFindings):
     def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
         del setup
-        chosen = set(fields.chosen(self.profile))
+        chosen = set(fields.chosen_keys(self.profile))
         changed = sum(row.key in chosen for row in rows)
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
         note = section.note or (", ".join(within(row.field.label) for row in rows) if section.folds else "")
@@ -246,7 +246,7 @@ class Step(WithFindings):
         event.stop()
         self._undone = ""
         form = next(iter(self.query(Form)), None)
-        if form and form.unread_label != self._was_unread:
+        if form and form.unread_label != self._invalid_field_shown:
             self.update()
         self.hint()
         self.refresh_bindings()

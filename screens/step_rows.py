@@ -42,7 +42,7 @@ def row_of(key: str, profile: Profile, setup: Setup | None, *, note: str, findin
     options = choices.options(key, setup) if setup else ()
     held = setup.values.get(key.removeprefix("recipe.")) if setup and key.startswith("recipe.") else None
     source = held.source if held else ""
-    words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
+    words = (held.words or fields.format_value(held.value) or "not set") if held and held.source else ""
     help_text = field.help
     row_is_typed = typed(field)
     if options and not row_is_typed:

@@ -14,7 +14,7 @@ from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import home, visible
+from tui_train.base.text import display_path, visible
 from tui_train.runs.rundir import RunDir
 from tui_train.workflow.chat import MOST_TOKENS, Chat, End, Ready, Side, Text
 from tui_train.workflow.dialogue import Cancelled, OwnCode
@@ -169,7 +169,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         elif isinstance(what, Ready):
             self._loaded(what)
         else:
-            self._loading = ink("Loading ", (home(what), "b"), " …")
+            self._loading = ink("Loading ", (display_path(what), "b"), " …")
             self._say(ink(self._loading, _WAITS if self._waiting else ""))
 
     def _loaded(self, ready: Ready) -> None:

@@ -13,7 +13,7 @@ import rig
 import warm
 from support import SCRIPTS, WHOLE
 
-from tui_train.facts.ask import give_up
+from tui_train.facts.ask import cancel_children
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,7 +31,7 @@ def own_folders(tmp_path_factory, monkeypatch):
 @pytest.fixture(autouse=True)
 def _asks():
     """A wizard that was left gives up all questions of its process, which has other tests to come."""
-    give_up(now=False)
+    cancel_children(now=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -110,7 +110,7 @@ def world(seed: int, folder: Path) -> Iterator[World]:
             (probe, "machine", lambda *_args, **_named: machine),
             (probe, "toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
             (images, "engines", lambda: (DOCKER,)),
-            (live, "samples", _samples(machine, random.Random(seed))),
+            (live, "live_samples", _samples(machine, random.Random(seed))),
             (rundir, "export", _fenced(folder)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))

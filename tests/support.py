@@ -20,7 +20,7 @@ from tui_train.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.memory.length import set_up
 from tui_train.plan.plan import plan as planned
-from tui_train.presets import PLACEHOLDERS, presets, takes
+from tui_train.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.render import prepare as preparing
@@ -201,8 +201,8 @@ def taken(values, own=None):
     """A whole recipe with these values, without what the preset that they name does not take; ours takes any."""
     if values.get("trainer.kind") != "script":
         return values
-    chosen = own or presets()[values.get("trainer.preset", "hf-trainer")]
-    keys = {PLACEHOLDERS[name] for name in takes(chosen, tuple(values.get("trainer.arguments", ())))}
+    chosen = own or shipped_presets()[values.get("trainer.preset", "hf-trainer")]
+    keys = {PLACEHOLDERS[name] for name in accepted_placeholders(chosen, tuple(values.get("trainer.arguments", ())))}
     keys |= {"recipe.precision"} if values.get("trainer.launcher") == "accelerate" else set()
     values = {**RECIPE, **values}
     return {key: value for key, value in values.items() if not key.startswith("recipe.") or key in keys}

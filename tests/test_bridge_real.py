@@ -244,7 +244,9 @@ def test_the_recipes_that_are_known_are_there(tmp_path):
     told = recipes.read(child(tmp_path, "recipes").encode())
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune", "lora")
     missing = {
-        name: tasks for name, tasks in recipes.known("bridge").items() if not {*tasks} <= {*told.tasks.get(name, ())}
+        name: tasks
+        for name, tasks in recipes.known_recipes("bridge").items()
+        if not {*tasks} <= {*told.tasks.get(name, ())}
     }
     assert not missing
     assert not [name for name in told.tasks if "_vl" in name]

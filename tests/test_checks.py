@@ -21,9 +21,9 @@ from support import (
 from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS
-from tui_train.facts.cluster import Cluster, Nodes, Partition
-from tui_train.facts.data import Answers, DataLook, DataProblem, Question, Tokens
-from tui_train.facts.data_use import key as data_key
+from tui_train.facts.cluster import Cluster, NodeGroup, Partition
+from tui_train.facts.data import AnswersOnly, DataProblem, DataQuestion, DataReport, Tokens
+from tui_train.facts.data_use import question_key as data_key
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models import ModelFolder
 from tui_train.facts.types import (
@@ -40,7 +40,7 @@ from tui_train.facts.types import (
     Source,
     Taken,
 )
-from tui_train.presets import Argument, Preset, UserPreset
+from tui_train.presets import Preset, PresetArgument, UserPreset
 from tui_train.profile.changes import apply
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.trainers import paths_of
@@ -130,7 +130,7 @@ BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
 FINE = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
 TOKENS = Tokens(counted=2, total=9, learned=9, epoch=9, shortest=4, median=4, p95=5, longest=5)
-LOOKED_AT = Question(files=("/d.jsonl",), model="/m")
+LOOKED_AT = DataQuestion(files=("/d.jsonl",), model="/m")
 TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
 
 
@@ -144,7 +144,7 @@ TRL_NAMES = (
 
 def tuned(options=None, **more):
     """A machine that can fine-tune, and has read the data."""
-    look = DataLook(**{"rows": 2, "usable": 2, "format": "text"} | more)
+    look = DataReport(**{"rows": 2, "usable": 2, "format": "text"} | more)
     with_data = facts(gpus=(gpu(0), gpu(1)), packages=TUNED, trl_options=options or {})
     return msgspec.structs.replace(with_data, data={data_key(LOOKED_AT): look})
 
@@ -153,7 +153,7 @@ CLUSTERED = msgspec.structs.replace(
     facts(),
     scheduler="slurm",
     cluster=Cluster(
-        partitions=(Partition(name="gpu", default=True, limit=3600, nodes=(Nodes(count=2),)),), accounts=("lab",)
+        partitions=(Partition(name="gpu", default=True, limit=3600, nodes=(NodeGroup(count=2),)),), accounts=("lab",)
     ),
 )
 FAULTS = {
@@ -204,7 +204,9 @@ FAULTS = {
     "a value that this TRL does not have": warning(FINE, tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}),
         "trainer.python", "ignores 1 value of the plan: packing"),
     "chats in which no answers are marked": note(FINE,
-        tuned(format="messages", chat=True, answers=Answers(why="the template does not mark answers"), tokens=TOKENS),
+        tuned(
+            format="messages", chat=True, answers=AnswersOnly(why="the template does not mark answers"), tokens=TOKENS
+        ),
         "finetune.answers_only", "what users say is learned too: the template does not"),
     "a checkpoint that is not evaluated": warning(
         FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100}, tuned(),
@@ -832,7 +834,7 @@ def test_a_yaml_trainers_batch_among_the_arguments_is_found():
 
 
 def test_an_argument_that_depends_on_the_batch_does_not_say_it():
-    told = (Argument(words=("--bs={micro_batch}",)), Argument(words=("--no_sync",), when="accumulation!=1"))
+    told = (PresetArgument(words=("--bs={micro_batch}",)), PresetArgument(words=("--no_sync",), when="accumulation!=1"))
     own = UserPreset(path="/mine.toml", preset=Preset(label="Mine", about="", arguments=told))
     where = msgspec.structs.replace(facts(), presets={"mine": own})
     values = FALLS | {"trainer.preset": "mine"}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from support import bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
 
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import ranges, spark, table
+from tui_train.base.text import ranges, sparkline, table
 from tui_train.cli.app import cli
 from tui_train.cli.plans import edited, fixed
 from tui_train.diagnose.evidence import of_run
@@ -63,7 +63,7 @@ def test_every_word_of_the_screen_can_be_set(found):
                 continue
             for option in choices.options(row.key, setup):
                 for word in (option.label, option.value, option.label.upper()):
-                    assert str(fields.show(fields.parse(row, choices.value_of(row.key, word)))) == option.value
+                    assert str(fields.format_value(fields.parse(row, choices.value_of(row.key, word)))) == option.value
 
 
 def test_set_takes_a_label():
@@ -106,7 +106,7 @@ def test_a_chosen_micro_batch_stays():
     ],
 )
 def test_a_line_of_blocks_leaves_out_what_is_no_number(values, drawn):
-    assert spark(values, 4) == drawn
+    assert sparkline(values, 4) == drawn
 
 
 def test_a_table_is_cut_only_to_fit():

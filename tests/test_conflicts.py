@@ -20,7 +20,7 @@ from tui_train.facts.ports import busy, clash
 from tui_train.facts.types import Gap, Logout, Machine, Taken
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
-from tui_train.runs.conflicts import taken
+from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
@@ -52,12 +52,12 @@ CARDS = facts(gpus=(gpu(0), gpu(1)))
 
 def test_a_card_is_had_by_one_run_at_a_time(begun):
     first = begun(CARDS, hardware__gpus=UUIDS[:1])
-    assert [(one.run, one.gpus) for one in taken()] == [(first.name, UUIDS[:1])]
+    assert [(one.run, one.gpus) for one in resources_in_use()] == [(first.name, UUIDS[:1])]
     with pytest.raises(Unavailable, match=f"the run {first.name} is already training on 1 GPU") as caught:
         begun(CARDS, hardware__gpus=UUIDS[:1])
     assert f"tui-train stop {first.name}" in caught.value.remedy
     second = begun(CARDS, hardware__gpus=UUIDS[1:])
-    assert {one.run for one in taken()} == {first.name, second.name}
+    assert {one.run for one in resources_in_use()} == {first.name, second.name}
     stop(first)
     third = begun(CARDS, hardware__gpus=UUIDS[:1])
     with pytest.raises(Unavailable, match=third.name):
@@ -74,18 +74,18 @@ def test_a_trial_has_its_card_as_well(begun):
     trial.parent.mkdir(parents=True)
     moved.rename(trial)
     try:
-        assert [(one.run, one.gpus) for one in taken()] == [(str(trial), UUIDS[:1])]
+        assert [(one.run, one.gpus) for one in resources_in_use()] == [(str(trial), UUIDS[:1])]
         with pytest.raises(Unavailable, match="is already training on 1 GPU"):
             begun(CARDS, hardware__gpus=UUIDS[:1])
     finally:
         stop(RunDir(trial))
-    assert not taken()
+    assert not resources_in_use()
 
 
 def test_trainings_on_the_cpu_may_run_side_by_side(begun):
     begun(facts())
     begun(facts())
-    assert len(taken()) == 2
+    assert len(resources_in_use()) == 2
 
 
 def test_an_output_folder_is_had_by_one_run_at_a_time_however_it_is_spelled(begun, tmp_path):
@@ -128,11 +128,11 @@ def test_a_port_is_tried(begun):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert busy(port)
-        assert taken(port) == (Taken(port=port),)
+        assert resources_in_use(port) == (Taken(port=port),)
         with pytest.raises(Unavailable, match=f"another program uses port {port}"):
             begun(facts(), nodes__count=2, nodes__address="10.0.0.1", nodes__port=port, trainer__launcher="torchrun")
     assert not busy(port)
-    assert taken(port) == ()
+    assert resources_in_use(port) == ()
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         assert busy(server.getsockname()[1])
 
@@ -169,7 +169,7 @@ def test_a_plan_that_is_none_of_ours_has_nothing(begun):
         "\x00",
     ):
         run.plan_file.write_text(text)
-        assert [(one.gpus, one.outputs, one.port) for one in taken()] == [((), (), 0)]
+        assert [(one.gpus, one.outputs, one.port) for one in resources_in_use()] == [((), (), 0)]
 
 
 def test_nothing_clashes_with_nothing():

@@ -14,9 +14,9 @@ import warm
 from support import SCRIPTS
 
 from tui_train.checks.data import data_findings
-from tui_train.facts.ask import Answer
-from tui_train.facts.data import DataLook, Ends, Question, look_at, read
-from tui_train.facts.data_use import FORMATS, epoch, methods, unsuitable
+from tui_train.facts.ask import ChildResult
+from tui_train.facts.data import DataQuestion, DataReport, Ends, parse_data_answer, probe_data
+from tui_train.facts.data_use import FORMAT_LABELS, epoch_size, suitable_methods, why_unsuitable
 
 CHILD = Path(__file__).parents[1] / "tui_train" / "target" / "data"
 # What the answers of the tests end with, so that what is marked can be found in a text.
@@ -57,7 +57,7 @@ def written(path, rows):
 
 
 def look(*paths, python=sys.executable, **more):
-    found = look_at(str(python), Question(files=tuple(map(str, paths)), **more))
+    found = probe_data(str(python), DataQuestion(files=tuple(map(str, paths)), **more))
     assert not found.problem
     return found
 
@@ -81,11 +81,11 @@ def test_each_format(tmp_path, name):
     assert found.columns == tuple(sorted(ROWS[name]))
     assert found.samples[0].pieces
     for method in ("sft", "dpo", "kto", "reward"):
-        assert bool(unsuitable(found, method)) == (method not in methods(found))
-        errors = levels(found, Question(files=(), method=method)).count("error")
-        assert errors == (method not in methods(found))
-    assert methods(found) == {"preference": ("dpo", "kto", "reward"), "kto": ("kto",)}.get(name, ("sft",))
-    assert set(ROWS) == set(FORMATS)
+        assert bool(why_unsuitable(found, method)) == (method not in suitable_methods(found))
+        errors = levels(found, DataQuestion(files=(), method=method)).count("error")
+        assert errors == (method not in suitable_methods(found))
+    assert suitable_methods(found) == {"preference": ("dpo", "kto", "reward"), "kto": ("kto",)}.get(name, ("sft",))
+    assert set(ROWS) == set(FORMAT_LABELS)
 
 
 def of_kind(path, rows):
@@ -217,7 +217,7 @@ def test_damaged(tmp_path, name):
         assert found.counts[kind] >= 1
     else:
         assert not usable or len(found.problems) == 1
-    findings = data_findings(found, Question(files=(str(path),)))
+    findings = data_findings(found, DataQuestion(files=(str(path),)))
     assert findings
     assert (findings[0].level == "error") == (not usable)
     if usable and kind:
@@ -254,7 +254,7 @@ def test_what_is_no_file(tmp_path, kind):
     found = look(path)
     assert time.monotonic() - began < 20
     assert places(found) == [("unreadable", 0)]
-    assert levels(found, Question(files=())) == ["error"]
+    assert levels(found, DataQuestion(files=())) == ["error"]
 
 
 def test_a_file_that_cannot_be_read_hides_no_other(tmp_path):
@@ -319,7 +319,7 @@ def test_what_each_length_cuts(tmp_path, tokenizer, warm_python):
     guessed = look(path).lengths
     assert guessed.estimated
     assert 0.5 < guessed.longest / (len("the quick brown fox ") * 100 / 3) < 1.5
-    question = Question(files=(str(path),), length=64)
+    question = DataQuestion(files=(str(path),), length=64)
     (finding,) = data_findings(look(path), question)
     assert (finding.level, "estimated from bytes" in finding.message) == ("warning", True)
 
@@ -353,7 +353,7 @@ def test_what_must_be_converted(tmp_path, name):
     found = look(written(tmp_path / "d.jsonl", [row]))
     assert found.usable == 1
     assert [conversion.rows for conversion in found.conversions] == [1] * (name in CONVERTED)
-    question = Question(files=(), method=methods(found)[0])
+    question = DataQuestion(files=(), method=suitable_methods(found)[0])
     notes = [finding for finding in data_findings(found, question) if finding.level == "note"]
     assert len(notes) == (name in CONVERTED)
 
@@ -387,8 +387,8 @@ def test_what_is_learned_of_a_chat(tmp_path, tokenizer, warm_python):
 
 def test_answers_that_a_template_does_not_mark(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [CHAT])
-    question = Question(files=(str(path),), model=tokenizer(PLAIN), answers_only=True)
-    found = look_at(warm_python, question)
+    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN), answers_only=True)
+    found = probe_data(warm_python, question)
     assert not found.answers.possible
     assert found.answers.why
     assert levels(found, question) == ["error"]
@@ -447,17 +447,17 @@ def test_tokens_are_the_tokenizers_own(tmp_path, tokenizer, warm_python):
     assert tokens.epoch == sum(min(length, limit) for length in lengths)
     assert sum(tokens.histogram) == 59
     assert [row.line for row in tokens.longest_rows] == [59, 58, 57, 56]
-    one = epoch(found, "sft", 8)
+    one = epoch_size(found, "sft", 8)
     assert (one.rows, one.tokens, one.steps, one.estimated) == (59, tokens.epoch, 8, False)
 
 
 def test_rows_of_which_nothing_is_left_to_learn(tmp_path, tokenizer, warm_python):
     rows = [{"prompt": "the quick brown fox " * 20, "completion": "so"}, {"prompt": "a", "completion": "b"}]
     path = written(tmp_path / "d.jsonl", rows)
-    question = Question(files=(str(path),), model=tokenizer(PLAIN), length=20)
-    found = look_at(warm_python, question)
+    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN), length=20)
+    found = probe_data(warm_python, question)
     assert (found.tokens.cut, found.tokens.lost) == (1, 1)
-    assert epoch(found, "sft").rows == 1
+    assert epoch_size(found, "sft").rows == 1
     assert levels(found, question) == ["warning", "warning"]
     assert learned(found.samples[0]) == []
     assert learned(found.samples[0], "cut")
@@ -467,35 +467,35 @@ def test_a_reward_model_leaves_out_what_is_too_long(tmp_path, tokenizer, warm_py
     rows = [{"prompt": "a", "chosen": "the quick " * 30, "rejected": "no"}, ROWS["preference"]]
     path = written(tmp_path / "d.jsonl", rows)
     found = look(path, python=warm_python, model=tokenizer(PLAIN), method="reward", length=30)
-    assert (found.tokens.cut, found.tokens.lost, epoch(found, "reward").rows) == (1, 1, 1)
-    assert epoch(found, "kto").rows == 2
+    assert (found.tokens.cut, found.tokens.lost, epoch_size(found, "reward").rows) == (1, 1, 1)
+    assert epoch_size(found, "kto").rows == 2
 
 
 def test_rows_that_the_template_refuses(tmp_path, tokenizer, warm_python):
     refused = {"messages": [{"role": "system", "content": "s"}, user("a"), says("b")]}
-    question = Question(files=(str(written(tmp_path / "d.jsonl", [CHAT, refused])),), model=tokenizer(STRICT))
-    found = look_at(warm_python, question)
+    question = DataQuestion(files=(str(written(tmp_path / "d.jsonl", [CHAT, refused])),), model=tokenizer(STRICT))
+    found = probe_data(warm_python, question)
     assert (found.usable, places(found), found.template) == (1, [("refused", 2)], "a user must begin")
     assert levels(found, question) == ["warning"]
     written(tmp_path / "d.jsonl", [CHAT, *[refused] * 10])
-    assert "error" in levels(look_at(warm_python, question), question), "nearly no row is left"
+    assert "error" in levels(probe_data(warm_python, question), question), "nearly no row is left"
     written(tmp_path / "d.jsonl", [refused])
-    none = look_at(warm_python, question)
+    none = probe_data(warm_python, question)
     assert none.tokens is None
     assert "error" in levels(none, question)
 
 
 def test_without_a_template_or_a_tokenizer(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [CHAT])
-    question = Question(files=(str(path),), model=tokenizer())
-    assert levels(look_at(warm_python, question), question) == ["error"]
+    question = DataQuestion(files=(str(path),), model=tokenizer())
+    assert levels(probe_data(warm_python, question), question) == ["error"]
     text = written(tmp_path / "t.jsonl", [ROWS["text"]])
     assert look(text, python=warm_python, model=tokenizer()).tokens.total
     for model in (str(tmp_path), "nobody/none", "/no/such"):
         found = look(path, python=warm_python, model=model)
         assert found.tokenizer
         assert found.samples
-        assert levels(found, Question(files=(), model=model)) == ["warning"]
+        assert levels(found, DataQuestion(files=(), model=model)) == ["warning"]
 
 
 # ---- bounds ------------------------------------------------------------------------------------------------------
@@ -511,11 +511,11 @@ def test_much_data_is_read_up_to_a_limit(tmp_path, tokenizer, warm_python):
     found = look(path, python=warm_python, model=tokenizer(PLAIN), rows=150_000, seconds=60)
     assert (found.rows, found.all_read, found.usable) == (150_000, False, 150_000)
     assert 0.74 < found.done / found.size < 0.76
-    one = epoch(found, "sft", 100)
+    one = epoch_size(found, "sft", 100)
     assert one.estimated
     assert one.rows == pytest.approx(200_000, rel=0.01)
     assert found.tokens.counted < 150_000
-    assert levels(found, Question(files=())) == ["note"]
+    assert levels(found, DataQuestion(files=())) == ["note"]
 
 
 @pytest.mark.whole
@@ -545,15 +545,15 @@ def test_an_answer_is_bounded_and_safe(tmp_path):
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"rows": "many"}', b'{"samples": [1]}', b"\xff\xfe"])
 def test_an_answer_that_is_none(line):
-    assert read(Answer(out=line + b"\n", code=0)).problem
+    assert parse_data_answer(ChildResult(out=line + b"\n", code=0)).problem
 
 
 def test_a_python_that_cannot_be_asked(tmp_path):
-    found = look_at("/no/python", Question(files=(str(tmp_path),)))
+    found = probe_data("/no/python", DataQuestion(files=(str(tmp_path),)))
     assert found.problem
-    assert levels(found, Question(files=())) == ["error"]
-    assert look_at(sys.executable, Question(files=(str(tmp_path),)), 0.01).problem
-    assert isinstance(found, DataLook)
+    assert levels(found, DataQuestion(files=())) == ["error"]
+    assert probe_data(sys.executable, DataQuestion(files=(str(tmp_path),)), 0.01).problem
+    assert isinstance(found, DataReport)
 
 
 # ---- the command -------------------------------------------------------------------------------------------------
@@ -645,7 +645,7 @@ def test_a_damaged_json_list_is_an_error_with_its_first_rows(tmp_path, more):
     path.write_text('[{"text": "a"}, {"text": "b"}' + more)
     found = look(path)
     assert (found.usable, places(found)) == (2, [("unreadable", 0)])
-    assert levels(found, Question(files=(str(path),)))[0] == "error"
+    assert levels(found, DataQuestion(files=(str(path),)))[0] == "error"
 
 
 def test_rows_of_a_json_list_are_whole_wherever_it_is_cut_into_pieces(tmp_path):
@@ -682,7 +682,7 @@ def test_a_child_that_ends_while_it_reads_says_what(tmp_path):
         '#!/bin/sh\necho \'{"reading": "\'"$0"\'"}\'; echo memory allocation of 9 bytes failed >&2; kill -6 $$\n'
     )
     python.chmod(0o755)
-    found = look_at(str(python), Question(files=(str(path),)))
+    found = probe_data(str(python), DataQuestion(files=(str(path),)))
     assert re.fullmatch(
         rf"{re.escape(str(python))}: it took more than the \d+ GiB of memory that it may", found.problem
     )

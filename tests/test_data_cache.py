@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from support import toolchain
 from test_data import CHAT, PLAIN, written
 
-from tui_train.base.places import data_looks_folder
-from tui_train.facts.data import Question
-from tui_train.facts.data_cache import MOST_KEPT, read_data
+from tui_train.base.places import data_summaries_folder
+from tui_train.facts.data import DataQuestion
+from tui_train.facts.data_cache import MAX_KEPT_REPORTS, read_data
 
 LONG_AGO = 1_600_000_000
 
@@ -31,7 +31,7 @@ def reader(tmp_path):
     python.chmod(0o755)
     data = written(tmp_path / "d.jsonl", [CHAT])
     settled(tmp_path)
-    return toolchain(python), Question(files=(str(data),)), lambda: len(count.read_text().split())
+    return toolchain(python), DataQuestion(files=(str(data),)), lambda: len(count.read_text().split())
 
 
 def settled(*folders):
@@ -42,7 +42,7 @@ def settled(*folders):
 
 
 def kept():
-    return sorted(data_looks_folder().glob("*"))
+    return sorted(data_summaries_folder().glob("*"))
 
 
 def test_the_same_is_read_once(reader):
@@ -84,7 +84,7 @@ def test_a_folder_of_data_is_read_again_for_a_new_file(tmp_path, reader):
     folder.mkdir()
     written(folder / "a.jsonl", [CHAT])
     settled(folder)
-    question = Question(files=(str(folder),))
+    question = DataQuestion(files=(str(folder),))
     assert [read_data(tool, question).rows for _ in range(2)] == [1, 1]
     written(folder / "b.jsonl", [CHAT])
     settled(folder)
@@ -97,7 +97,7 @@ def test_a_model_is_read_again_for_a_new_template(tmp_path, tokenizer, warm_pyth
     model = Path(shutil.copytree(tokenizer(PLAIN), tmp_path / "model"))
     data = written(tmp_path / "d.jsonl", [CHAT])
     settled(tmp_path)
-    question = Question(files=(str(data),), model=str(model))
+    question = DataQuestion(files=(str(data),), model=str(model))
     before = read_data(toolchain(warm_python), question)
     (model / "chat_template.jinja").write_text(PLAIN + "the end")
     settled(model)
@@ -131,12 +131,12 @@ def test_few_are_kept_and_the_latest_used(reader):
     tool, question, starts = reader
     read_data(tool, question)
     (first,) = kept()
-    for number in range(MOST_KEPT - 1):
+    for number in range(MAX_KEPT_REPORTS - 1):
         copy = first.with_name(f"{number}.json")
         copy.write_bytes(first.read_bytes())
         os.utime(copy, (LONG_AGO + number, LONG_AGO + number))
     read_data(tool, replace(question, length=7))
-    assert len(kept()) == MOST_KEPT
+    assert len(kept()) == MAX_KEPT_REPORTS
     assert "0.json" not in {file.name for file in kept()}
     read_data(tool, question)
     assert starts() == 2

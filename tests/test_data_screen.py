@@ -48,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> str:
 def tuner(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> Callable[..., Toolchain]:
     """A machine whose best Python says that it has TRL; it reads the data by what it really has."""
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(images, "engines", lambda: ())
 
     def be(found: Any = CPU, packages: dict[str, str] = LIBRARIES, python: str = warm_python) -> Toolchain:

@@ -24,7 +24,7 @@ from tui_train.diagnose.reader import lines
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import signatures
 from tui_train.facts.sources import source
-from tui_train.presets import preset, presets
+from tui_train.presets import get_preset, shipped_presets
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
@@ -386,7 +386,7 @@ def test_unknown_arguments_are_told_with_who_passes_them_and_what_the_script_tak
         "trainer.arguments": ("--nope", "3", "--eta=1"),
     })  # fmt: skip
     done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
-    more = {"source": source(str(script)), "preset": presets()["hf-trainer"]}
+    more = {"source": source(str(script)), "preset": shipped_presets()["hf-trainer"]}
     found = said(done.stderr, done.returncode, chosen, **more)
     assert found.failure == "user_args"
     assert found.remedy.startswith(says)
@@ -400,7 +400,7 @@ def test_an_argument_with_a_typo_is_told_with_the_one_that_was_meant(tmp_path):
         "trainer.kind": "script", "trainer.script": str(script), "trainer.arguments": ("--niters", "3"),
     })  # fmt: skip
     done = subprocess.run([sys.executable, script, "--niters", "3"], capture_output=True, text=True, check=False)
-    found = said(done.stderr, done.returncode, chosen, source=source(str(script)), preset=presets()["custom"])
+    found = said(done.stderr, done.returncode, chosen, source=source(str(script)), preset=shipped_presets()["custom"])
     assert found.remedy.endswith("Did you mean --niter?")
     assert dict(found.change.edits) == {"trainer.arguments": ("--niter", "3")}
 
@@ -515,7 +515,7 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
         msgspec.json.encode(support.ready(put(trained, "recipe.precision", "fp32"), support.facts()).plan)
     )
     assert of_run(run).evidence == ("exit code 1",)
-    for part in preset("builtin").checkpoints.complete:
+    for part in get_preset("builtin").checkpoints.complete:
         (tmp_path / "out/checkpoint-12" / part).write_text("whole")
     found = of_run(run)
     assert found.evidence[-1] == f"the newest checkpoint is {tmp_path}/out/checkpoint-12"
@@ -538,7 +538,7 @@ def test_the_checkpoint_is_that_of_the_attempt_that_failed(tmp_path, position):
     folders = [output, tmp_path / "out-2-layers"]
     for number, folder in enumerate(folders, start=1):
         (folder / f"checkpoint-{number}0").mkdir(parents=True)
-        for part in preset("builtin").checkpoints.complete:
+        for part in get_preset("builtin").checkpoints.complete:
             (folder / f"checkpoint-{number}0" / part).write_text("whole")
     shown = f"the newest checkpoint is {folders[position - 1]}/checkpoint-{position}0"
     assert shown in of_run(run).evidence

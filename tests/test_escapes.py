@@ -17,7 +17,7 @@ from tui_train.screens.run import RunScreen
 from tui_train.screens.widgets.run_state import run_state
 
 from tui_train.base.places import runs_folder
-from tui_train.runs.conflicts import taken
+from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import watch
 from tui_train.runs.listing import read_run
 from tui_train.runs.start import start
@@ -84,10 +84,10 @@ def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(
     now = status(run)
     assert (now.state, now.leftover) == ("finished", tuple(with_word(word)))
     assert show.state(now) == "finished, 1 process left"
-    assert read_run(run).going
+    assert read_run(run).stoppable
     # It trains no more, and so keeps no other run from anything.
     assert not now.trains_on
-    assert not taken()
+    assert not resources_in_use()
     assert [*watch(run, lambda: False)][-1].status == now
     ended = stop(run)
     assert (ended.state, ended.leftover, with_word(word)) == ("finished", (), [])

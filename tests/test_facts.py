@@ -15,7 +15,7 @@ from support import sample
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import bounded, host, nvml, pci, probe, trust
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.facts.peers import peers
 from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
 
@@ -306,7 +306,9 @@ def test_a_driver_that_hangs_costs_the_cards_only(on, machine, deadline, told):
 def test_the_child_itself_does_not_wait_for_the_driver():
     command = [sys.executable, "-m", "tui_train.facts.child", "machine", "0.5"]
     started = time.monotonic()
-    answer = ask(command, 20, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parent.parent)})
+    answer = run_child(
+        command, 20, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parent.parent)}
+    )
     assert answer.code == 0
     assert time.monotonic() - started < 3
     machine = msgspec.json.decode(answer.out, type=Machine)
@@ -463,7 +465,7 @@ def test_usable_cpus(monkeypatch):
 
 def test_limits_reach_the_machine(monkeypatch):
     monkeypatch.setattr(host, "cgroup_limits", lambda: host.Limits(1.0, 5 * MIB, 2 * MIB))
-    machine = host.read()
+    machine = host.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
 
@@ -472,7 +474,7 @@ def test_names_that_are_no_utf8(tmp_path):
     (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
     assert host.cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
     assert host.cpu_name(tmp_path / "missing")
-    assert host.clean("a\udcffb") == "a\ufffdb"
+    assert host.valid_utf8("a\udcffb") == "a\ufffdb"
 
 
 # Children
@@ -527,22 +529,24 @@ def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
 
 
 def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
-    hungry = ask([sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * bounded.reading()})"], 20)
-    assert hungry.ending() == f"it took more than the {bounded.reading() / 2**30:.0f} GiB of memory that it may"
-    assert ask(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
+    hungry = run_child(
+        [sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * bounded.reading_limit()})"], 20
+    )
+    assert hungry.ending() == f"it took more than the {bounded.reading_limit() / 2**30:.0f} GiB of memory that it may"
+    assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
 
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
     monkeypatch.setattr("tui_train.facts.host.memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
-    assert bounded.reading.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
+    assert bounded.reading_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 
 
 def test_loading_may_take_several_times_the_weights(tmp_path):
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2**37)
-    assert bounded.loading((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
+    assert bounded.loading_limit((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
 
 
 def test_a_program_that_says_the_question_back_is_no_python():
@@ -573,7 +577,7 @@ def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
 
 def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
     started = time.monotonic()
-    answer = ask(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 20)
+    answer = run_child(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 20)
     assert (answer.out, answer.code, answer.late) == (b"done\n", 0, False)
     assert time.monotonic() - started < 3
     time.sleep(0.1)
@@ -581,7 +585,7 @@ def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
 
 
 def test_an_ending_is_waited_for():
-    answer = ask(["/bin/sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 3"], 20)
+    answer = run_child(["/bin/sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 3"], 20)
     assert (answer.code, answer.failure) == (3, "")
 
 

@@ -76,7 +76,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     earlier = tracebacks["step" if PHASES[where] != "step" else "load"].splitlines()[:-1]
     lines = [line for line in (*earlier, *lines) if "CUDA" not in line or line.startswith("torch")]
     run, plan, said = ran(tmp_path, "\n".join(f"[rank1]: {line}" for line in lines))
-    assert tried(run) == [*plan.way_down(PHASES[where])], said
+    assert tried(run) == [*plan.fallback_path(PHASES[where])], said
     micro = [
         next(word for word in note["argv"] if word.startswith("--per_device_train_batch_size="))
         for note in noted(tmp_path / "notes")
@@ -93,7 +93,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
 @pytest.mark.parametrize("where", ["step", "evaluation"])
 def test_attempts_are_what_the_plan_says(tmp_path, tracebacks, where):
     run, plan, told = ran(tmp_path, tracebacks[where])
-    for number, note in zip([*plan.way_down(PHASES[where])], noted(tmp_path / "notes"), strict=True):
+    for number, note in zip([*plan.fallback_path(PHASES[where])], noted(tmp_path / "notes"), strict=True):
         assert note["argv"] == argv(plan.attempts[number - 1].command, str(run.path))
         told_batch = "--per_device_eval_batch_size=1" in note["argv"]
         assert told_batch is (where == "evaluation" and number > 1)
@@ -180,7 +180,7 @@ def test_not_every_other_process_is_in_the_way(tmp_path, told):
 
 def test_a_later_start_goes_on_where_the_phase_led(tmp_path, tracebacks):
     run, plan, _ = ran(tmp_path, tracebacks["step"])
-    path = plan.way_down("step")
+    path = plan.fallback_path("step")
     events = run.events_file.read_text().splitlines(keepends=True)
     ended = [number for number, line in enumerate(events) if "attempt_ended" in line]
     run.events_file.write_text("".join(events[: ended[1] + 1]))
@@ -201,7 +201,7 @@ def test_it_waits_until_the_cards_are_empty(tmp_path):
     """The process 77 is there before it begins, 88 is left by the training, 99 is on a card of someone else's."""
     busy = CARDS + f"echo 'GPU-other, 99'\n[ \"$left\" -lt 1 ] || [ \"$left\" -gt 3 ] || echo '{UUIDS[1]}, 88'\n"
     run, plan, told = ran(tmp_path, PLAIN, smi=busy)
-    assert tried(run) == [*plan.way_down("loss")]
+    assert tried(run) == [*plan.fallback_path("loss")]
     assert int((tmp_path / "left").read_text()) >= 4
     assert "not empty" not in told
     assert "does not answer" not in told
@@ -219,13 +219,13 @@ def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), STUB_SAYS=PLAIN, STUB_CODE="1")
     environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
     done = bash(run, env=environment)
-    assert tried(run) == [*plan.way_down("loss")]
+    assert tried(run) == [*plan.fallback_path("loss")]
     assert b"a GPU is not empty after 0 s (process 88): goes on all the same" in done.stdout
 
 
 def test_without_nvidia_smi_it_goes_on_and_says_so(tmp_path):
     run, plan, told = ran(tmp_path, PLAIN)
-    assert tried(run) == [*plan.way_down("loss")]
+    assert tried(run) == [*plan.fallback_path("loss")]
     assert "nvidia-smi does not answer: goes on without a look whether the GPUs are empty" in told
 
 

@@ -31,8 +31,8 @@ from test_training import log_of
 from tui_train.base.command import argv
 from tui_train.base.text import thousands
 from tui_train.facts import probe
-from tui_train.facts.data import Answers, Cut, DataLook, Ends, Lengths, Question, Tokens
-from tui_train.facts.data_use import key as data_key
+from tui_train.facts.data import AnswersOnly, DataQuestion, DataReport, Ends, LengthEffect, RowLengths, Tokens
+from tui_train.facts.data_use import question_key as data_key
 from tui_train.memory.length import set_up
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
@@ -107,7 +107,7 @@ def test_the_defaults_are_those_of_the_method():
     assert config(tuning(recipe__steps=7))["max_steps"] == 7
 
 
-MARKS = DataLook(rows=800, usable=800, format="messages", chat=True, answers=Answers(possible=True))
+MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=AnswersOnly(possible=True))
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ MARKS = DataLook(rows=800, usable=800, format="messages", chat=True, answers=Ans
         (MARKS, {}, True, "0.05"),
         (replace(MARKS, usable=40_000), {}, True, "0.025"),
         (replace(MARKS, usable=499), {}, True, ""),
-        (replace(MARKS, answers=Answers(possible=True, caution="its end is not marked")), {}, None, "0.05"),
+        (replace(MARKS, answers=AnswersOnly(possible=True, caution="its end is not marked")), {}, None, "0.05"),
         (replace(MARKS, format="text", chat=False), {}, None, "0.05"),
         (MARKS, {"finetune__answers_only": False, "data__evaluation": 0.0}, False, ""),
         (MARKS, {"trainer__validation_data": ("/v.jsonl",)}, True, ""),
     ],
 )
 def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, answers, share):
-    asked = Question(files=("/d.jsonl",), model="/m", answers_only=values.get("finetune__answers_only"))
+    asked = DataQuestion(files=("/d.jsonl",), model="/m", answers_only=values.get("finetune__answers_only"))
     chosen = tuning(**values)
     made = ready(chosen, replace(facts(packages=LIBRARIES), data={data_key(asked): read})).plan
     passed, words = made.configs[0].values, argv(made.preparations[0].command, "/run")
@@ -136,7 +136,7 @@ def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, 
 
 
 def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
-    asked = data_key(Question(files=("/d.jsonl",), model="/m"))
+    asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))
     found = replace(facts(packages=LIBRARIES), data={asked: MARKS})
     # Of 3 epochs with 760 rows; evaluations that are chosen are followed.
     for more, saved, every in (({}, 29, 29), ({"recipe__evaluate_every": 30}, 120, 30)):
@@ -292,10 +292,10 @@ def test_data_is_prepared_before_the_training(tmp_path):
 
 
 def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
-    asked = Question(files=("/d.jsonl",), model="/m")
+    asked = DataQuestion(files=("/d.jsonl",), model="/m")
     ends = Ends(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
     found = replace(
-        facts(packages=LIBRARIES), data={data_key(asked): DataLook(rows=2, usable=2, format="messages", ends=ends)}
+        facts(packages=LIBRARIES), data={data_key(asked): DataReport(rows=2, usable=2, format="messages", ends=ends)}
     )
     assert config(tuning(), found).get("eos_token") == ends.passed
     for other in ({"trainer__model": "/n"}, {"trainer__arguments": ("--eos_token=x",)}, {"finetune__method": "dpo"}):
@@ -314,9 +314,9 @@ AT = ((64, 900), (512, 500), (1024, 400), (2048, 30), (2304, 9), (4096, 2), (819
 
 def lengths_of(longest, at=AT, limit=0, *, estimated=False):
     """What was read of 1,000 rows, of which each length cuts so many."""
-    cuts = tuple(Cut(length, rows, 0, 1000) for length, rows in at)
-    lengths = Lengths(counted=1000, p99=2291, longest=longest, at=cuts, estimated=estimated)
-    return DataLook(rows=1000, usable=1000, format="messages", chat=True, lengths=lengths, limit=limit)
+    cuts = tuple(LengthEffect(length, rows, 0, 1000) for length, rows in at)
+    lengths = RowLengths(counted=1000, p99=2291, longest=longest, at=cuts, estimated=estimated)
+    return DataReport(rows=1000, usable=1000, format="messages", chat=True, lengths=lengths, limit=limit)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def lengths_of(longest, at=AT, limit=0, *, estimated=False):
     ],
 )
 def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, shown, micro):
-    asked = Question(files=("/d.jsonl",), model=LARGE)
+    asked = DataQuestion(files=("/d.jsonl",), model=LARGE)
     found = replace(facts(gpus=(gpu(0, memory_total=memory * GIB),), packages=LIBRARIES), data={data_key(asked): read})
     chosen = tuning(trainer__model=LARGE)
     setup = set_up(chosen, found)
@@ -349,7 +349,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
 
 
 def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none():
-    asked = Question(files=("/d.jsonl",), model=LARGE, length=1024)
+    asked = DataQuestion(files=("/d.jsonl",), model=LARGE, length=1024)
     read = replace(lengths_of(8000), tokens=TOKENS)
     found = replace(facts(gpus=(gpu(0, memory_total=80 * GIB),), packages=LIBRARIES), data={data_key(asked): read})
     chosen = tuning(trainer__model=LARGE, recipe__sequence_length=1024)
@@ -381,7 +381,7 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
 )
 def test_answers_alone_are_asked_for_by_the_option_that_the_format_has(kind, only, set_of_trl, marked):
     chosen = tuning(finetune__answers_only=only)
-    read = {data_key(Question(files=("/d.jsonl",))): DataLook(format=kind)} if kind else {}
+    read = {data_key(DataQuestion(files=("/d.jsonl",))): DataReport(format=kind)} if kind else {}
     made = ready(chosen, replace(facts(packages=LIBRARIES), data=read)).plan
     values = {key: value for key, value in made.configs[0].values.items() if key.endswith("_only_loss")}
     assert values == set_of_trl

@@ -62,7 +62,7 @@ def read(name, monkeypatch):
 
 def shown(machine, wheel):
     """A cell of the table."""
-    verdicts = gpus.judge(machine.gpus, TOOLCHAINS[wheel], machine.driver_cuda)
+    verdicts = gpus.gpu_verdicts(machine.gpus, TOOLCHAINS[wheel], machine.driver_cuda)
     assert all(verdict.kind == "use" or all(verdict.reasons) for verdict in verdicts)
     chosen = gpus.recommended(machine.gpus, verdicts)
     return " ".join(
@@ -93,7 +93,7 @@ def card(name="", memory=24 * GIB, sms=82, capability="8.6", **more):
 
 
 def reasons(cards, wheel="cu126", driver_cuda="13.0"):
-    return [" ".join(verdict.reasons) for verdict in gpus.judge(cards, TOOLCHAINS[wheel], driver_cuda)]
+    return [" ".join(verdict.reasons) for verdict in gpus.gpu_verdicts(cards, TOOLCHAINS[wheel], driver_cuda)]
 
 
 GT1030 = card("gt1030", 2 * GIB, 3, "6.1")
@@ -151,13 +151,13 @@ def test_reasons_say_what_to_do():
     ],
 )
 def test_rules(cards, wheel, kinds):
-    verdicts = gpus.judge(cards, TOOLCHAINS[wheel], "13.0")
+    verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS[wheel], "13.0")
     assert " ".join(verdict.kind[0].upper() for verdict in verdicts) == kinds
 
 
 def test_unknown_architectures_and_drivers_block_nothing():
     unread = msgspec.structs.replace(TOOLCHAINS["cu130"], arch_list=())
-    assert gpus.judge([GT1030], unread, None) == (Verdict("use"),)
+    assert gpus.gpu_verdicts([GT1030], unread, None) == (Verdict("use"),)
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: its own compatibility table")
@@ -204,14 +204,14 @@ def test_busy_cards_are_selected_only_where_all_are_busy():
     cards = [taken, hidden, desktop, small]
     assert [gpus.busy(gpu) for gpu in cards] == [True, True, False, False]
     assert not gpus.busy(card("shared", memory_free=2 * GIB, shares_memory=True)), "it is the host that is full"
-    assert gpus.recommended(cards, gpus.judge(cards)) == ("GPU-desktop", "GPU-small")
-    assert gpus.recommended(cards[:2], gpus.judge(cards[:2])) == ("GPU-taken", "GPU-hidden")
+    assert gpus.recommended(cards, gpus.gpu_verdicts(cards)) == ("GPU-desktop", "GPU-small")
+    assert gpus.recommended(cards[:2], gpus.gpu_verdicts(cards[:2])) == ("GPU-taken", "GPU-hidden")
     assert gpus.recommended([], ()) == ()
 
 
 def test_one_instance_of_a_divided_card():
     instances = [msgspec.structs.replace(card(memory=size * GIB), uuid=f"MIG-{size}") for size in (20, 40, 30)]
-    assert gpus.recommended(instances, gpus.judge(instances)) == ("MIG-40",)
+    assert gpus.recommended(instances, gpus.gpu_verdicts(instances)) == ("MIG-40",)
 
 
 def test_bf16_needs_every_card():
@@ -274,7 +274,7 @@ def machine_of(words):
 )
 def test_sets(cards, expected):
     cards = machine_of(cards)
-    verdicts = gpus.judge(cards, None)
+    verdicts = gpus.gpu_verdicts(cards, None)
     found = gpus.sets(cards, verdicts)
     shown = [
         f"{' '.join(uuid.rpartition('-')[2] for uuid in one.uuids)}: {one.speed:.0f}, {one.memory // GIB}"
@@ -291,22 +291,22 @@ def test_sets(cards, expected):
 
 def test_sets_say_what_they_gain():
     cards = machine_of("3080 3080 3090")
-    fastest, roomiest = gpus.sets(cards, gpus.judge(cards))
+    fastest, roomiest = gpus.sets(cards, gpus.gpu_verdicts(cards))
     assert fastest.gain == "3 GPUs with 10.0 GiB each, 2.5 times as fast"
     assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 39 % of the speed"
-    verdicts = gpus.judge(cards, TOOLCHAINS["cu126"])
+    verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS["cu126"])
     assert verdicts[0] == Verdict("use", ("less memory (10.0 GiB vs 24.0 GiB): would limit the others",))
     cards = machine_of("3090 t4")
-    assert gpus.sets(cards, gpus.judge(cards))[0].gain.endswith("; no bf16, which some of them do not support")
+    assert gpus.sets(cards, gpus.gpu_verdicts(cards))[0].gain.endswith("; no bf16, which some of them do not support")
 
 
 def test_a_slower_card_is_skipped_with_numbers():
     cards = machine_of("3090 p40 3090")
-    assert gpus.judge(cards, TOOLCHAINS["cu126"])[1] == Verdict(
+    assert gpus.gpu_verdicts(cards, TOOLCHAINS["cu126"])[1] == Verdict(
         "skip", ("slower: the other 2 alone about 142 TFLOPS, with it 35",)
     )
     cards = machine_of("4090 p40")
-    assert gpus.judge(cards, TOOLCHAINS["cu126"])[1].reasons == (
+    assert gpus.gpu_verdicts(cards, TOOLCHAINS["cu126"])[1].reasons == (
         "slower: the other GPU alone about 165 TFLOPS, with it 24",
     )
 
@@ -314,14 +314,14 @@ def test_a_slower_card_is_skipped_with_numbers():
 def test_every_card_is_usable_alone():
     for words in CARDS.values():
         card = known(words)
-        assert [verdict.kind for verdict in gpus.judge([card])] == ["use"]
-        assert gpus.recommended([card], gpus.judge([card])) == (card.uuid,)
+        assert [verdict.kind for verdict in gpus.gpu_verdicts([card])] == ["use"]
+        assert gpus.recommended([card], gpus.gpu_verdicts([card])) == (card.uuid,)
 
 
 def test_a_set_with_the_busy_cards_is_one_of_the_others():
     free, taken = machine_of("3090 3090")
     taken = msgspec.structs.replace(taken, processes=(GpuProcess(7, "python", "ann", 20 * GIB),))
-    found = gpus.sets([free, taken], gpus.judge([free, taken]))
+    found = gpus.sets([free, taken], gpus.gpu_verdicts([free, taken]))
     assert [(one.title, one.uuids) for one in found] == [
         ("fastest", (free.uuid,)),
         ("with busy GPUs", (free.uuid, taken.uuid)),
@@ -331,7 +331,7 @@ def test_a_set_with_the_busy_cards_is_one_of_the_others():
 
 def test_who_keeps_a_card_busy():
     def verdict(**more):
-        return gpus.judge([card(**more)])[0]
+        return gpus.gpu_verdicts([card(**more)])[0]
 
     many = tuple(GpuProcess(number, "/usr/bin/python", "ann", number * GIB) for number in (1, 2, 3, 4))
     assert verdict().busy == ""
@@ -361,14 +361,14 @@ def test_who_keeps_a_card_busy():
 )
 def test_one_sentence_where_all_are_blocked(cards, wheel, words):
     cards = machine_of(cards)
-    found = gpus.all_blocked(cards, gpus.judge(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
+    found = gpus.why_all_blocked(cards, gpus.gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
     assert words in found
     assert bool(found) == bool(words)
 
 
 def test_a_lost_card_is_not_blamed_on_the_wheel():
     lost = Gpu(index=1, problem="lost")
-    assert gpus.all_blocked([lost], gpus.judge([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
+    assert gpus.why_all_blocked([lost], gpus.gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
     cards = [lost, *machine_of("p40")]
-    verdicts = gpus.judge(cards, TOOLCHAINS["cu130"])
-    assert "CUDA 12.6" in gpus.all_blocked(cards, verdicts, TOOLCHAINS["cu130"], "13.0")
+    verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS["cu130"])
+    assert "CUDA 12.6" in gpus.why_all_blocked(cards, verdicts, TOOLCHAINS["cu130"], "13.0")

@@ -332,7 +332,7 @@ def test_differences_of_the_hosts_are_findings_before_the_start(pair):
     (folder / "old" / "torch" / "__init__.py").touch()
     (folder / "old" / "torch" / "version.py").write_text("__version__ = '1.13.1'\n")
     values = {**VALUES, **other(folder, f"export PYTHONPATH={folder}/old"), "recipe.global_batch": None}
-    words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
+    words = [f"--set={key}={fields.format_value(value)}" for key, value in values.items()]
     environment |= {"PYTHONPATH": str(ROOT)}
     tui(
         hosts[0],
@@ -369,7 +369,7 @@ def test_the_files_of_a_profile_are_sent_to_its_host(pair):
     (own / ".env").write_text("KEY=secret")
     values = {"trainer.kind": "script", "trainer.script": f"{own}/a 中 'b/train.py", "trainer.data": (f"{own}/data",)}
     values["trainer.working_directory"] = str(own)
-    words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
+    words = [f"--set={key}={fields.format_value(value)}" for key, value in values.items()]
     tui(hosts[0], environment, "new", "mine", *words, "--set=hardware.host=gpu-b")
     assert "No such file" in hosts[1].run("ls", str(own / "data"))
     tui(hosts[0], environment, "send", "mine")
@@ -422,7 +422,7 @@ def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
         places = {f"XDG_{name}_HOME": str(own / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
         environment |= {"PYTHONPATH": str(ROOT), **places}
         values = {**VALUES, **LONG, "recipe.steps": 200}
-        words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
+        words = [f"--set={key}={fields.format_value(value)}" for key, value in values.items()]
         words += ["--set=nodes.hosts=gpu-a,gpu-b", f"--set=hardware.host={host}"]
         tui(at, environment, "new", "both", *words)
         assert "Slurm" not in tui(at, environment, "plan", "both")

@@ -66,7 +66,7 @@ def kept(cache, name, content, *, main=True):
 
 
 def cache_of(path, **more):
-    return hub_facts.cache({"HF_HUB_CACHE": str(path), "HF_HOME": str(path), **more})
+    return hub_facts.read_hub_cache({"HF_HUB_CACHE": str(path), "HF_HOME": str(path), **more})
 
 
 # ---- the cache ---------------------------------------------------------------------------------------------------
@@ -304,8 +304,8 @@ def test_a_full_disk_has_a_remedy_that_holds_in_a_container():
 def test_the_hub_is_asked_for_size_and_access():
     more = {"model.gguf": bytes(10 * MIB), "pytorch_model.bin": bytes(MIB), "onnx/model.onnx": bytes(MIB)}
     with Hub({"acme/tiny": files() | more, "acme/gated": files()}, gated=["acme/gated"]) as hub:
-        tiny, gated = (hub_facts.ask_hub(name, hub.url) for name in ("acme/tiny", "acme/gated"))
-        none = hub_facts.ask_hub("acme/none", hub.url)
+        tiny, gated = (hub_facts.query_hub(name, hub.url) for name in ("acme/tiny", "acme/gated"))
+        none = hub_facts.query_hub("acme/none", hub.url)
     assert (tiny.size, tiny.gated, tiny.refusal) == (sum(map(len, files().values())), False, "")
     assert (gated.gated, none.refusal) == (True, "missing")
 
@@ -318,9 +318,9 @@ def test_a_hub_that_cannot_be_asked_is_said_in_time():
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         began = time.monotonic()
-        answer = hub_facts.ask_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=3)
+        answer = hub_facts.query_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=3)
     assert (answer.refusal, time.monotonic() - began < 5) == ("unreachable", True)
-    assert hub_facts.ask_hub("acme/tiny", "file:///etc").refusal == "unusable"
+    assert hub_facts.query_hub("acme/tiny", "file:///etc").refusal == "unusable"
 
 
 # ---- the download ------------------------------------------------------------------------------------------------
@@ -364,14 +364,14 @@ PINNED = ("v1", "refs/pr/1", commit_of("v1"))
 def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
     older = files(32)
     with Hub({"acme/tiny": files()}, revisions={("acme/tiny", name): older for name in PINNED[:2]}) as hub:
-        asked = hub_facts.ask_hub("acme/tiny", hub.url, revision)
+        asked = hub_facts.query_hub("acme/tiny", hub.url, revision)
         assert asked.size == sum(map(len, older.values()))
-        assert hub_facts.ask_hub("acme/tiny", hub.url, "v9").refusal == "revision"
+        assert hub_facts.query_hub("acme/tiny", hub.url, "v9").refusal == "revision"
         assert run(tmp_path, hub, "acme/tiny", "v9").returncode == 1
         assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
         found = cache_of(tmp_path / "hub").model("acme/tiny", revision)
         assert (found.complete, Path(found.folder, "model.safetensors").read_bytes()) == (True, tensors(32))
-        assert hub_facts.snapshot({"HF_HOME": str(tmp_path)}, "acme/tiny", revision) == found.folder
+        assert hub_facts.snapshot_folder({"HF_HOME": str(tmp_path)}, "acme/tiny", revision) == found.folder
         # Of main only its configuration is there.
         assert cache_of(tmp_path / "hub").model("acme/tiny").missing == ("weights", "tokenizer")
         for done in ("done.json", "done.begun"):

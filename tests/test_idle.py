@@ -22,7 +22,7 @@ from tui_train.base import places
 from tui_train.checks.finding import Install
 from tui_train.environments import of_make
 from tui_train.facts import live, pci, probe
-from tui_train.facts.gpus import build_of
+from tui_train.facts.gpus import recommended_wheel
 from tui_train.facts.types import Facts, Gap
 from tui_train.profile.changes import apply
 from tui_train.wizard import wizard
@@ -253,7 +253,7 @@ def test_a_driver_that_hangs_is_said():
 def test_a_small_card_that_is_left_out_pulls_no_other_build():
     cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
     for driver, cuda in (("13.0", "13.0"), ("12.8", "12.9")):
-        found = build_of(msgspec.structs.replace(machine(gpus=cards), driver_cuda=driver))
+        found = recommended_wheel(msgspec.structs.replace(machine(gpus=cards), driver_cuda=driver))
         assert (found.cuda, found.why.partition(";")[0]) == (cuda, f"the build for CUDA {cuda} supports all 2 GPUs")
 
 
@@ -410,7 +410,7 @@ def test_make_run_says_that_its_torch_cannot_use_the_cards():
 async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
     where = facts(gpus=(gpu(0), gpu(1)), **CPU)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(probe, "machine", lambda *_, **__: where.machine)
     monkeypatch.setattr(probe, "toolchains", lambda *_, **__: where.toolchains)
     async with wizard().run_test(size=size) as pilot:
@@ -467,7 +467,7 @@ def slow_uv(tmp_path, monkeypatch):
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter(()))
     return tmp_path
 
 

@@ -11,7 +11,7 @@ from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.cli import plans
 from tui_train.facts.documents import document
-from tui_train.presets import PLACEHOLDERS, presets, takes
+from tui_train.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
 from tui_train.profile import store
 from tui_train.profile.changes import apply
 from tui_train.profile.types import Profile, Recipe
@@ -60,7 +60,7 @@ def filed(folder, name, text="", **more):
     path = folder / "mine.yaml"
     path.write_text(text or FILES[name])
     values = {"trainer.kind": "script", "trainer.preset": name, "trainer.config": str(path), **more}
-    if presets()[name].wants_script:
+    if shipped_presets()[name].wants_script:
         values["trainer.script"] = "/t.py"
     return profile(values), msgspec.structs.replace(TWO, documents={str(path): document(str(path))})
 
@@ -223,10 +223,10 @@ def test_your_own_arguments_hold(tmp_path):
     assert other.attempts[0].checkpoints.folder == in_run_dir("output")
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", shipped_presets())
 def test_a_preset_knows_defaults_of_what_it_passes_only(name):
-    found = presets()[name]
-    passed = {PLACEHOLDERS[placeholder].removeprefix("recipe.") for placeholder in takes(found)}
+    found = shipped_presets()[name]
+    passed = {PLACEHOLDERS[placeholder].removeprefix("recipe.") for placeholder in accepted_placeholders(found)}
     assert found.defaults.keys() <= passed | {"accumulation", "global_batch"}
     assert all(name in Recipe.__struct_fields__ for name in found.defaults.keys() - {"accumulation"})
 

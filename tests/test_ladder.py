@@ -15,7 +15,7 @@ from tui_train.base.errors import BadInput
 from tui_train.facts.types import Document
 from tui_train.ladder.climb import climb
 from tui_train.ladder.rungs import RUNGS, helps, rung, why_not
-from tui_train.presets import presets
+from tui_train.presets import shipped_presets
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
@@ -103,7 +103,7 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
     assert len(found) <= 24
     for one in found:
         recipe = one.profile.recipe
-        accumulation = batch.accumulation(recipe.global_batch, recipe.micro_batch, world)
+        accumulation = batch.gradient_accumulation(recipe.global_batch, recipe.micro_batch, world)
         assert accumulation
         assert recipe.micro_batch * accumulation * world == micro * world * steps
         for place in one.then.values():
@@ -135,7 +135,7 @@ def test_an_optimizer_step_leaves_the_batch_alone():
     }
     planned = plan(profile(SHARES), OLD)
     made = planned.attempts
-    way = planned.way_down("step")
+    way = planned.fallback_path("step")
     assert [made[number - 1].rung for number in way] == [
         "", "expandable_segments", "fused_optimizer", "sharding", "offload",
     ]  # fmt: skip
@@ -475,22 +475,22 @@ def test_your_own_allocator_settings_are_left_alone(name):
 
 
 def test_every_preset_and_rung_fits_together():
-    for name in presets():
+    for name in shipped_presets():
         values = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": name}
-        if presets()[name].file:
+        if shipped_presets()[name].file:
             values["trainer.config"] = "/t.yaml"
         values = values if name != "builtin" else {"trainer.preset": name}
         chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
         made = plan(chosen, msgspec.structs.replace(CARDS, documents={"/t.yaml": Document(values=DO_TRAIN)}))
         files = {config.path: config.values for config in made.configs}
-        assert bool(files) == bool(presets()[name].file)
+        assert bool(files) == bool(shipped_presets()[name].file)
         told = []
         for attempt in made.attempts:
             words = [word.replace(".filled", "") for word in argv(attempt.command, "/run")]
             read = [values for path, values in files.items() if f"/run/{path}" in words]
             assert len(read) == bool(files)
             # Each may have a file of its own: then what is in them must differ, not their names.
-            yaml_only = files and presets()[name].file.needs_user_file
+            yaml_only = files and shipped_presets()[name].file.needs_user_file
             told.append((read if yaml_only else attempt.command.parts, attempt.command.env))
         for before, after in pairwise(told):
             assert before != after

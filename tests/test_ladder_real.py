@@ -23,7 +23,7 @@ from test_data import TRL, with_trl, written
 from test_finetune import LIBRARIES
 from test_training import TINY, log_of, losses
 
-from tui_train.presets import Checkpoints, UserPreset, presets
+from tui_train.presets import Checkpoints, UserPreset, shipped_presets
 from tui_train.runs.status import status
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
@@ -124,7 +124,9 @@ def train(folder, cell, *, faults=(), micro=0):
         preset = "own" if trainer == "total-batch" else trainer
         values |= {"trainer.kind": "script", "trainer.preset": preset, "trainer.script": str(SCRIPTS / SCRIPT[trainer])}
     saves = Checkpoints(prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume={checkpoint}",))
-    own = UserPreset(path="own.toml", preset=msgspec.structs.replace(presets()["total-batch"], checkpoints=saves))
+    own = UserPreset(
+        path="own.toml", preset=msgspec.structs.replace(shipped_presets()["total-batch"], checkpoints=saves)
+    )
     if trainer == "finetune":
         sizes = {f"recipe.{name}": None for name in ("layers", "hidden_size", "heads")}
         values |= sizes | {
@@ -285,7 +287,7 @@ def test_the_ladder_ends(tmp_path, trainer, launcher, phase):
     assert found.code == 1, found.told
     assert "the plan has no further fallback" in found.said
     assert status(found.run).state == "failed"
-    way = found.plan.way_down(phase)
+    way = found.plan.fallback_path(phase)
     assert found.positions == [*way]
     assert [bool(lines(attempt, "fault")) for attempt in found.attempts] == [True] * len(way)
     sizes = [2, 1] if phase == "loss" else [2] * len(way)

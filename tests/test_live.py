@@ -16,7 +16,7 @@ from support import sample
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import live
-from tui_train.facts.ask import give_up
+from tui_train.facts.ask import cancel_children
 from tui_train.facts.samples import SILENT, Sample
 
 MIB = 2**20
@@ -32,7 +32,7 @@ class Sampling:
     def __init__(self, folder):
         self._path = folder / "machine.txt"
         self._ends = time.monotonic() + SOON
-        self._samples = live.samples(lambda: time.monotonic() > self._ends)
+        self._samples = live.live_samples(lambda: time.monotonic() > self._ends)
 
     def put(self, text):
         beside = self._path.with_suffix(".next")
@@ -272,7 +272,7 @@ def test_a_driver_that_hangs_is_left_at_once(on, machine):
     # The time begins with the first look at the samples, which starts the process.
     cancelled = threading.Event()
     ended = []
-    sampling._samples = live.samples(cancelled.is_set)
+    sampling._samples = live.live_samples(cancelled.is_set)
     watcher = threading.Thread(target=lambda: ended.append(list(sampling._samples)), daemon=True)
     watcher.start()
     wait_for(children)
@@ -298,14 +298,14 @@ def test_the_process_is_gone_when_nobody_wants_samples(on):
 def test_nothing_is_started_for_who_does_not_want_samples(on, monkeypatch):
     monkeypatch.setattr(live.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     on(TWO)
-    assert list(live.samples(lambda: True)) == []
+    assert list(live.live_samples(lambda: True)) == []
 
 
 def test_giving_up_ends_it_at_once(on):
     sampling = on(TWO)
     sampling.until(whole(BUSY, IDLE))
     try:
-        timer = threading.Timer(0.5, give_up)
+        timer = threading.Timer(0.5, cancel_children)
         timer.start()
         started = time.monotonic()
         assert list(sampling._samples) == []
@@ -313,7 +313,7 @@ def test_giving_up_ends_it_at_once(on):
         assert not children()
     finally:
         timer.join()
-        give_up(now=False)
+        cancel_children(now=False)
 
 
 @pytest.mark.whole
@@ -335,8 +335,8 @@ def test_a_process_that_falls_silent_is_told_of_each_card(on):
 
 @pytest.mark.whole
 def test_a_process_that_crashes_is_replaced_later(on, monkeypatch):
-    monkeypatch.setattr(live, "_AGAIN", 7.0)
-    monkeypatch.setattr(live, "_SELDOM", 1000.0)
+    monkeypatch.setattr(live, "_RESTART_SECONDS", 7.0)
+    monkeypatch.setattr(live, "_FIRST_RETRY_SECONDS", 1000.0)
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
     (child,) = children()
@@ -378,15 +378,15 @@ def for_seconds(seconds):
 @pytest.mark.whole
 def test_without_a_library_nothing_is_told_and_little_is_done(no_library, starts):
     spent = time.process_time()
-    assert list(live.samples(for_seconds(4))) == []
+    assert list(live.live_samples(for_seconds(4))) == []
     assert len(starts) == 1
     assert time.process_time() - spent < 0.5
 
 
 @pytest.mark.whole
 def test_a_driver_that_comes_later_is_found(on, no_library, starts, monkeypatch):
-    monkeypatch.setattr(live, "_SELDOM", 1.0)
-    assert list(live.samples(for_seconds(3))) == []
+    monkeypatch.setattr(live, "_FIRST_RETRY_SECONDS", 1.0)
+    assert list(live.live_samples(for_seconds(3))) == []
     assert 2 <= len(starts) <= 4
     assert all(later - earlier > 0.95 for earlier, later in itertools.pairwise(starts))
     sampling = on("init = !DRIVER_NOT_LOADED\n")

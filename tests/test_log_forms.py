@@ -7,7 +7,7 @@ import pytest
 from log_forms import FALSE_FRIENDS, FORMS
 from support import facts, plan, profile
 
-from tui_train.presets.expression import unusable
+from tui_train.presets.expression import why_expression_unusable
 from tui_train.runs.health import unread
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.lines import fold
@@ -46,7 +46,7 @@ def test_what_only_looks_like_progress_gives_no_loss_of_the_training(line):
     ],
 )
 def test_an_expression_for_a_log_can_be_used(expression):
-    assert unusable(expression) == ""
+    assert why_expression_unusable(expression) == ""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_expression_for_a_log_can_be_used(expression):
     ],
 )
 def test_an_expression_that_would_stop_the_supervisor_is_refused(expression, why):
-    assert why in unusable(expression)
+    assert why in why_expression_unusable(expression)
 
 
 OWN = Reading(nameable=True)

@@ -16,19 +16,19 @@ import pytest
 import warm
 from support import GIB, facts, gpu, profile, sample
 
-from tui_train.facts.dimensions import Dimensions, by_name, known, types
+from tui_train.facts.dimensions import Dimensions, dimensions_by_name, known_models, layer_structures
 from tui_train.facts.models import ModelFolder, folder
 from tui_train.facts.types import Document
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
 from tui_train.memory.predict import effects, fitting, predict
-from tui_train.memory.settings import asked
+from tui_train.memory.settings import workload
 from tui_train.memory.types import EVERY, Estimate, How, Phase
 from tui_train.memory.verdict import judge, on_card, reserved
 from tui_train.profile.changes import apply
 from tui_train.resolve.setup import Setup
 
-MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
+MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
 LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048}
 COUNT = """
@@ -54,7 +54,7 @@ for line in sys.stdin:
 
 def own(layers, hidden, heads):
     values = {"recipe.layers": layers, "recipe.hidden_size": hidden, "recipe.heads": heads}
-    found = asked(Setup(profile(values), facts()))
+    found = workload(Setup(profile(values), facts()))
     return found.model
 
 
@@ -67,7 +67,7 @@ def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
     names = ["Qwen2.5-0.5B", "gpt2", "pythia-70m", "falcon-7b", "falcon-40b",
              "gemma-2-2b", "phi-1.5", "santacoder", "OLMo-2-0425-1B", "stablelm-2-1_6b",
              "Qwen3-0.6B", "Phi-3-mini-4k", "starcoder2-3b", "Mixtral-8x7B"]  # fmt: skip
-    shapes = [by_name(name) for name in names]
+    shapes = [dimensions_by_name(name) for name in names]
     rows = json.dumps([traces.configuration(shape) for shape in shapes])
     done = subprocess.run([warm.training(), "-c", COUNT, rows], capture_output=True, text=True, check=True)
     assert [int(line) for line in done.stdout.split()] == [shape.parameters for shape in shapes]
@@ -85,8 +85,8 @@ def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
     ],
 )
 def test_a_model_is_known_by_its_names(name, found):
-    assert by_name(name) == known()[found]
-    assert by_name(f"{name}x9") is None
+    assert dimensions_by_name(name) == known_models()[found]
+    assert dimensions_by_name(f"{name}x9") is None
 
 
 @pytest.mark.whole
@@ -150,38 +150,50 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
                 0.15,
             ),
             # It caps the weights of attention, and so computes them one by one.
-            ({"type": "gemma2", **types()["gemma2"], "heads": 16, "head_dim": 16}, {"sequence_length": 1024}, 0.1),
-            # Its activation is written out, with a power that autocast takes in fp32.
-            ({"type": "gpt2", **types()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
             (
-                {"type": "phi", **types()["phi"], "ffn": 2048, "layers": 16},
+                {"type": "gemma2", **layer_structures()["gemma2"], "heads": 16, "head_dim": 16},
+                {"sequence_length": 1024},
+                0.1,
+            ),
+            # Its activation is written out, with a power that autocast takes in fp32.
+            ({"type": "gpt2", **layer_structures()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
+            (
+                {"type": "phi", **layer_structures()["phi"], "ffn": 2048, "layers": 16},
                 {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
                 0.05,
             ),
             (
-                {"type": "gpt2", **types()["gpt2"], "positions": 1024},
+                {"type": "gpt2", **layer_structures()["gpt2"], "positions": 1024},
                 {"attention": "eager", "sequence_length": 1024},
                 0.05,
             ),
             # Under autocast its norms give fp32, of which each linear layer keeps a copy.
-            ({"type": "starcoder2", **types()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
+            ({"type": "starcoder2", **layer_structures()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
             # Frozen weights are cast for each pass.
             ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
             # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
             (
-                {"type": "gpt_neox", **types()["gpt_neox"], "ffn": 2048, "layers": 16},
+                {"type": "gpt_neox", **layer_structures()["gpt_neox"], "ffn": 2048, "layers": 16},
                 {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "rank": 1},
                 0.05,
             ),
             # One head of values, which are a copy, and a softmax in 16 bits.
             (
-                {"type": "falcon", **types()["falcon"], "norms": 1, "kv": 1, "heads": 16, "ffn": 2048, "layers": 8},
+                {
+                    "type": "falcon",
+                    **layer_structures()["falcon"],
+                    "norms": 1,
+                    "kv": 1,
+                    "heads": 16,
+                    "ffn": 2048,
+                    "layers": 8,
+                },
                 {"weights": "bf16", "method": "lora", "attention": "eager", "targets": EVERY, "dropout": 0.1},
                 0.05,
             ),
             # Each of its heads of queries gets keys and values of its own, whatever attends.
             (
-                {"type": "falcon", **types()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 16},
+                {"type": "falcon", **layer_structures()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 16},
                 {"attention": "flash"},
                 0.01,
             ),
@@ -189,15 +201,15 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
             ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
             # Their norms multiply with the weight in fp32, or have none.
             (
-                {"type": "gemma3_text", **types()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
+                {"type": "gemma3_text", **layer_structures()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
                 {"weights": "bf16"},
                 0.05,
             ),
-            ({"type": "olmo", **types()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
+            ({"type": "olmo", **layer_structures()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
             ({"heads": 16}, {"attention": "eager"}, 0.05),
             # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
             (
-                {"type": "stablelm", **types()["stablelm"], "ffn": 1024, "layers": 8},
+                {"type": "stablelm", **layer_structures()["stablelm"], "ffn": 1024, "layers": 8},
                 {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": EVERY},
                 0.05,
             ),
@@ -205,7 +217,7 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
             ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
             # Liger's norms are also those of queries and keys.
             (
-                {"type": "qwen3", **types()["qwen3"], "heads": 16, "head_dim": 64, "layers": 8},
+                {"type": "qwen3", **layer_structures()["qwen3"], "heads": 16, "head_dim": 64, "layers": 8},
                 {"weights": "bf16", "kernels": "liger", "loss": "fused"},
                 0.05,
             ),
@@ -357,7 +369,7 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**model, "num_attention_heads": 4, "torch_dtype": "bfloat16"}))
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): folder(str(tmp_path))})
-    found = asked(Setup(chosen, where))
+    found = workload(Setup(chosen, where))
     told = traces.trace(warm.training(), traces.question(found.model, found.how, found.folder))
     assert told.peak[1] == pytest.approx(estimate(found.model, found.how).peak.total, rel=0.1)
 
@@ -398,13 +410,13 @@ def test_arguments_and_yaml_tell_how():
     words = ("--model_name_or_path", "Qwen/Qwen2.5-0.5B", "--use_peft", "--lora_r=64", "--load_in_4bit",
              "--torch_compile", "--optim", "adamw_bnb_8bit", "--max_seq_length=777",
              "--attn_implementation=flash_attention_2")  # fmt: skip
-    how = told(SCRIPT | {"trainer.arguments": words, "recipe.precision": "bf16"}, facts()).asked.how
+    how = told(SCRIPT | {"trainer.arguments": words, "recipe.precision": "bf16"}, facts()).workload.how
     assert (how.method, how.rank, how.packed, how.optimizer) == ("lora", 64, "nf4", "adamw_8bit")
     assert (how.sequence_length, how.attention, how.autocast) == (777, "flash", "bf16")
     assert any("torch.compile" in words for words in how.caveats)
     yaml = Document(values={"base_model": "meta-llama/Llama-3.2-1B", "adapter": "qlora", "load_in_4bit": True})
     where = msgspec.structs.replace(facts(), documents={"/c.yaml": yaml})
-    found = told(SCRIPT | {"trainer.preset": "axolotl", "trainer.config": "/c.yaml"}, where).asked
+    found = told(SCRIPT | {"trainer.preset": "axolotl", "trainer.config": "/c.yaml"}, where).workload
     assert (found.model.name, found.how.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
 
 
@@ -426,10 +438,10 @@ EVALUATES = (*LOADED, "--eval_strategy=steps")
 )
 def test_an_evaluation_has_a_batch_of_its_own(values, wanted):
     found = told(SCRIPT | {"recipe.micro_batch": 1, "recipe.sequence_length": 1024} | values, facts(gpus=(gpu(0),)))
-    assert found.asked.how.eval_batch == wanted
+    assert found.workload.how.eval_batch == wanted
     parts = dict(found.estimate.phases[-1].parts)
     # In fp32 as they are computed, and once more.
-    assert parts["logits"] == (wanted or 1) * 1024 * found.asked.model.vocab * 8
+    assert parts["logits"] == (wanted or 1) * 1024 * found.workload.model.vocab * 8
 
 
 def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
@@ -459,8 +471,8 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     values |= {"recipe.precision": "fp32", "recipe.activation_checkpointing": False}
     chosen = profile(SCRIPT | values)
     full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
-    assert (full.asked.how.method, lora.asked.how.method, lora.asked.how.rank) == ("full", "lora", rank)
-    assert lora.asked.how.targets == EVERY
+    assert (full.workload.how.method, lora.workload.how.method, lora.workload.how.rank) == ("full", "lora", rank)
+    assert lora.workload.how.targets == EVERY
     # Gradients and states of all weights are gone.
     assert lora.estimate.peak.total < full.estimate.peak.total / 2
     (effect,) = (one for one in effects(Setup(chosen, where)) if one.change.title == "LoRA")
@@ -469,7 +481,7 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     assert effect.difference < lora.estimate.peak.total - full.estimate.peak.total
     assert effect.changes_training
     # Where a trainer is not told, it is none.
-    assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).asked.how.method == "full"
+    assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).workload.how.method == "full"
 
 
 def safetensors(path, tensors, length=None, data=b""):

@@ -8,7 +8,7 @@ import pytest
 import warm
 from msgspec.structs import replace
 
-from tui_train.facts.dimensions import Dimensions, by_name
+from tui_train.facts.dimensions import Dimensions, dimensions_by_name
 from tui_train.memory.estimate import estimate
 from tui_train.memory.types import EVERY, How
 
@@ -94,7 +94,7 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
 
 
-MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
+MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
 LORA = How(micro_batch=1, sequence_length=1024, weights="bf16", method="lora", sharding="fsdp", shards=2)
 
 
@@ -128,7 +128,7 @@ def test_recomputing_only_every_second_product_is_between_all_and_none():
 
 
 def test_layer_norm_and_bitsandbytes_give_on_fp32():
-    phi = by_name("microsoft/phi-2")
+    phi = dimensions_by_name("microsoft/phi-2")
     how = replace(LORA, packed="nf4", autocast="bf16", sharding="", shards=1, checkpointing=True)
     same = replace(how, packed="gptq")
     kept = [dict(estimate(phi, each).phases[1].parts)["activations"] for each in (how, same)]

@@ -13,16 +13,16 @@ from test_data import with_trl
 
 import tui_train
 from tui_train.facts import probe
-from tui_train.facts.dimensions import by_name
+from tui_train.facts.dimensions import dimensions_by_name
 from tui_train.facts.models import ModelFolder, folder
 from tui_train.memory.estimate import estimate
 from tui_train.memory.predict import predict
-from tui_train.memory.settings import asked
+from tui_train.memory.settings import workload
 from tui_train.resolve.setup import Setup
 
 PROGRAMS = Path(tui_train.__file__).parent / "target" / "memory"
 
-MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
+MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
 
 
 def told(words, more=(), **values):
@@ -32,7 +32,7 @@ def told(words, more=(), **values):
     chosen = {"trainer.kind": "script", "trainer.script": "/t.py", "recipe.precision": "bf16",
               "trainer.arguments": ("--model_name_or_path=mistralai/Mistral-7B-v0.1", *words)}  # fmt: skip
     made = profile(chosen | dict(more))
-    return predict(Setup(made, where)).asked.how
+    return predict(Setup(made, where)).workload.how
 
 
 def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():
@@ -152,7 +152,7 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
     where = replace(
         facts(), toolchains=(probe.toolchain(PYTHON_TRL),), models={str(pairs_model): folder(str(pairs_model))}
     )
-    asked_for = asked(Setup(profile(chosen), where))
+    asked_for = workload(Setup(profile(chosen), where))
     request = {
         "programs": str(PROGRAMS), "folder": str(pairs_model), "micro_batch": 2, "length": 128, "lora": lora,
         "checkpointing": checkpointing, "out": str(tmp_path),
@@ -181,4 +181,4 @@ def test_adapters_are_of_the_type_that_trl_gives_them(values, becomes):
     chosen = profile({"trainer.kind": "finetune", "trainer.model": "Qwen/Qwen2.5-7B", **values})
     packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}
     where = facts(gpus=(gpu(0), gpu(1)), packages=packages)
-    assert asked(Setup(chosen, where)).how.adapters == becomes
+    assert workload(Setup(chosen, where)).how.adapters == becomes

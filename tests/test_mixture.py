@@ -14,8 +14,8 @@ from tui_train.screens.widgets.data_lines import set_lines
 
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
-from tui_train.facts.data import Question
-from tui_train.facts.data_use import epoch
+from tui_train.facts.data import DataQuestion
+from tui_train.facts.data_use import epoch_size
 from tui_train.profile import fields, mixture, store
 from tui_train.resolve.data import question
 from tui_train.resolve.setup import Setup
@@ -85,7 +85,7 @@ def test_an_epoch_counts_the_rows_and_tokens_that_are_taken(tmp_path, tokenizer,
     tokens = {}
     for weights in ((), (3, 1), (1, 3)):
         found = look(short, long, python=warm_python, model=tokenizer(PLAIN), weights=weights)
-        one = epoch(found, "sft")
+        one = epoch_size(found, "sft")
         assert one.rows == 40
         tokens[weights] = one.tokens
         taken = [share.taken for share in found.shares]
@@ -102,7 +102,7 @@ def test_a_file_that_is_named_twice_is_trained_on_as_it_is_shown(tmp_path, files
     assert [(share.rows, share.taken) for share in found.shares] == [(10, 23), (30, 23), (10, 22), (40, 22)]
     for share in found.shares:
         assert f"{share.file}: {share.rows} rows, {share.taken} in an epoch" in said
-    assert epoch(found, "sft").rows == 90
+    assert epoch_size(found, "sft").rows == 90
 
 
 def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_path, tokenizer, warm_python):
@@ -110,7 +110,7 @@ def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_pa
     rows = [{"prompt": "the quick brown fox " * 20, "completion": "so"}, {"prompt": "a", "completion": "b"}]
     lost = written(tmp_path / "b.jsonl", rows)
     found = look(good, lost, python=warm_python, model=tokenizer(PLAIN), length=20, weights=(1, 1))
-    assert (found.tokens.lost, found.tokens.unlearned, epoch(found, "sft").rows) == (1, 2, 6)
+    assert (found.tokens.lost, found.tokens.unlearned, epoch_size(found, "sft").rows) == (1, 2, 6)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_profile_with_other_weights_is_refused(text, why):
 def test_typed_weights_are_shown_as_typed(typed, shown):
     row = fields.field("data.weights")
     read = fields.parse(row, typed)
-    assert (fields.show(read), fields.parse(row, fields.show(read))) == (shown, read)
+    assert (fields.format_value(read), fields.parse(row, fields.format_value(read))) == (shown, read)
 
 
 def test_the_plan_and_the_question_have_the_weights():
@@ -181,7 +181,7 @@ def test_the_data_command_shows_the_mixture(files):
 def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
     for weights, shown in (((), []), ((1, 3), ["25 % a.jsonl, each row 0.333×", "75 % b.jsonl, each row 3×"])):
         found = look(*files, weights=weights)
-        lines = [line.plain for line in set_lines(found, Question(files=()), epoch(found, "sft"), 0.0, 60)]
+        lines = [line.plain for line in set_lines(found, DataQuestion(files=()), epoch_size(found, "sft"), 0.0, 60)]
         assert [line.removeprefix("of it").strip() for line in lines if "each row" in line] == shown
     many = replace(found, shares=found.shares * 3)
     assert share_lines(many)[-1] == "and 2 more files"

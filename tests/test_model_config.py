@@ -61,7 +61,7 @@ def hub(tmp_path, monkeypatch):
 
 def here(chosen):
     """The facts of a machine with a card and the cache that there is."""
-    return msgspec.structs.replace(facts(gpus=(gpu(0),)), hub=hub_facts.cache(hub_facts.variables(chosen)))
+    return msgspec.structs.replace(facts(gpus=(gpu(0),)), hub=hub_facts.read_hub_cache(hub_facts.hub_variables(chosen)))
 
 
 def fetched(chosen):
@@ -71,10 +71,10 @@ def fetched(chosen):
 def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     chosen = profile(CHOSEN)
     before = here(chosen)
-    assert predict(set_up(chosen, before)).asked.unknown == "acme/new"
+    assert predict(set_up(chosen, before)).workload.unknown == "acme/new"
     after = with_fetched(chosen, before, Source())
     found = predict(set_up(chosen, after))
-    assert (found.asked.model.name, found.asked.model.layers, found.band) == ("acme/new", 8, "fits")
+    assert (found.workload.model.name, found.workload.model.layers, found.band) == ("acme/new", 8, "fits")
     assert hub.asked == [("GET", "/acme/new/resolve/main/config.json", None)]
     cached = here(chosen).hub.model("acme/new")
     assert (cached.folder.endswith(SHA), "weights" in cached.missing, cached.kind) == (True, True, "llama")

@@ -4,7 +4,7 @@ import pytest
 from support import UUIDS, bash, check, exported, facts, gpu, plain_environment, plan, profile
 from test_idle import tui
 
-from tui_train.facts.gpus import called
+from tui_train.facts.gpus import find_gpus
 
 MIG = tuple(gpu(7, f"MIG-{number}aaaa") for number in (1, 2))
 CARDS = (gpu(0), gpu(1), *MIG)
@@ -26,7 +26,7 @@ WHERE = facts(gpus=CARDS[:2])
     ],
 )
 def test_a_card_is_called_by(name, index):
-    (found,) = called(CARDS, name)
+    (found,) = find_gpus(CARDS, name)
     assert found.index == index
 
 
@@ -34,12 +34,12 @@ def test_a_card_is_called_by(name, index):
     "name", ["", "9", "-1", "GPU-", "GPU", "ff67", "0001:01:00.0", "02:00.0", "٣", "9" * 5000, "x"]
 )
 def test_no_card_is_called(name):
-    assert called(CARDS, name) == ()
+    assert find_gpus(CARDS, name) == ()
 
 
 @pytest.mark.parametrize("name", ["7", "MIG-", "07:00.0"])
 def test_several_cards_may_be_meant(name):
-    assert len(called(CARDS, name)) == (0 if name == "MIG-" else 2)
+    assert len(find_gpus(CARDS, name)) == (0 if name == "MIG-" else 2)
 
 
 def test_the_plan_and_the_script_have_the_whole_uuids(tmp_path):

@@ -452,8 +452,8 @@ def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
 
 def test_the_own_values_are_those_of_every_recipe():
     tasks = {"pretrain": ("pretrain",), "finetune": ("lora", "none")}
-    known = {(name, own) for name, does in recipes.known().items() for task in does for own in tasks[task]}
-    without = {name for name in recipes.known() if name.startswith(("mamba2_", "nemotronh_"))}
+    known = {(name, own) for name, does in recipes.known_recipes().items() for task in does for own in tasks[task]}
+    without = {name for name in recipes.known_recipes() if name.startswith(("mamba2_", "nemotronh_"))}
     own = nemo_models.own().keys()
     assert own <= known
     # These raise where they are called: no LoRA, or all weights.
@@ -478,7 +478,7 @@ def test_the_estimate_counts_the_size_that_is_chosen():
 
     def parameters(**sizes):
         chosen = profile(NEMO | {f"recipe.{name}": size for name, size in sizes.items()})
-        return settings.asked(Setup(chosen, where)).model.parameters
+        return settings.workload(Setup(chosen, where)).model.parameters
 
     whole = parameters()
     assert parameters(layers=12) < whole
@@ -524,8 +524,8 @@ def test_a_finetune_takes_the_tokenizer_that_is_named():
 
 
 def test_a_helper_of_recipes_is_no_recipe():
-    assert "hyena_1b" in recipes.known()
-    assert "hyena_base" not in recipes.known()
+    assert "hyena_1b" in recipes.known_recipes()
+    assert "hyena_base" not in recipes.known_recipes()
     assert "hyena_base".startswith(nemo_recipes.OTHERS)
 
 
@@ -575,7 +575,7 @@ def test_a_recipe_of_megatron_bridge_is_started_with_its_file():
 )
 def test_each_task_has_a_recipe_of_its_own_in_megatron_bridge(values, name):
     assert f"    config = recipes.{name}()\n" in written((FINETUNE if values else NEMO) | values, BRIDGE)
-    assert nemo.task(profile(NEMO | values).nemo, "bridge") in recipes.known("bridge")["qwen25_500m"]
+    assert nemo.task(profile(NEMO | values).nemo, "bridge") in recipes.known_recipes("bridge")["qwen25_500m"]
 
 
 def test_a_line_of_megatron_is_read():
@@ -614,7 +614,9 @@ def test_the_recipes_that_are_offered_do_the_task():
     assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
     finetune = choices.options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
     assert "llama3_8b_64k" not in [option.value for option in finetune]
-    assert not [name for name in (*recipes.known(), *recipes.known("bridge")) if not nemo.attribute(name)]
+    assert not [
+        name for name in (*recipes.known_recipes(), *recipes.known_recipes("bridge")) if not nemo.attribute(name)
+    ]
     bridged = choices.options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
     assert "qwen25_500m" in [option.value for option in bridged]
     assert "deepseek_v3" not in [option.value for option in bridged]

@@ -164,9 +164,9 @@ def test_the_recipes_that_are_known_are_those_of_nemo(python):
     assert not told.problem
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune")
     if os.environ["TUI_TRAIN_TEST_NEMO"] == "new":
-        known = {(name, task) for name, tasks in recipes.known().items() for task in tasks}
+        known = {(name, task) for name, tasks in recipes.known_recipes().items() for task in tasks}
         assert known <= {(name, task) for name, tasks in told.tasks.items() for task in tasks}
-        assert set(told.tasks) == set(recipes.known())
+        assert set(told.tasks) == set(recipes.known_recipes())
 
 
 def test_every_value_reaches_the_recipe(built):

@@ -201,11 +201,11 @@ def test_the_address_of_an_old_profile_is_moved_when_that_is_used(tmp_path, serv
     old.write_text(f'schema = 2\nname = "old"\n[notify]\nwebhook = "{ADDRESS}"\n')
     chosen = store.load("old")
     assert "planted" not in store.dumps(chosen)
-    assert secret_values.displayed(chosen, "notify.webhook") == "hooks.example.org/…"
+    assert secret_values.displayed_value(chosen, "notify.webhook") == "hooks.example.org/…"
     assert Path(plans.edited(chosen, ()).notify.webhook).read_text().strip() == ADDRESS
     session.remember(chosen)
     assert ADDRESS not in last_profile().read_text()
-    assert session.last().notify.webhook == webhook.named(ADDRESS)
+    assert session.last().notify.webhook == webhook.webhook_reference(ADDRESS)
     store.save(chosen, overwrite=True)
     assert "planted" not in old.read_text()
 
@@ -213,7 +213,7 @@ def test_the_address_of_an_old_profile_is_moved_when_that_is_used(tmp_path, serv
 def test_no_file_of_a_run_has_the_address(tmp_path, server):
     address = f"{address_of(server)}?planted0123456789=/200"
     run = run_of(tmp_path, webhook=address)
-    assert store.load(str(run.profile)).notify.webhook == webhook.keep(address)
+    assert store.load(str(run.profile)).notify.webhook == webhook.store_address(address)
     assert bash(run).returncode == 0
     assert len(server.got) == 1
     assert not [path for path in files_below(run.path) if b"planted" in path.read_bytes()]

@@ -13,7 +13,7 @@ from support import exported, facts, holder, profile, sample
 from test_untrusted import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.parse import Missing, Unparsable, contents, json_as, json_table, toml_table
+from tui_train.base.parse import Missing, Unparsable, json_as, json_table, read_bytes, toml_table
 from tui_train.diagnose import of_run
 from tui_train.diagnose.evidence import of_log
 from tui_train.facts import documents
@@ -258,12 +258,12 @@ def test_what_python_writes_as_json_is_read():
 
 def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
     with pytest.raises(Missing):
-        contents(tmp_path / "none", 9)
+        read_bytes(tmp_path / "none", 9)
     (tmp_path / "file").write_bytes(b"\xff")
     with pytest.raises(Unparsable, match="UTF-8"):
-        toml_table(contents(tmp_path / "file", 9))
+        toml_table(read_bytes(tmp_path / "file", 9))
     with pytest.raises(Unparsable, match="larger than"):
-        contents(tmp_path / "file", 0)
+        read_bytes(tmp_path / "file", 0)
 
 
 def header(text, data=b"", length=None):

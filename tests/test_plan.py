@@ -10,8 +10,8 @@ from support import UUIDS, examples, facts, gpu, plan, profile, ready, taken, to
 from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand, in_run_dir, joined
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.presets import PLACEHOLDERS, preset, presets, takes, texts
-from tui_train.presets.user import read
+from tui_train.presets import PLACEHOLDERS, accepted_placeholders, get_preset, shipped_presets, texts
+from tui_train.presets.user import parse_preset
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.render.launch import launch_script
@@ -344,7 +344,7 @@ def test_an_error_is_raised_with_its_kind():
 @settings(max_examples=examples(300), deadline=None)
 @given(total=st.integers(1, 5000), micro=st.integers(1, 600), world=st.integers(1, 17))
 def test_batch_arithmetic_is_exact(total, micro, world):
-    steps = batch.accumulation(total, micro, world)
+    steps = batch.gradient_accumulation(total, micro, world)
     assert (steps is not None) == (total % (micro * world) == 0)
     if steps is not None:
         assert micro * world * steps == total
@@ -352,24 +352,24 @@ def test_batch_arithmetic_is_exact(total, micro, world):
     near = batch.nearest_global(total, micro, world)
     assert near
     for value in near:
-        assert batch.accumulation(value, micro, world)
+        assert batch.gradient_accumulation(value, micro, world)
         assert abs(value - total) < micro * world
-    fitting = [value for value in range(1, total + 1) if batch.accumulation(total, value, world)]
+    fitting = [value for value in range(1, total + 1) if batch.gradient_accumulation(total, value, world)]
     below, above = [v for v in fitting if v < micro], [v for v in fitting if v > micro]
     assert batch.nearest_micro(total, micro, world) == tuple(below[-1:] + above[:1])
 
 
 def test_every_preset_is_whole():
-    for name, found in presets().items():
-        assert preset(name) == found
+    for name, found in shipped_presets().items():
+        assert get_preset(name) == found
         assert found.label
         assert found.about
-        assert takes(found) <= PLACEHOLDERS.keys()
+        assert accepted_placeholders(found) <= PLACEHOLDERS.keys()
         for argument in found.arguments:
             for word in argument.words:
-                assert takes(found, (word,)) == takes(found)
+                assert accepted_placeholders(found, (word,)) == accepted_placeholders(found)
         # What is asked of a user's own is asked of these as well.
-        assert read(texts()[name], name) == found
+        assert parse_preset(texts()[name], name) == found
 
 
 def test_words_are_joined_without_a_seam():

@@ -40,7 +40,7 @@ from tui_train.cli import presets as printed_presets
 from tui_train.facts.documents import document, read
 from tui_train.facts.script_help import ask_script, offered, parse
 from tui_train.facts.types import Document, Flag
-from tui_train.presets import UserPreset, preset, presets, takes, texts
+from tui_train.presets import UserPreset, accepted_placeholders, get_preset, shipped_presets, texts
 from tui_train.presets import user as user_module
 from tui_train.presets.user import user_presets
 from tui_train.profile import store
@@ -104,7 +104,7 @@ def chosen_for(name, folder, **more):
     """A profile with this preset, and facts that know its YAML file, which is written to the folder."""
     values = taken({**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more})
     found = facts(python=values["trainer.python"])
-    if (file := presets()[name].file) and file.needs_user_file:
+    if (file := shipped_presets()[name].file) and file.needs_user_file:
         (folder / "mine.yaml").write_text(MINE)
         values["trainer.config"] = str(folder / "mine.yaml")
         found = msgspec.structs.replace(found, documents={values["trainer.config"]: read(MINE.encode())})
@@ -117,7 +117,7 @@ def at(values, key):
     return values
 
 
-@pytest.mark.parametrize("name", sorted(set(presets()) - {"builtin"}))
+@pytest.mark.parametrize("name", sorted(set(shipped_presets()) - {"builtin"}))
 def test_each_preset_passes_the_recipe(name, tmp_path):
     chosen, found = chosen_for(name, tmp_path)
     made = ready(chosen, found).plan
@@ -144,7 +144,7 @@ def test_each_preset_passes_the_recipe(name, tmp_path):
 
 
 def test_every_shipped_preset_has_its_row():
-    assert {*PASSED, "builtin"} == {*presets()}
+    assert {*PASSED, "builtin"} == {*shipped_presets()}
 
 
 def noted_run(folder, name, launcher, **more):
@@ -155,7 +155,7 @@ def noted_run(folder, name, launcher, **more):
     script = (SCRIPTS / "noted.py").read_text()
     (project / "train.py").write_text(script)
     variables = {"NOTES": str(notes)}
-    if module := presets()[name].module:
+    if module := shipped_presets()[name].module:
         *packages, last = module.split(".")
         inner = project.joinpath("modules", *packages)
         inner.mkdir(parents=True)
@@ -186,7 +186,7 @@ def noted_run(folder, name, launcher, **more):
 @pytest.mark.parametrize(
     ("name", "launcher"),
     [
-        *((name, "python") for name in sorted(set(presets()) - {"builtin"})),
+        *((name, "python") for name in sorted(set(shipped_presets()) - {"builtin"})),
         ("axolotl", "torchrun"),
         ("nanogpt", "torchrun"),
         ("llama-factory", "accelerate"),
@@ -194,16 +194,18 @@ def noted_run(folder, name, launcher, **more):
     ],
 )
 def test_the_script_receives_what_the_plan_says(tmp_path, name, launcher):
-    run, made, told = noted_run(tmp_path, name, launcher, **{"trainer.script": ""} if presets()[name].module else {})
+    run, made, told = noted_run(
+        tmp_path, name, launcher, **{"trainer.script": ""} if shipped_presets()[name].module else {}
+    )
     words = argv(made.attempts[0].command, str(run.path))
-    module = presets()[name].module
+    module = shipped_presets()[name].module
     start = words.index(module or str(tmp_path / "my project" / "train.py"))
     for one in told:
         assert one["argv"] == words[start + 1 :]
         assert one["cwd"] == str(tmp_path / "my project") or name == "trl"
         if module:
             assert one["name"] in {module, "__main__"} or one["name"].endswith("__main__")
-        if made.configs[-1:] and presets()[name].file:
+        if made.configs[-1:] and shipped_presets()[name].file:
             (text,) = one["files"].values()
             seen = yaml.safe_load(text)
             text = json.dumps(made.configs[-1].values).replace("@TUI_TRAIN_RUN_DIR@", str(run.path))
@@ -325,7 +327,7 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
 
 def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
     text = WHOLE + '[checkpoints]\nprefix = "it "\nsuffix = ".pt"\nresume = ["--from", "{checkpoint}"]\n'
-    mine = UserPreset(path="/p", preset=user_module.read(text, "mine"))
+    mine = UserPreset(path="/p", preset=user_module.parse_preset(text, "mine"))
     found = msgspec.structs.replace(facts(), presets={"mine": mine})
     values = taken({**RECIPE, "trainer.preset": "mine"}, mine.preset)
     run, _ = exported(tmp_path / "my run", profile(values), found)
@@ -356,7 +358,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     config = tmp_path / "my configs" / "vlm.yaml"
     config.parent.mkdir()
     config.write_text(MINE)
-    own = presets()["total-batch-yaml"]
+    own = shipped_presets()["total-batch-yaml"]
     own = msgspec.structs.replace(own, log=(r"^\[(?P<step>\d+)/(?P<steps>\d+)\] loss: (?P<loss>\S+) lr: (?P<lr>\S+)",))
     values = {
         **RECIPE,
@@ -485,7 +487,7 @@ def test_a_broken_preset_names_its_file_and_key_and_hides_no_other(folder, text,
     (folder / "gone.toml").symlink_to("nowhere")
     found = user_presets()
     assert sorted(found) == ["bad", "bytes", "gone", "good", "hf-trainer"]
-    assert found["good"].preset == msgspec.toml.decode(WHOLE, type=type(presets()["custom"]))
+    assert found["good"].preset == msgspec.toml.decode(WHOLE, type=type(shipped_presets()["custom"]))
     assert re.search(problem, found["bad"].problem), found["bad"].problem
     assert "bad.toml" in found["bad"].problem
     assert found["bad"].problem.isprintable()
@@ -493,9 +495,9 @@ def test_a_broken_preset_names_its_file_and_key_and_hides_no_other(folder, text,
     assert "UTF-8" in found["bytes"].problem
     assert "cannot be read" in found["gone"].problem
     with pytest.raises(BadInput, match="bad cannot be used"):
-        preset("bad", found)
-    assert preset("hf-trainer", found) == presets()["hf-trainer"]
-    assert preset("good", found).label == "Mine"
+        get_preset("bad", found)
+    assert get_preset("hf-trainer", found) == shipped_presets()["hf-trainer"]
+    assert get_preset("good", found).label == "Mine"
 
 
 def test_a_profile_may_name_a_preset_of_ones_own(folder):
@@ -522,11 +524,11 @@ def test_the_command_lists_and_prints_them(folder, capsys):
     assert told["bad"]["preset"] is None
     assert "bad.toml" in told["bad"]["problem"]
     assert set(told["nanogpt"]["takes"]) >= {"recipe.layers", "recipe.micro_batch"}
-    for name in presets():
+    for name in shipped_presets():
         printed_presets.text(name)
         printed = capsys.readouterr().out
         assert printed == texts()[name]
-        assert user_module.read(printed, name) == presets()[name]
+        assert user_module.parse_preset(printed, name) == shipped_presets()[name]
     printed_presets.text("good")
     assert capsys.readouterr().out == WHOLE
     with pytest.raises(NotFound, match="no preset nope"):
@@ -534,9 +536,9 @@ def test_the_command_lists_and_prints_them(folder, capsys):
 
 
 def test_what_is_not_passed_is_said():
-    assert "sequence_length" not in takes(presets()["total-batch"])
-    assert {"layers", "heads", "hidden_size"} <= takes(presets()["nanogpt"])
-    assert takes(presets()["custom"], ("--x={seed}",)) == {"seed"}
+    assert "sequence_length" not in accepted_placeholders(shipped_presets()["total-batch"])
+    assert {"layers", "heads", "hidden_size"} <= accepted_placeholders(shipped_presets()["nanogpt"])
+    assert accepted_placeholders(shipped_presets()["custom"], ("--x={seed}",)) == {"seed"}
 
 
 # ---- what a script's --help lists --------------------------------------------------------------------------------
@@ -607,7 +609,7 @@ def test_the_help_of_hf_argument_parser(monkeypatch):
     monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 100.0)
     found = ask_script(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
     names = {flag.name for flag in found.flags}
-    preset_words = [word for argument in presets()["hf-trainer"].arguments for word in argument.words]
+    preset_words = [word for argument in shipped_presets()["hf-trainer"].arguments for word in argument.words]
     # Of the two for the warm-up each version of transformers takes one.
     passed = {word.partition("=")[0] for word in preset_words if word.startswith("--")} - {"--warmup_ratio"}
     assert passed <= names
@@ -693,7 +695,7 @@ def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
                read.weight_decay],
               [own.num_train_epochs, own.warmup_steps, own.lr_scheduler_type, own.weight_decay]]))
     """, *words[words.index("/src/train.py") + 1 :])  # fmt: skip
-    own = presets()["hf-trainer"]
+    own = shipped_presets()["hf-trainer"]
     assert told == [1, 4, 8, own.eval_batch, [2.0, 0.05, 10, "cosine", 0.1],
                     [own.defaults[name] for name in ("epochs", "warmup", "schedule", "weight_decay")]]  # fmt: skip
 
@@ -772,7 +774,7 @@ def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
               [read.num_train_epochs, read.warmup_steps, read.lr_scheduler_type, read.weight_decay]]))
     """, *words[words.index("trl.scripts.sft") + 1 :], python=sys.executable)  # fmt: skip
     course = [2.0, 0.05, "cosine", 0.1]
-    assert told == [1, 8, True, "all-linear", "all-linear", 16, presets()["trl"].eval_batch, course]
+    assert told == [1, 8, True, "all-linear", "all-linear", 16, shipped_presets()["trl"].eval_batch, course]
 
 
 def parsed(real, code, *words, python=None):
@@ -859,7 +861,7 @@ def test_trl_itself_reads_the_data_and_what_was_not_chosen(real, tmp_path):
         rows = get_dataset(mixture)["train"]["text"]
         print(json.dumps([list(rows), args.learning_rate, args.max_steps, args.max_length, args.save_steps, args.seed]))
     """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
-    own = presets()["trl"].defaults
+    own = shipped_presets()["trl"].defaults
     assert told == [["sample 0", "sample 1"], own["learning_rate"], -1, own["sequence_length"],
                     own["checkpoint_every"], own["seed"]]  # fmt: skip
 
@@ -883,7 +885,7 @@ def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
     before, after = (parsed(real, code, str(tmp_path / name)) for name in ("mine.yaml", "after.yaml"))
     assert before == after
     assert after[:7] == [2, 8, 4096, 1e-5, -1, 3.0, "saves/qwen"]
-    own = presets()["llama-factory"].defaults
+    own = shipped_presets()["llama-factory"].defaults
     assert after[-2:] == [own["seed"], own["checkpoint_every"]]
 
 
@@ -927,7 +929,7 @@ def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tm
               usual.per_device_eval_batch_size, method.finetuning_type]))
     """, str(tmp_path / "config.yaml"))  # fmt: skip
     # Where nothing is said it trains LoRA: what memory is predicted, and whether there is a fallback, go by that.
-    assert told == [1, 8, "lora", ["all"], 8, presets()["llama-factory"].eval_batch, "lora"]
+    assert told == [1, 8, "lora", ["all"], 8, shipped_presets()["llama-factory"].eval_batch, "lora"]
 
 
 @parsers
@@ -955,7 +957,7 @@ def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path
     # Without a value of its own it is the micro batch.
     source = (real / "axolotl" / "utils" / "config" / "__init__.py").read_text()
     assert re.search(r"eval_batch_size is None:\s+cfg.eval_batch_size = cfg.micro_batch_size", source)
-    assert presets()["axolotl"].eval_batch == 0
+    assert shipped_presets()["axolotl"].eval_batch == 0
 
 
 @parsers

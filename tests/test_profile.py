@@ -18,7 +18,7 @@ from tui_train.cli import plans
 from tui_train.cli.app import cli
 from tui_train.profile import fields, lists, secret_values, store
 from tui_train.profile.changes import Change, apply, diff
-from tui_train.profile.lists import Ambiguous
+from tui_train.profile.lists import AmbiguousComma
 from tui_train.profile.types import Profile
 from tui_train.workflow.session import last, remember
 
@@ -71,7 +71,7 @@ def test_a_profile_is_read_back_as_it_was_written(chosen):
 def test_a_value_is_shown_as_it_would_be_typed(chosen):
     for key, value in chosen.items():
         row = fields.FIELDS[key]
-        assert fields.parse(row, fields.show(value), Path("/elsewhere")) == value
+        assert fields.parse(row, fields.format_value(value), Path("/elsewhere")) == value
 
 
 def test_the_fields_are_all_of_the_profile():
@@ -229,7 +229,7 @@ def test_saving_never_overwrites_unasked():
     assert path.read_bytes() == before
     store.save(profile({"recipe.steps": 6}, first), overwrite=True)
     assert store.load("my run").recipe.steps == 6
-    assert store.names() == ("my run",)
+    assert store.saved_names() == ("my run",)
     assert [*profiles_folder().iterdir()] == [path]
 
 
@@ -237,7 +237,7 @@ def test_saving_never_overwrites_unasked():
 def test_a_name_that_is_no_file_name_is_refused(name):
     with pytest.raises(BadInput, match="cannot be a profile's name"):
         store.save(profile({"name": name}))
-    assert store.names() == ()
+    assert store.saved_names() == ()
 
 
 @pytest.mark.parametrize("name", ["a", "7b-sft", "my run v1.2_final+x", "实验 一", "x" * 80])
@@ -300,11 +300,11 @@ def test_every_difference_is_shown(chosen):
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "PGPASSWORD", "aws_secret_access_key", "OPENAI_API_KEY", "KEY"])
 def test_a_secret_is_not_saved(name):
-    assert fields.looks_secret(name)
+    assert fields.is_secret_variable(name)
     with pytest.raises(BadInput, match="looks like a secret") as refused:
         store.save(profile({"name": "one", "trainer.environment": {name: "hf_x"}}))
     assert "trainer.secrets" in refused.value.remedy
-    assert store.names() == ()
+    assert store.saved_names() == ()
 
 
 def token(begin, word):
@@ -393,7 +393,7 @@ def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
 
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MONKEY", "WANDB_MODE", "KEYS"])
 def test_an_ordinary_name_is_no_secret(name):
-    assert not fields.looks_secret(name)
+    assert not fields.is_secret_variable(name)
 
 
 def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
@@ -430,14 +430,14 @@ def test_one_rule_holds_for_all_lists(row):
     one, two, unclear = ONE_TWO[row.kind]
     assert len(fields.parse(row, one)) == 1
     assert len(fields.parse(row, two)) == 2
-    with pytest.raises(Ambiguous) as refused:
+    with pytest.raises(AmbiguousComma) as refused:
         fields.parse(row, unclear)
     assert refused.value.several == two
     assert {two, refused.value.one} <= {*re.split(r" for .*?, or |^Write | for one", refused.value.remedy)}
     # What the error offers as one value is one, and is written back as one.
     whole = fields.parse(row, refused.value.one)
     assert len(whole) == 1
-    assert fields.parse(row, fields.show(whole)) == whole
+    assert fields.parse(row, fields.format_value(whole)) == whole
     with pytest.raises(BadInput, match="may end a value"):
         fields.parse(row, two.replace(" ", ", "))
     # What the wizard offers is what was most likely meant.

@@ -106,7 +106,7 @@ def of_new_profiles(together, chance, number):
     winner = 1 + next(at for at, (code, _) in enumerate(ended[:3]) if code == 0)
     assert store.load(same).recipe.steps == winner
     assert [code for code, _ in ended[3:]] == [0, 0], ended
-    assert {same, f"{same}-0", f"{same}-1"} <= set(store.names())
+    assert {same, f"{same}-0", f"{same}-1"} <= set(store.saved_names())
     assert not [path for path in profiles_folder().iterdir() if path.suffix != ".toml"]
 
 

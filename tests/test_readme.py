@@ -16,7 +16,7 @@ from test_data import CHAT
 
 from tui_train.base import places
 from tui_train.cli import app as cli
-from tui_train.presets import presets, user
+from tui_train.presets import shipped_presets, user
 from tui_train.profile.types import AUTO
 from tui_train.runs import rundir
 
@@ -161,7 +161,13 @@ def test_places(monkeypatch):
     cache = places.images_folder()
     known = [*(folder / "NAME.toml" for folder in folders), places.webhooks_folder(), places.runs_folder()]
     known += [places.last_profile(), places.faults_log()]
-    assert told == [*known, places.environments_folder(), cache, places.data_looks_folder(), cache.parent / "container"]
+    assert told == [
+        *known,
+        places.environments_folder(),
+        cache,
+        places.data_summaries_folder(),
+        cache.parent / "container",
+    ]
 
 
 def test_files_of_a_run(tmp_path):
@@ -200,12 +206,12 @@ def test_a_preset_of_your_own(tmp_path, monkeypatch):
     assert '"--bs=$micro_batch" "--accumulate=$accumulation"' in script
     assert "${checkpoint:+" in script
     assert "--amp" not in script
-    expression = re.compile(user.read(text, "README").log[0])
+    expression = re.compile(user.parse_preset(text, "README").log[0])
     assert expression.search("it 5 of 60, loss 1.25e-1").groupdict() == {"step": "5", "steps": "60", "loss": "1.25e-1"}
 
 
 def test_table_of_presets():
-    shipped = [name for name in presets() if name != "builtin"]
+    shipped = [name for name in shipped_presets() if name != "builtin"]
     assert [cells[0].strip("`") for cells in table("| Preset | For |")] == [AUTO, *shipped]
 
 

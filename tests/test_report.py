@@ -141,7 +141,7 @@ def test_colours_within_a_token_do_not_hide_it(token):
     ],
 )
 def test_what_is_surely_a_secret_among_arguments(words):
-    assert [secret.sure for secret in secrets.in_words(words)] == [True]
+    assert [secret.sure for secret in secrets.secret_arguments(words)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_is_surely_a_secret_among_arguments(words):
     ],
 )
 def test_arguments_that_are_no_secrets(words):
-    assert [*secrets.in_words(words)] == []
+    assert [*secrets.secret_arguments(words)] == []
 
 
 def test_half_a_key_is_masked_too():

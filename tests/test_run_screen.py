@@ -242,7 +242,7 @@ async def test_the_cards_have_their_number_and_name(
         Sample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, use=95, temperature=71, power=338)
         for uuid in UUIDS
     )
-    monkeypatch.setattr(live, "samples", lambda _cancelled: iter((samples,)))
+    monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter((samples,)))
     run = climbed(tmp_path)
     run.plan_file.write_bytes(msgspec.json.encode({"world_size": 2, "device": "cuda", "gpus": UUIDS}))
     app = wizard(str(run.path))

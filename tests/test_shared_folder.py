@@ -310,12 +310,14 @@ def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
 
 
 def test_no_connection_is_shared_where_others_could_answer_it():
-    assert any("ControlPath=" in word for word in ssh.words("box")) or len(str(connections_folder())) > ssh._LONGEST
+    assert (
+        any("ControlPath=" in word for word in ssh.ssh_command("box")) or len(str(connections_folder())) > ssh._LONGEST
+    )
     os.environ["XDG_CACHE_HOME"] = short = tempfile.mkdtemp(prefix="t")
     try:
-        assert any("ControlPath=" in word for word in ssh.words("box"))
+        assert any("ControlPath=" in word for word in ssh.ssh_command("box"))
         connections_folder().chmod(0o777)
-        assert not any("ControlPath=" in word for word in ssh.words("box"))
+        assert not any("ControlPath=" in word for word in ssh.ssh_command("box"))
     finally:
         shutil.rmtree(short)
 

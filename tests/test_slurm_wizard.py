@@ -15,8 +15,8 @@ from test_wizard import keys, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
 from tui_train.cli import array as arrays
-from tui_train.facts.cluster import Cluster, Nodes, Partition, as_time, cards_in, parsed
-from tui_train.facts.known_gpus import known
+from tui_train.facts.cluster import Cluster, NodeGroup, Partition, as_time, gres_gpus, parse_sinfo
+from tui_train.facts.known_gpus import gpu_named
 from tui_train.facts.slurm import as_machine, planned_node
 from tui_train.profile import store
 from tui_train.profile.changes import apply
@@ -28,9 +28,9 @@ from tui_train.wizard import wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
-BIG = Nodes(count=4, idle=1, cores=64, memory=512 * GIB, cards=(("a100", 4),))
-OLD = Nodes(count=8, idle=8, cores=32, memory=128 * GIB, cards=(("2080ti", 2),))
-PLAIN = Nodes(count=9, cores=16)
+BIG = NodeGroup(count=4, idle=1, cores=64, memory=512 * GIB, cards=(("a100", 4),))
+OLD = NodeGroup(count=8, idle=8, cores=32, memory=128 * GIB, cards=(("2080ti", 2),))
+PLAIN = NodeGroup(count=9, cores=16)
 CLUSTER = Cluster(
     partitions=(
         Partition(name="cpu", default=True, limit=3600, nodes=(PLAIN,)),
@@ -59,13 +59,13 @@ a line of a login script | with bars
 """
         "x|up|1:00|n/a|many|idle|1|1|(null)\n"
     )
-    debug, gpu, old = parsed(lines)
+    debug, gpu, old = parse_sinfo(lines)
     assert (debug.name, debug.default, debug.limit, debug.usual) == ("debug", True, 3600, 600)
     assert [(kind.count, kind.idle, kind.out) for kind in debug.nodes] == [(4, 3, 1)]
     assert (gpu.default, gpu.limit) == (False, 2 * 86400)
     assert [(kind.count, kind.idle, kind.out, kind.cards) for kind in gpu.nodes] == [(4, 1, 1, (("a100", 4),))]
     assert (old.up, old.limit, old.nodes) == (False, None, ())
-    assert parsed("\x1b[31m|\x00|||||||\n") == ()
+    assert parse_sinfo("\x1b[31m|\x00|||||||\n") == ()
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ a line of a login script | with bars
     ],
 )
 def test_cards_are_counted_by_type(gres, cards):
-    assert cards_in(gres) == cards
+    assert gres_gpus(gres) == cards
 
 
 @pytest.mark.parametrize("limit", [60, 3600, 86399, 86400, 7 * 86400 + 61])
 def test_a_limit_is_written_as_it_is_read(limit):
-    (part,) = parsed(f"x|up|{as_time(limit)}|n/a|1|idle|1|1|(null)\n")
+    (part,) = parse_sinfo(f"x|up|{as_time(limit)}|n/a|1|idle|1|1|(null)\n")
     assert part.limit == limit
 
 
@@ -108,7 +108,7 @@ def test_a_limit_is_written_as_it_is_read(limit):
     ],
 )
 def test_a_type_is_known_by_its_name_or_not_at_all(kind, capability, memory):
-    chip = known(kind)
+    chip = gpu_named(kind)
     assert (chip.capability, chip.memory) == (capability, memory and memory * GIB)
 
 

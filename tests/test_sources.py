@@ -11,7 +11,7 @@ from support import SCRIPTS, check, facts, profile, toolchain
 
 from tui_train.base.errors import BadInput
 from tui_train.facts import probe
-from tui_train.facts.images import broken_runtime
+from tui_train.facts.images import runtime_problem
 from tui_train.facts.sources import read, source
 from tui_train.facts.types import Document
 from tui_train.facts.wandb import has_key
@@ -207,7 +207,7 @@ def test_a_folder_and_a_file_without_the_x_bit_are_named_as_that(tmp_path):
     ],
 )
 def test_a_broken_oci_runtime_is_told_from_what_an_image_lacks(said, broken):
-    assert broken_runtime(f"first\n{said}\n".encode()).startswith("the OCI runtime") is broken
+    assert runtime_problem(f"first\n{said}\n".encode()).startswith("the OCI runtime") is broken
 
 
 @pytest.mark.parametrize(

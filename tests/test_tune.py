@@ -25,7 +25,7 @@ from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.tune import summary as words
-from tui_train.tune.search import MOST, Setting, Space, Trial, best, following
+from tui_train.tune.search import MOST, Setting, Space, Trial, best, next_setting
 from tui_train.tune.space import change_to, space, trial_profile
 from tui_train.tune.trial import Memory, Pace
 from tui_train.tune.tune import Tuned
@@ -91,7 +91,7 @@ def test_few_trials_find_what_a_full_grid_would():
         grid, among = card.space()
         fitting = [card.rate(one) for one in grid if card.memory(one) <= 24]
         trials = ()
-        while wanted := following(among, trials):
+        while wanted := next_setting(among, trials):
             assert wanted not in {trial.setting for trial in trials} | among.hopeless
             trials += (card.tried(wanted),)
         most = max(most, len(trials))
@@ -112,8 +112,8 @@ def test_of_those_as_fast_the_one_with_most_room_is_best():
 def test_where_the_first_fails_by_itself_nothing_else_is_tried():
     chosen = profile()
     among = space(Setup(chosen, CARD))
-    assert following(among, (Trial(setting=among.own, outcome="failed"),)) is None
-    assert following(among, (Trial(setting=among.own, outcome="out of memory"),))
+    assert next_setting(among, (Trial(setting=among.own, outcome="failed"),)) is None
+    assert next_setting(among, (Trial(setting=among.own, outcome="out of memory"),))
 
 
 def test_another_precision_is_tried_only_when_it_is_named():
@@ -121,8 +121,8 @@ def test_another_precision_is_tried_only_when_it_is_named():
     among = space(Setup(chosen, CARD), ("bf16", "fp32"))
     assert among.precisions == ("fp32", "bf16")
     trials = (measured(8, 10.0), measured(16, 11.0), measured(16, 20.0, precision="bf16"))
-    assert following(among, trials[:1]).precision == "bf16"
-    assert following(among, trials) == Setting(8, checkpointing=False, precision="bf16")
+    assert next_setting(among, trials[:1]).precision == "bf16"
+    assert next_setting(among, trials) == Setting(8, checkpointing=False, precision="bf16")
     assert space(Setup(chosen, CARD)).precisions == ("fp32",)
 
 
@@ -174,7 +174,7 @@ def test_an_own_script_may_need_less_than_is_predicted():
     chosen = profile({**values, "recipe.micro_batch": 1, "recipe.global_batch": 64})
     among = space(Setup(chosen, CARD))
     assert {*among.bands.values()} == {"will not fit"}
-    assert following(among, ()) == among.own
+    assert next_setting(among, ()) == among.own
 
 
 def test_where_nothing_is_predicted_steps_stay_small():
@@ -188,7 +188,7 @@ def test_too_slow_is_no_lack_of_memory():
     chosen = profile({"recipe.global_batch": 8})
     among = space(Setup(chosen, CARD))
     slow = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
-    assert following(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
+    assert next_setting(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
 
 
 def test_trials_have_one_global_batch_and_a_folder_of_their_own():
@@ -265,7 +265,7 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     path.write_text((MACHINES / "two-3090-display-and-busy.txt").read_text())
     for name, value in driver_environment(path).items():
         monkeypatch.setenv(name, value)
-    both = {card.uuid: card for card in next(live.samples(lambda: False))}
+    both = {card.uuid: card for card in next(live.live_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
         memory = Memory(RunDir(tmp_path), cards)

@@ -18,7 +18,7 @@ from tui_train.base.places import last_profile, presets_folder, profiles_folder,
 from tui_train.presets.user import user_presets
 from tui_train.profile import store
 from tui_train.runs import leftovers, rundir
-from tui_train.runs.conflicts import taken
+from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import ranks
 from tui_train.runs.listing import read_runs
 from tui_train.workflow import show
@@ -120,7 +120,7 @@ def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage
     assert [bool(data[run.name]["damage"]) for run in (before, broken, after)] == [False, True, False]
     assert data[before.name]["state"] == "new"
     # What plans and watches goes on, too.
-    assert taken() == ()
+    assert resources_in_use() == ()
     ranks(broken, 1)
     broken.reading()
     broken.titles()

@@ -28,7 +28,7 @@ from tui_train.screens.widgets.picks import Picks
 
 from tui_train.base.places import trials_folder
 from tui_train.facts import images, live, probe
-from tui_train.facts.ask import Answer
+from tui_train.facts.ask import ChildResult
 from tui_train.facts.pci import no_driver
 from tui_train.facts.samples import Sample, Samples
 from tui_train.facts.types import (
@@ -112,7 +112,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     if "HF_HOME" not in os.environ:
         # The models of this machine are not in the pictures.
         monkeypatch.setenv("HF_HUB_CACHE", "/not/there")
-    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter(()))
     be(CPU)
     return be
 
@@ -396,7 +396,7 @@ async def test_what_the_cards_do_is_shown_as_it_changes(machine: Any, monkeypatc
             with contextlib.suppress(Empty):
                 yield told.get(timeout=0.05)
 
-    monkeypatch.setattr(live, "samples", samples)
+    monkeypatch.setattr(live, "live_samples", samples)
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.2)
@@ -420,7 +420,7 @@ async def test_the_cards_of_a_live_run_are_shown_beside_it(
     machine(SEED)
     own = Sample(uuid=UUIDS[0], memory_free=GIB, memory_total=24 * GIB, use=97)
     other = Sample(uuid="GPU-other", memory_free=GIB, memory_total=24 * GIB, use=55)
-    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(((own, other),)))
+    monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter(((own, other),)))
     run = live_run(tmp_path)
     (run.path / "plan.json").write_bytes(msgspec.json.encode({"world_size": 1, "device": "cuda", "gpus": [UUIDS[0]]}))
     app = wizard(str(run.path))
@@ -483,7 +483,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(
 ) -> None:
     del machine
     begun: list[Taken] = []
-    monkeypatch.setattr(taken, "taken", lambda *_: tuple(begun))
+    monkeypatch.setattr(taken, "resources_in_use", lambda *_: tuple(begun))
     trainer = msgspec.structs.replace(Profile().trainer, output=str(tmp_path / "out"))
     remember(msgspec.structs.replace(Profile(), trainer=trainer))
     async with wizard().run_test(size=(120, 40)) as pilot:
@@ -1222,12 +1222,12 @@ async def test_v_says_what_is_in_the_image(machine: Any, monkeypatch: pytest.Mon
     machine(SEED)
     asked: list[tuple[str, ...]] = []
 
-    def run(*words: Any) -> Answer:
+    def run(*words: Any) -> ChildResult:
         asked.append(words[-1])
-        return Answer(out=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), code=0)
+        return ChildResult(out=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), code=0)
 
     monkeypatch.setattr(images, "image", lambda *_args: NEMO)
-    monkeypatch.setattr(images, "run", run)
+    monkeypatch.setattr(images, "run_in_image", run)
     app = wizard()
     async with app.run_test(size=(120, 50)) as pilot:
         await keys("enter", "enter")(pilot)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from tui_train.base.text import spark, visible
+from tui_train.base.text import sparkline, visible
 from tui_train.facts.samples import Sample
 
 from .ink import FAILED, MUTED, RULE, WARNING, Ink, columns, fit, heading, ink
@@ -98,7 +98,7 @@ def _spark(values: Sequence[int | None], scale: tuple[float, float]) -> Ink:
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    drawn = spark(known, len(known), scale)
+    drawn = sparkline(known, len(known), scale)
     return ink(("·" * (_BLOCKS - len(drawn)), RULE), (drawn, "$live"))
 
 

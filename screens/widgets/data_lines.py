@@ -6,8 +6,8 @@ from textual.content import Content
 
 from tui_train.base.text import duration, percent, thousands, visible
 from tui_train.checks import Finding
-from tui_train.facts.data import DataLook, DataProblem, DataSample, Question, State, Tokens
-from tui_train.facts.data_use import FORMATS, Epoch
+from tui_train.facts.data import DataProblem, DataQuestion, DataReport, DataSample, State, Tokens
+from tui_train.facts.data_use import FORMAT_LABELS, Epoch
 from tui_train.workflow import data
 
 from .ink import DONE, FAILED, MUTED, WARNING, Piece, columns, fit, heading, ink
@@ -27,9 +27,9 @@ _STYLES: dict[State, tuple[str, str]] = {  # of the mark, and of the text beside
 _KEPT = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
 
 
-def set_lines(look: DataLook, asked: Question, one: Epoch | None, seconds: float, width: int) -> list[Content]:
+def set_lines(look: DataReport, asked: DataQuestion, one: Epoch | None, seconds: float, width: int) -> list[Content]:
     """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""
-    of = f"{FORMATS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"
+    of = f"{FORMAT_LABELS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"
     out = data.left_out(look)
     usable = ink(WARNING, f" {thousands(out)} left out") if out else ink(DONE, " all rows usable")
     usable = usable if look.rows else ink(FAILED, " nothing to learn from")
@@ -62,7 +62,7 @@ def _number(count: int, words: str) -> Content:
     return ink((thousands(count), "b"), (f" {words}", MUTED))
 
 
-def _histogram(tokens: Tokens, look: DataLook, asked: Question, width: int) -> list[Content]:
+def _histogram(tokens: Tokens, look: DataReport, asked: DataQuestion, width: int) -> list[Content]:
     """Return how many rows have how many tokens, what is beyond the sequence length marked."""
     longest = thousands(tokens.longest)
     blocks = data.histogram(tokens, max(8, width - _LABEL - len(longest) - 4))
@@ -98,7 +98,7 @@ def sample_lines(
     return [*lines, ink(("  …", MUTED))] if sample.shortened else lines
 
 
-def row_lines(look: DataLook, width: int) -> list[Content]:
+def row_lines(look: DataReport, width: int) -> list[Content]:
     """Return the rows with something wrong, by line, of which a few of each kind are named."""
     if not look.problems:
         return []
@@ -124,7 +124,7 @@ def _place(problem: DataProblem, *, several: bool) -> str:
     return f"{name}:{problem.line}" if several else f"line {thousands(problem.line)}"
 
 
-def long_lines(look: DataLook, asked: Question, width: int) -> list[Content]:
+def long_lines(look: DataReport, asked: DataQuestion, width: int) -> list[Content]:
     """Return the longest rows."""
     rows = look.tokens.longest_rows if look.tokens else ()
     lines = [heading("Longest", "", width)] if rows else []

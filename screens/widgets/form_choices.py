@@ -49,7 +49,7 @@ class FormChoices(FormView):
             self._mark(by)
             return
         possible = [option.value for option in row.options if not option.reason]
-        value = fields.show(row.value)
+        value = fields.format_value(row.value)
         if not possible:
             self.app.bell()
             return
@@ -65,7 +65,7 @@ class FormChoices(FormView):
             self.action_take()
         elif row:
             values = [option.value for option in row.options]
-            value = fields.show(row.value)
+            value = fields.format_value(row.value)
             self._marked = values.index(value) if value in values else 0
             self._opened = row.key
             self._changed()
@@ -105,5 +105,5 @@ class FormChoices(FormView):
         self.screen.refresh_bindings()
 
     def _choose(self, row: FormRow, value: str) -> None:
-        if value != fields.show(row.value):
+        if value != fields.format_value(row.value):
             self.post_message(Chosen(row.key, fields.parse(row.field, value)))

@@ -73,7 +73,11 @@ class FormRow(Struct, frozen=True, kw_only=True):
     @property
     def plain(self) -> str:
         """The value as it would be typed; of the address of a webhook its host alone."""
-        return webhook.shown(str(self.value)) if self.field.kind == "webhook" else fields.show(self.value)
+        return (
+            webhook.displayed_webhook(str(self.value))
+            if self.field.kind == "webhook"
+            else fields.format_value(self.value)
+        )
 
     @property
     def text(self) -> str:
@@ -200,7 +204,7 @@ def _option(line: FormLine, width: int, marked: int) -> Content:
     if row is None:
         return Content()
     option = row.options[line.option]
-    chosen = option.value == fields.show(row.value)
+    chosen = option.value == fields.format_value(row.value)
     mark: Piece = FAILED if option.reason else (LIVE[0], "$primary") if chosen else OPEN
     style = MUTED if option.reason else "b" if chosen or marked == line.option else ""
     note: Piece = option.reason or (option.note, MUTED)
@@ -217,7 +221,7 @@ def _beside(row: FormRow, room: int = 0) -> Content:
         wrong = ink((f"✗ {row.wrong}", "$error")) if row.wrong else ink((f"! {row.caution}", "$warning"))
         return ink(fit(wrong, max(_LEAST_WRONG, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.typed else row.options
-    option = next((option for option in chosen if option.value == fields.show(row.value)), None)
+    option = next((option for option in chosen if option.value == fields.format_value(row.value)), None)
     return ink((row.note or (option.note if option else ""), MUTED))
 
 
@@ -236,7 +240,7 @@ def _row(row: FormRow, width: int) -> Content:
         shown = fit((tail, "" if row.text else MUTED), cells)
         value = ink("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
         return columns(room, (label, LABEL - 1), (value, cells + 2), ("", _AIR), (beside, 0))
-    option = next((option for option in row.options if option.value == fields.show(row.value)), None)
+    option = next((option for option in row.options if option.value == fields.format_value(row.value)), None)
     words: Piece = option.label if option else row.text
     if option and option.label == UNSET and option.note:
         words = (option.note, MUTED)

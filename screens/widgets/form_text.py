@@ -104,7 +104,7 @@ class FormText(FormChoices):
         if unread and row:
             value = self.sound(row)
             # What the row has may not be typed again: the address of a webhook is shown by its host.
-            text = value.text if unread.fix == value.value else fields.show(unread.fix)
+            text = value.text if unread.fix == value.value else fields.format_value(unread.fix)
             with self.entry.prevent(Input.Changed):
                 self.entry.value = text
             self.entry.cursor_position = len(text)
@@ -185,7 +185,7 @@ def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
     if row.usual is not None and not (isinstance(fix, float) and row.usual / _FAR < fix < row.usual * _FAR):
         return Unread(text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}", None, f"use {row.usual!r}")
     fix = row.value if fix is None else fix
-    shown = row.text if fix == row.value else visible(fields.show(fix))
+    shown = row.text if fix == row.value else visible(fields.format_value(fix))
     title = f"use {shown}" if shown else "leave it empty"
     return Unread(text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}", fix, title)
 

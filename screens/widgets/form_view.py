@@ -98,7 +98,7 @@ class FormView(Widget):
             return numbers[0] + 1 + max(0, self._marked)
         if row and row.stands_open and not row.reason:
             values = [option.value for option in row.options]
-            chosen = fields.show(row.value)
+            chosen = fields.format_value(row.value)
             return numbers[values.index(chosen)] if chosen in values else numbers[0]
         return numbers[0]
 

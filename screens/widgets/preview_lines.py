@@ -168,7 +168,7 @@ def fallbacks_of(plan: Plan | None) -> tuple[tuple[str, str], ...]:
         return ()
     places: dict[str, list[str]] = {}
     for phase in plan.phases:
-        if changes := plan.attempts[plan.way_down(phase)[-1] - 1].changes:
+        if changes := plan.attempts[plan.fallback_path(phase)[-1] - 1].changes:
             places.setdefault(", ".join(changes), []).append(WHERE[phase])
     return tuple((" or ".join(where), tried) for tried, where in places.items())
 

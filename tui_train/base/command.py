@@ -18,7 +18,7 @@ _Name = Literal[
 VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_Name) if name != "CHECKPOINT")
 
 # Values in a config file.
-Plain = str | int | float | bool | None | list[Any] | dict[str, Any]
+PlainData = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 
 class Variable(Struct, frozen=True):
@@ -51,7 +51,7 @@ PORT = Variable("PORT")
 GPUS = Variable("GPUS")
 
 # Placeholders in files for values that only the running script knows.
-MARKS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}
+FILE_PLACEHOLDERS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}
 
 
 def in_run_dir(path: str, before: str = "") -> Joined:
@@ -98,7 +98,7 @@ class Command(Struct, frozen=True):
     cwd: Word
 
 
-class Wrapping(Struct, frozen=True, kw_only=True):
+class ContainerWrapper(Struct, frozen=True, kw_only=True):
     """The container around every attempt: `parts` are the engine's words before variables, folder and image.
 
     `folders` are created on the machine before the start, because they must exist to be mounted. `before` are words
@@ -117,7 +117,7 @@ class ConfigFile(Struct, frozen=True):
 
     path: str
     why: str
-    values: dict[str, Plain]
+    values: dict[str, PlainData]
 
 
 class ProgramFile(Struct, frozen=True):
@@ -148,12 +148,12 @@ def needs_checkpoint(part: Part) -> bool:
     return part.resumes or any(isinstance(word, Joined) and CHECKPOINT in word.pieces for word in part.words)
 
 
-def marked(word: Word) -> str:
+def with_file_placeholders(word: Word) -> str:
     """Return a word with placeholders for its variables, for a file in which the script replaces them."""
     return (
         word
         if isinstance(word, str)
-        else "".join(item if isinstance(item, str) else MARKS[item.variable] for item in word.pieces)
+        else "".join(item if isinstance(item, str) else FILE_PLACEHOLDERS[item.variable] for item in word.pieces)
     )
 
 

@@ -46,16 +46,16 @@ def regular_size(path: Path) -> tuple[int, int]:
     return (status.st_ino, status.st_size) if S_ISREG(status.st_mode) else (0, 0)
 
 
-def unreadable(path: Path) -> str:
+def why_unreadable(path: Path) -> str:
     """Return why a regular file cannot be read now, empty if it can."""
     try:
         with open_regular(path):
             return ""
     except OSError as error:
-        return reason(error)
+        return error_reason(error)
 
 
-def reason(error: OSError | UnicodeError) -> str:
+def error_reason(error: OSError | UnicodeError) -> str:
     """Return why a file could not be read, as text after its name and a colon."""
     if isinstance(error, UnicodeError):
         return "it is not UTF-8 text"
@@ -63,7 +63,7 @@ def reason(error: OSError | UnicodeError) -> str:
     return visible(words[:1].lower() + words[1:])
 
 
-def others(folder: int) -> str:
+def foreign_owner(folder: int) -> str:
     """Return the owner of a folder by its descriptor, empty if it is this user or root.
 
     Some network disks and containers map all owners to another one: the owner of a new file there is this user.
@@ -81,7 +81,7 @@ def others(folder: int) -> str:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def reporting_write_errors(path: Path) -> Iterator[None]:
     """Turn every failure to write `path` into CannotWrite with a remedy."""
     try:
         yield
@@ -96,20 +96,20 @@ def writing(path: Path) -> Iterator[None]:
 
 def own_folder(path: Path) -> None:
     """Create a folder for files of this user alone; CannotWrite if a link or another user's folder is there."""
-    with writing(path):
+    with reporting_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with folder_at(path.parent) as parent:
             with suppress(FileExistsError):
                 os.mkdir(path.name, 0o755, dir_fd=parent)
             with folder_at(path.name, parent) as folder:
-                owner = others(folder)
+                owner = foreign_owner(folder)
     if owner:
         raise CannotWrite(f"{visible(str(path))} belongs to {visible(owner)}", "Choose another path.")
 
 
 def write_beside(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file atomically, creating its folder; CannotWrite leaves the old file."""
-    with writing(path):
+    with reporting_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with folder_at(path.parent) as folder:
             _write(folder, path.name, text, mode, replace=True)
@@ -120,7 +120,7 @@ def write_new(path: Path, text: str | bytes, mode: int = 0o644, *, parents: bool
 
     Its folder is created if needed, unless `parents` is false.
     """
-    with writing(path):
+    with reporting_write_errors(path):
         if parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:

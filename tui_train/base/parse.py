@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tui_train.base.files import read_regular, reason
+from tui_train.base.files import error_reason, read_regular
 from tui_train.base.text import visible
 from tui_train.supervisor import outside
 from tui_train.supervisor.outside import DEEPEST, Missing, Unparsable, deeper
 
-__all__ = ["Missing", "Unparsable", "built", "contents", "json_as", "json_table", "toml_table"]
+__all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_type", "read_bytes", "toml_table"]
 
 _Kind = TypeVar("_Kind")
 _LONGEST = 200
@@ -19,7 +19,7 @@ _BUILDING = threading.Lock()
 _BUILT: set[Any] = set()
 
 
-def built(kind: type[_Kind]) -> type[_Kind]:
+def prepared_type(kind: type[_Kind]) -> type[_Kind]:
     """Return a type after preparing it for msgspec, which is not thread-safe.
 
     msgspec caches information at the first use of a type; a concurrent use by another thread crashes the process.
@@ -31,21 +31,21 @@ def built(kind: type[_Kind]) -> type[_Kind]:
     return kind
 
 
-def contents(path: Path | str, max_size: int) -> bytes:
+def read_bytes(path: Path | str, max_size: int) -> bytes:
     """Return the bytes of a regular file; Missing, or Unparsable if it cannot be read or is larger."""
     try:
         return read_regular(path, max_size)
     except FileNotFoundError:
         raise Missing("it does not exist") from None
     except OSError as error:
-        raise Unparsable(reason(error)) from None
+        raise Unparsable(error_reason(error)) from None
 
 
 def json_as(data: bytes, kind: type[_Kind]) -> _Kind:
     """Return JSON in UTF-8 as a value of `kind`; Unparsable if it is not one."""
     outside.bounded(data)
     try:
-        return msgspec.json.decode(data, type=built(kind))
+        return msgspec.json.decode(data, type=prepared_type(kind))
     except msgspec.ValidationError as error:
         raise Unparsable(_short(error), form=False) from None
     except UnicodeDecodeError:

@@ -76,7 +76,7 @@ def images_folder() -> Path:
     return platformdirs.user_cache_path(_NAME) / "images"
 
 
-def data_looks_folder() -> Path:
+def data_summaries_folder() -> Path:
     """Return the folder of what was read in training data, which may not exist yet."""
     return platformdirs.user_cache_path(_NAME) / "data"
 

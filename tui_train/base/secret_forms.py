@@ -18,7 +18,7 @@ _OPAQUE = re.compile(
 _CLASSES = (str.isupper, str.islower, str.isdigit)
 
 
-class Form(NamedTuple):
+class SecretFormat(NamedTuple):
     """A format: it is searched for only where one of the lower-case words `near` is in the text.
 
     The group `secret` is what is masked, the whole match without it; `holds` judges that further.
@@ -43,7 +43,7 @@ def random_like(text: str) -> bool:
     return mixed and changes >= (len(text) - classes.count(3)) * 0.4
 
 
-def _opaque(text: str) -> bool:
+def _looks_generated(text: str) -> bool:
     """Return whether a text is made by a machine: random, a UUID, or long letters with digits among them."""
     return random_like(text) or bool(_OPAQUE.search(text))
 
@@ -58,21 +58,21 @@ def _no_option(text: str) -> bool:
     return _no_number(text) and not re.fullmatch(r"[a-z_-]+", text)
 
 
-def _token(begin: str, rest: str, *near: str) -> Form:
+def _token(begin: str, rest: str, *near: str) -> SecretFormat:
     """Return the format of a token that begins a word, or follows a colour code; the literal first is found fastest."""
     word = re.escape(begin)
     at = rf"{word}(?:(?<![A-Za-z0-9]{word})|(?<=[\d\[]m{word}))"
-    return Form("tokens", near or (begin.lower(),), at + rest)
+    return SecretFormat("tokens", near or (begin.lower(),), at + rest)
 
 
-def _around(kind: str, near: str, pattern: str, holds: Callable[[str], bool] = bool) -> Form:
-    return Form(kind, tuple(near.lower().split()), f"(?i:{pattern})", holds)
+def _any_case_format(kind: str, near: str, pattern: str, holds: Callable[[str], bool] = bool) -> SecretFormat:
+    return SecretFormat(kind, tuple(near.lower().split()), f"(?i:{pattern})", holds)
 
 
 _TOKENS = (
     # Long ones anywhere.
-    Form("tokens", ("hf_",), r"hf_[A-Za-z0-9]{30,}"),
-    Form("tokens", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{36,}"),
+    SecretFormat("tokens", ("hf_",), r"hf_[A-Za-z0-9]{30,}"),
+    SecretFormat("tokens", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{36,}"),
     _token("hf_", r"(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,})"),
     _token("api_org_", r"[A-Za-z0-9]{16,}"),
     _token("sk-", r"[A-Za-z0-9_-]{16,}"),
@@ -110,7 +110,7 @@ _TOKENS = (
     _token("lsv2_", r"(?:pt|sk)_[0-9a-f_]{32,}"),
     _token("do", r"[opr]_v1_[0-9a-f]{32,}", "_v1_"),
     _token("hv", r"[sbr]\.[A-Za-z0-9_-]{20,}", "hvs.", "hvb.", "hvr."),
-    Form("tokens", (".atlasv1.",), r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
+    SecretFormat("tokens", (".atlasv1.",), r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
     _token("tskey-", r"[a-z]+-[A-Za-z0-9-]{12,}"),
     _token("AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
     _token("dckr_", r"[po]at_[A-Za-z0-9_-]{16,}"),
@@ -138,11 +138,11 @@ _TOKENS = (
     _token("sq0", r"(?:atp|csp)-[A-Za-z0-9_-]{22,}"),
     _token("fm", r"[12][a-z]?_[A-Za-z0-9+/=]{60,}", "fm1", "fm2"),
     _token("EAA", r"(?=[A-Za-z]*\d)[A-Za-z0-9]{80,}"),
-    Form("tokens", (":aa",), r"(?<![0-9])\d{8,10}:AA[A-Za-z0-9_-]{32,}"),
+    SecretFormat("tokens", (":aa",), r"(?<![0-9])\d{8,10}:AA[A-Za-z0-9_-]{32,}"),
 )  # fmt: skip
 
 _KEYS = (
-    Form(
+    SecretFormat(
         "private keys",
         ("private key-----",),
         (
@@ -152,7 +152,7 @@ _KEYS = (
         ),
     ),
     # PuTTY's.
-    _around(
+    _any_case_format(
         "private keys", "private-lines", r"Private-Lines: \d+\r?\n(?P<secret>(?:[A-Za-z0-9+/=]{1,80}(?:\r?\n|$))+)"
     ),
 )
@@ -160,7 +160,7 @@ _KEYS = (
 _WORD = r"[^\s'\",;<]"
 # After a scheme nearly anything; alone what has a digit, as "enabled" and "token required" are settings.
 _AUTHORIZATIONS = (
-    _around(
+    _any_case_format(
         "authorizations",
         "authorization",
         rf"authorization['\"]?\s*[:=]\s*['\"]?(?:"
@@ -169,35 +169,37 @@ _AUTHORIZATIONS = (
     ),
 )
 _HEADERS = (
-    _around("authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_WORD}{{16,}})", _opaque),
-    _around("cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"),
+    _any_case_format("authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_WORD}{{16,}})", _looks_generated),
+    _any_case_format(
+        "cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"
+    ),
 )
 
 _URLS = (
-    Form(
+    SecretFormat(
         # With one slash where the address was taken for a path.
         "passwords in URLs",
         (":/",),
         r":(?:(?=//)|(?<=http:)|(?<=https:))//?[^\s/:@'\"]{0,200}:(?P<secret>[^\s/'\"<]{1,500})(?=@)",
     ),
     # A token as the user name of a URL: longer than any name. The digest of an image has the same form.
-    Form("tokens in URLs", ("://",), r"://(?P<secret>[A-Za-z0-9_.~%-]{20,500})(?=@(?!sha256:))"),
+    SecretFormat("tokens in URLs", ("://",), r"://(?P<secret>[A-Za-z0-9_.~%-]{20,500})(?=@(?!sha256:))"),
 )
 
 # What follows the host of a webhook is the secret.
 _PATH = r"(?P<secret>[^\s'\"<>\\,;)\]}]{8,})"
 _WEBHOOKS = (
-    _around("webhooks", "hooks.slack", rf"//hooks\.slack(?:-gov)?\.com/{_PATH}"),
-    _around("webhooks", "discord", rf"//(?:[a-z]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/{_PATH}"),
-    _around("webhooks", "office.com", rf"//[\w.-]*office\.com/webhook\w*/{_PATH}"),
-    _around("webhooks", "api.telegram.org", rf"//api\.telegram\.org/(?:file/)?bot{_PATH}"),
-    _around("webhooks", "hc-ping.com", rf"//hc-ping\.com/{_PATH}"),
+    _any_case_format("webhooks", "hooks.slack", rf"//hooks\.slack(?:-gov)?\.com/{_PATH}"),
+    _any_case_format("webhooks", "discord", rf"//(?:[a-z]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/{_PATH}"),
+    _any_case_format("webhooks", "office.com", rf"//[\w.-]*office\.com/webhook\w*/{_PATH}"),
+    _any_case_format("webhooks", "api.telegram.org", rf"//api\.telegram\.org/(?:file/)?bot{_PATH}"),
+    _any_case_format("webhooks", "hc-ping.com", rf"//hc-ping\.com/{_PATH}"),
     # Of any server: below its address, not in the path of a file.
-    _around(
+    _any_case_format(
         "webhooks",
         "hook/ hooks/",
         r"://[^\s'\"<>]{1,200}?hooks?/(?=[\w-]*\d)(?P<secret>[\w-]{20,}[^\s'\"<>]*)",
-        _opaque,
+        _looks_generated,
     ),
 )
 
@@ -205,7 +207,7 @@ _BASE64 = r"[A-Za-z0-9+/]"
 _HEX = r"(?<![0-9a-z])(?P<secret>[0-9a-f]{%d})(?![0-9a-z])"
 _AWS = (
     # After its id.
-    Form(
+    SecretFormat(
         "keys of AWS",
         ("akia", "asia"),
         rf"A[KS]IA[A-Z0-9]{{16}}[^\r\n]{{1,40}}?(?<!{_BASE64})(?P<secret>{_BASE64}{{40}})(?![A-Za-z0-9+/=])",
@@ -214,24 +216,26 @@ _AWS = (
 # A commit of git has the form of a key.
 _NO_COMMIT = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
 _NEARBY = (
-    Form(
+    SecretFormat(
         "keys of Twilio",
         ("ac",),
         rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX % 32}",
     ),
-    _around("keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login){_NO_COMMIT}{{0,60}}?{_HEX % 40}"),
-    _around(
+    _any_case_format(
+        "keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login){_NO_COMMIT}{{0,60}}?{_HEX % 40}"
+    ),
+    _any_case_format(
         "keys of Kaggle",
         "username",
         r"username['\"]?\s*[:=]\s*['\"]?[^\s'\",]{1,80}['\"]?[\s,]{1,9}['\"]?key['\"]?\s*[:=]\s*['\"]?"
         r"(?P<secret>[0-9a-f]{32})",
     ),
-    _around(
+    _any_case_format(
         "keys of Pushover",
         "pushover",
         r"pushover[^\r\n]{0,80}?(?<![a-z0-9])(?P<secret>[uag](?=[a-z]*\d)[a-z0-9]{29})(?![a-z0-9])",
     ),
-    _around(
+    _any_case_format(
         "seeds",
         "totp 2fa otp mfa",
         r"\b(?:totp|2fa|otp|mfa)\b(?:[ _-]?(?:seed|secret|key|code))?['\"]?(?:\s*[:=]|\s+is)?\s*['\"]?"
@@ -239,7 +243,7 @@ _NEARBY = (
         r"(?P<secret>(?-i:(?=[A-Z]*[2-7])[A-Z2-7]{16,64}))(?![A-Za-z0-9])",
     ),
     # A name and a blank.
-    Form(
+    SecretFormat(
         "values of secret names",
         ("key", "token", "secret", "passw"),
         (
@@ -249,13 +253,13 @@ _NEARBY = (
         random_like,
     ),
     # .netrc and .pgpass.
-    _around(
+    _any_case_format(
         "passwords",
         "machine default",
         r"\b(?:machine\s+[\w-]+(?:\.[\w-]+)+|(?:machine\s+\S+|default)(?:\s+(?:login|account)\s+\S+){1,2})"
         r"(?:\s+(?:login|account)\s+\S+){0,2}\s+password\s+(?P<secret>\S+)",
     ),
-    Form(
+    SecretFormat(
         "passwords",
         (":",),
         # The ports of PostgreSQL and of its poolers: a line of a program has the same form.
@@ -280,10 +284,10 @@ def _command(
     *,
     between: str = _NEXT,
     holds: Callable[[str], bool] = _no_number,
-) -> Form:
+) -> SecretFormat:
     words = "|".join(map(re.escape, programs.split()))
     pattern = rf"(?<![\w.-])(?:{words})(?![\w.]){_MIDDLE}(?:{options}){between}{value}"
-    return Form("passwords in commands", tuple(programs.split()), pattern, holds)
+    return SecretFormat("passwords in commands", tuple(programs.split()), pattern, holds)
 
 
 _COMMANDS = (
@@ -292,7 +296,7 @@ _COMMANDS = (
     _command("sshpass", "-p", between=rf"(?:{_NEXT})?", holds=bool),
     _command("redis-cli", "-a|--pass"),
     _command("mongo mongosh mongodump mongorestore mongoimport mongoexport", "-p", between=rf"(?:{_NEXT})?"),
-    Form(
+    SecretFormat(
         "passwords in commands",
         ("login", "upload"),
         r"(?<![\w.-])(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|apptainer|singularity|az|oc|twine)"
@@ -306,7 +310,7 @@ _COMMANDS = (
     _command("lftp", "-u", r"['\"]?[^\s,'\"]+,(?P<secret>[^\s'\"]+)"),
     _command("smbclient rpcclient", "-U", r"['\"]?[^\s%'\"]+%(?P<secret>[^\s'\"]+)"),
     # Passed to the standard input of what follows.
-    _around(
+    _any_case_format(
         "passwords in commands",
         "sudo login",
         rf"\becho\s+(?:-\w+\s+)*(?P<secret>{_QUOTED}|[^\s'\"|$]+)\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-\w*S|\w+\s+login)\b",
@@ -315,7 +319,7 @@ _COMMANDS = (
 
 # Values of which no format is known. Not parts of paths and of base64 text, nor keys and digests that are public.
 GUESSES = (
-    Form(
+    SecretFormat(
         "random values",
         ("",),
         r"(?<![A-Za-z0-9_+/-])(?<!SHA256:)(?<!sha256:)(?<!sha256=)(?<!base64,)(?!AAAA)"
@@ -323,7 +327,7 @@ GUESSES = (
         random_like,
     ),
     # The secret of AWS alone.
-    Form(
+    SecretFormat(
         "random values",
         ("",),
         rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64}{{40}}(?![A-Za-z0-9+/=_.%-])",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from tui_train.base.secret_forms import FORMS, GUESSES, PROVEN, PROVEN_IN_COMMANDS, Form
+from tui_train.base.secret_forms import FORMS, GUESSES, PROVEN, PROVEN_IN_COMMANDS, SecretFormat
 
 MASK = "<masked>"
 _SHORTEST = 6
@@ -56,7 +56,7 @@ _NAMED = (
 )
 
 
-def named(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Return whether a name of a variable or argument is that of a secret, and not of a tokenizer setting."""
     last = _HUMP.sub("_", name.rpartition(".")[2])
     if last in {"PWD", "OLDPWD"}:
@@ -64,12 +64,12 @@ def named(name: str) -> bool:
     return bool(_NAME.search(last)) and not _HARMLESS.search(last)
 
 
-def is_plain(value: str) -> bool:
+def is_harmless_value(value: str) -> bool:
     """Return whether a value of a secret's name is none: a number, a special token, the name of a variable."""
     return bool(_PLAIN.fullmatch(value))
 
 
-class Argument(NamedTuple):
+class SecretArgument(NamedTuple):
     """An argument that looks like a secret: its name, its value, whether that is sure, and which words it is."""
 
     name: str
@@ -78,59 +78,65 @@ class Argument(NamedTuple):
     at: tuple[int, ...]
 
 
-def in_words(words: Iterable[str], *, command: bool = False) -> Iterator[Argument]:
+def secret_arguments(words: Iterable[str], *, command: bool = False) -> Iterator[SecretArgument]:
     """Yield each argument that looks like a secret; its format or name makes that sure, in a command its program."""
     before = ""
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if not (equals and _OPTION.fullmatch(name)):
             name, value = before, word
-        sure = _sure(name, value, command=command)
+        sure = _is_certain_secret(name, value, command=command)
         if sure is not None:
-            yield Argument(name, value, sure, (at - 1, at) if name and name == before and value == word else (at,))
+            yield SecretArgument(
+                name, value, sure, (at - 1, at) if name and name == before and value == word else (at,)
+            )
         before = word if word.startswith("-") and not equals else ""
 
 
-def _sure(name: str, value: str, *, command: bool) -> bool | None:
+def _is_certain_secret(name: str, value: str, *, command: bool) -> bool | None:
     """Return whether an argument surely is a secret; None where nothing speaks for it."""
     bare = name.lstrip("-+~")
-    if proven(value, command=command):
+    if has_certain_format(value, command=command):
         return True
-    if value and not value.startswith("-") and named(bare) and not is_plain(value):
+    if value and not value.startswith("-") and is_secret_name(bare) and not is_harmless_value(value):
         return bool(_PASSWORD.search(bare))
-    guessed = formed(value) or (name in {"-p", "-P"} and _like_password(value)) or any(_found(value, GUESSES))
+    guessed = (
+        has_secret_format(value)
+        or (name in {"-p", "-P"} and _like_password(value))
+        or any(_format_matches(value, GUESSES))
+    )
     return False if guessed else None
 
 
 def _like_password(value: str) -> bool:
     """Return whether the value of -p is rather a password than a port, a path, a precision or a name."""
-    return len(value) >= _SHORTEST and not is_plain(value) and bool(_PASSWORDS.fullmatch(value))
+    return len(value) >= _SHORTEST and not is_harmless_value(value) and bool(_PASSWORDS.fullmatch(value))
 
 
-def formed(value: str) -> bool:
+def has_secret_format(value: str) -> bool:
     """Return whether a value contains what looks like a secret by its format, or by the words around it."""
     return _has(value, FORMS)
 
 
-def proven(value: str, *, command: bool = False) -> bool:
+def has_certain_format(value: str, *, command: bool = False) -> bool:
     """Return whether a value contains a format that only secrets have: a token, a key, a URL with a password."""
     return _has(value, PROVEN_IN_COMMANDS if command else PROVEN)
 
 
-def _has(value: str, forms: tuple[Form, ...]) -> bool:
+def _has(value: str, forms: tuple[SecretFormat, ...]) -> bool:
     plain = _COLOUR.sub("", value)
-    if any(_found(plain, forms)):
+    if any(_format_matches(plain, forms)):
         return True
-    return any(_of_query(match) for match in _IN_QUERY.finditer(plain))
+    return any(_is_secret_parameter(match) for match in _IN_QUERY.finditer(plain))
 
 
-def _found(text: str, forms: tuple[Form, ...]) -> Iterator[re.Match[str]]:
+def _format_matches(text: str, forms: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
     """Yield what has one of the formats."""
-    for form in _near(forms, text):
-        yield from (match for match in form.compiled.finditer(text) if _holds(form, match))
+    for form in _possible_formats(forms, text):
+        yield from (match for match in form.compiled.finditer(text) if _is_secret_match(form, match))
 
 
-def _holds(form: Form, match: re.Match[str]) -> bool:
+def _is_secret_match(form: SecretFormat, match: re.Match[str]) -> bool:
     secret = _secret_of(match)
     return MASK not in secret and form.holds(secret)
 
@@ -139,10 +145,10 @@ def _secret_of(match: re.Match[str]) -> str:
     return match["secret"] if "secret" in match.re.groupindex else match[0]
 
 
-def _of_query(match: re.Match[str]) -> bool:
+def _is_secret_parameter(match: re.Match[str]) -> bool:
     """Return whether a URL parameter is a secret."""
     name, value = match["name"], match["value"]
-    secret = named(name) or _SIGNED.search(_HUMP.sub("_", name)) or (name == "key" and len(value) >= _LONG_KEY)
+    secret = is_secret_name(name) or _SIGNED.search(_HUMP.sub("_", name)) or (name == "key" and len(value) >= _LONG_KEY)
     return bool(secret) and value != MASK and not _PLAIN.fullmatch(value)
 
 
@@ -150,25 +156,25 @@ def mask(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
     """Return a text without secrets, and their number by kind; `known` are known secret values."""
     spelled = {form for value in known if len(value) >= _SHORTEST for form in _spellings(value)}
     longest_first = sorted(spelled, key=len, reverse=True)
-    forms = _near(FORMS, _COLOUR.sub("", text))
+    forms = _possible_formats(FORMS, _COLOUR.sub("", text))
     if _COLOUR.search(text):
         text = "".join(_uncoloured(line, longest_first, forms) for line in text.splitlines(keepends=True))
     return _masked(text, longest_first, forms)
 
 
-def _near(forms: tuple[Form, ...], text: str) -> tuple[Form, ...]:
+def _possible_formats(forms: tuple[SecretFormat, ...], text: str) -> tuple[SecretFormat, ...]:
     """Return the formats that a text can hold."""
     lower = text.lower()
     return tuple(form for form in forms if any(word in lower for word in form.near))
 
 
-def _uncoloured(line: str, known: list[str], forms: tuple[Form, ...]) -> str:
+def _uncoloured(line: str, known: list[str], forms: tuple[SecretFormat, ...]) -> str:
     """Return a line without escape sequences if it contains a secret, which they could split."""
     plain = _COLOUR.sub("", line)
     return plain if plain != line and _masked(plain, known, forms)[1] else line
 
 
-def _masked(text: str, known: list[str], forms: tuple[Form, ...]) -> tuple[str, Counter[str]]:
+def _masked(text: str, known: list[str], forms: tuple[SecretFormat, ...]) -> tuple[str, Counter[str]]:
     counts: Counter[str] = Counter()
     for value in known:
         counts["known values"] += text.count(value)
@@ -183,8 +189,8 @@ def _masked(text: str, known: list[str], forms: tuple[Form, ...]) -> tuple[str, 
     return text, +counts
 
 
-def _without_secret(form: Form, counts: Counter[str], match: re.Match[str]) -> str:
-    if not _holds(form, match):
+def _without_secret(form: SecretFormat, counts: Counter[str], match: re.Match[str]) -> str:
+    if not _is_secret_match(form, match):
         return match[0]
     counts[form.kind] += 1
     secret = _secret_of(match)
@@ -194,7 +200,7 @@ def _without_secret(form: Form, counts: Counter[str], match: re.Match[str]) -> s
 
 
 def _without_parameter(match: re.Match[str], counts: Counter[str]) -> str:
-    if not _of_query(match):
+    if not _is_secret_parameter(match):
         return match[0]
     counts["secrets in URLs"] += 1
     return f"{match['before']}{MASK}"
@@ -204,7 +210,7 @@ def _without_value(match: re.Match[str], counts: Counter[str]) -> str:
     value = match["value"]
     quote = value[0] if value[0] in "\"'" else ""
     inner = value[1:-1] if quote else value
-    if not named(match["name"]) or _PLAIN.fullmatch(inner):
+    if not is_secret_name(match["name"]) or _PLAIN.fullmatch(inner):
         return match[0]
     counts["values of secret names"] += 1
     return f"{match['before']}{quote}{MASK}{quote}"

@@ -13,7 +13,7 @@ from tui_train.base.places import connections_folder
 from tui_train.base.text import visible
 from tui_train.supervisor.ssh import PLAIN
 
-OF_SSH = 255  # its exit code where it did not come as far as the command
+SSH_FAILED = 255  # its exit code where it did not come as far as the command
 _NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
 _LONGEST = 45
@@ -24,7 +24,7 @@ def is_host(text: str) -> bool:
     return bool(_NAME.fullmatch(text))
 
 
-def words(host: str) -> list[str]:
+def ssh_command(host: str) -> list[str]:
     """Return the words that begin a command on a host; BadInput where it is no host name."""
     if not is_host(host):
         message = f"{visible(host) or 'an empty text'} is not a host name"
@@ -33,9 +33,9 @@ def words(host: str) -> list[str]:
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
 
 
-def python(host: str, program: str, question: Mapping[str, Any]) -> list[str]:
+def remote_python_command(host: str, program: str, question: Mapping[str, Any]) -> list[str]:
     """Return the command that has the python3 of a host run a program, with a question in JSON as its argument."""
-    return [*words(host), shlex.join(["python3", "-c", program, json.dumps(question)])]
+    return [*ssh_command(host), shlex.join(["python3", "-c", program, json.dumps(question)])]
 
 
 def _shared() -> tuple[str, ...]:

@@ -7,15 +7,26 @@ from pathlib import Path
 from tui_train.supervisor.text import visible
 
 __all__ = [
-    "amount", "counted", "duration", "home", "loss", "percent", "ranges", "size", "spark", "table", "thousands",
-    "typeset", "visible",
+    "counted",
+    "display_path",
+    "duration",
+    "loss",
+    "percent",
+    "ranges",
+    "size",
+    "size_with_kib",
+    "sparkline",
+    "table",
+    "thousands",
+    "typeset",
+    "visible",
 ]  # fmt: skip
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _NARROWEST = 4  # of a column that is cut
 
 
-def home(path: str) -> str:
+def display_path(path: str) -> str:
     """Return a path safe to show, with the home folder as ~."""
     folder = str(Path.home())
     return visible("~" + path[len(folder) :] if path.startswith(folder + "/") else path)
@@ -28,7 +39,7 @@ def size(count: int | None) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def amount(count: int) -> str:
+def size_with_kib(count: int) -> str:
     """Return a number of bytes, of few as KiB."""
     return size(count) if count >= 1 << 20 else f"{count / 1024:.1f} KiB"
 
@@ -114,7 +125,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return " ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def spark(values: Sequence[float], width: int, scale: tuple[float, float] | None = None) -> str:
+def sparkline(values: Sequence[float], width: int, scale: tuple[float, float] | None = None) -> str:
     """Return values as one line of blocks, from the lowest to the highest of a scale, or of themselves.
 
     What is no number, as the losses of a training that diverges, is left out.

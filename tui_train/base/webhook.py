@@ -23,19 +23,19 @@ def is_variable(text: str) -> bool:
     return bool(_VARIABLE.fullmatch(text))
 
 
-def named(text: str) -> str:
+def webhook_reference(text: str) -> str:
     """Return what a profile, a plan and a script may hold: of an address its file, which `keep` writes."""
     return str(webhooks_folder() / f"{_host(text)}-{_digest(text)}") if is_address(text) else text
 
 
-def keep(text: str) -> str:
+def store_address(text: str) -> str:
     """Write an address to its file, mode 0600; return what names it."""
     if is_address(text):
-        write_new(Path(named(text)), f"{text}\n", PRIVATE)
-    return named(text)
+        write_new(Path(webhook_reference(text)), f"{text}\n", PRIVATE)
+    return webhook_reference(text)
 
 
-def shown(text: str) -> str:
+def displayed_webhook(text: str) -> str:
     """Return what may be on a screen: the host of an address, or of one in a file of ours."""
     if is_address(text):
         return f"{_host(text)}/…"

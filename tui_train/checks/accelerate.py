@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tui_train.base.text import counted, home, visible
+from tui_train.base.text import counted, display_path, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.gpus import called
+from tui_train.facts.gpus import find_gpus
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Strategy
@@ -31,7 +31,7 @@ def readable(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error" if named else "warning",
             key=_KEY,
-            message=f"your accelerate config {home(path)} {why}" + ("" if named else ": nothing of it is used"),
+            message=f"your accelerate config {display_path(path)} {why}" + ("" if named else ": nothing of it is used"),
             remedy="Write it again with `accelerate config`, or name another file (trainer.accelerate_config).",
         )
 
@@ -42,7 +42,7 @@ def unsupported(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error",
             key=_KEY,
-            message=f"{key} in {home(launcher_config.path_of(setup.profile, setup.facts))} is not supported",
+            message=f"{key} in {display_path(launcher_config.path_of(setup.profile, setup.facts))} is not supported",
             remedy="Take it out, or name a file without it (trainer.accelerate_config).",
         )
 
@@ -50,7 +50,7 @@ def unsupported(setup: Setup) -> Iterator[Finding]:
 def dropped(setup: Setup) -> Iterator[Finding]:
     """Entries of the config that are not used; the rest of it is."""
     profile = setup.profile
-    path = home(launcher_config.path_of(profile, setup.facts))
+    path = display_path(launcher_config.path_of(profile, setup.facts))
     for entry, why in accelerate_config.dropped(setup.launcher_config, profile.trainer.strategy).items():
         yield Finding(
             level="warning",
@@ -83,7 +83,7 @@ def affinity(setup: Setup) -> Iterator[Finding]:
     edits = (("trainer.environment", {**environment, _AFFINITY: "1"}),)
     yield _differs(
         "trainer.environment",
-        f"enable_cpu_affinity in {home(launcher_config.path_of(profile, setup.facts))} has no effect: "
+        f"enable_cpu_affinity in {display_path(launcher_config.path_of(profile, setup.facts))} has no effect: "
         "`accelerate launch` does not read it from a file",
         f"Set {_AFFINITY}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),
@@ -143,7 +143,7 @@ def _machines(config: Mapping[str, Any], machines: int) -> Finding:
 def _gpus(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
     ids, cards = accelerate_config.gpu_ids(config), setup.facts.machine.gpus
-    named = {called(cards, name)[0].uuid for name in ids if len(called(cards, name)) == 1}
+    named = {find_gpus(cards, name)[0].uuid for name in ids if len(find_gpus(cards, name)) == 1}
     chosen = {gpu.uuid for gpu in setup.gpus}
     if ids and named != chosen:
         change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))

@@ -6,7 +6,7 @@ from typing import Literal
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.checks.slurm import seconds
-from tui_train.facts.cluster import Cluster, Nodes, Partition, as_time, cards_in
+from tui_train.facts.cluster import Cluster, NodeGroup, Partition, as_time, gres_gpus
 from tui_train.facts.slurm import chosen_partitions, gres_of, nodes_for
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
@@ -99,11 +99,11 @@ def nodes(setup: Setup) -> Iterator[Finding]:
     yield from _mixed(able, names, setup)
 
 
-def _mixed(able: tuple[Nodes, ...], names: str, setup: Setup) -> Iterator[Finding]:
+def _mixed(able: tuple[NodeGroup, ...], names: str, setup: Setup) -> Iterator[Finding]:
     """Say which GPUs a job may get where it names no type, and nodes have several."""
     profile = setup.profile
     types = dict.fromkeys(kind for node in able for kind, _ in node.cards)
-    named = any(kind for kind, _ in cards_in(gres_of(profile.slurm.options)))
+    named = any(kind for kind, _ in gres_gpus(gres_of(profile.slurm.options)))
     if named or len(types) < 2 or setup.device != "cuda" or not setup.gpus:
         return
     most = {kind: max(dict(node.cards).get(kind, 0) for node in able) for kind in types if kind}
@@ -125,5 +125,5 @@ def _chosen(profile: Profile, facts: Facts) -> tuple[Partition, ...]:
     return chosen_partitions(known, profile.slurm.partition)
 
 
-def _cards(node: Nodes) -> str:
+def _cards(node: NodeGroup) -> str:
     return visible(", ".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in node.cards)) or "none"

@@ -50,7 +50,9 @@ def without(setup: Setup) -> Iterator[Finding]:
     for name in dict.fromkeys(setup.profile.communication.without):
         if name not in CURES:
             message = f"NCCL has no option named {visible(name)}"
-            yield Finding(level="error", key=key, message=message, remedy=fields.nearest(name, tuple(CURES)))
+            yield Finding(
+                level="error", key=key, message=message, remedy=fields.similar_word_remedy(name, tuple(CURES))
+            )
         elif setup.backend == "nccl" and (why := without_effect(CURES[name], setup.toolchain)):
             message, remedy = f"{CURES[name].name} {why}: it is left out", "Take it off the list."
             yield Finding(level="note", key=key, message=message, remedy=remedy)

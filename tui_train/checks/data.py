@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from tui_train.base.text import counted, percent, thousands, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.data import DataLook, DataProblem, Lengths, Question
-from tui_train.facts.data_use import FORMATS, TAKES, methods, unsuitable
+from tui_train.facts.data import DataProblem, DataQuestion, DataReport, RowLengths
+from tui_train.facts.data_use import ACCEPTED_FORMATS, FORMAT_LABELS, suitable_methods, why_unsuitable
 from tui_train.profile.changes import Change
 
 KEY = "trainer.data"
@@ -34,7 +34,7 @@ class Room(Struct, frozen=True):
 
 
 def data_findings(
-    look: DataLook, question: Question, known: frozenset[str] = frozenset(), room: Room | None = None
+    look: DataReport, question: DataQuestion, known: frozenset[str] = frozenset(), room: Room | None = None
 ) -> tuple[Finding, ...]:
     """Return what is wrong with the data for a training, the errors first; not of files that are `known` to be bad."""
     if look.problem:
@@ -54,7 +54,7 @@ def data_findings(
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
 
-def _files(look: DataLook, known: frozenset[str]) -> Iterator[Finding]:
+def _files(look: DataReport, known: frozenset[str]) -> Iterator[Finding]:
     every = [problem for problem in look.problems if problem.kind == "unreadable"]
     unreadable = [problem for problem in every if problem.file not in known]
     for problem in unreadable[:_NAMED]:
@@ -72,16 +72,16 @@ def _files(look: DataLook, known: frozenset[str]) -> Iterator[Finding]:
         )
 
 
-def _use(look: DataLook, question: Question) -> Iterator[Finding]:
+def _use(look: DataReport, question: DataQuestion) -> Iterator[Finding]:
     if not look.rows and not look.counts.get("unreadable"):
         yield _error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
     elif not look.usable and not look.counts.get("unreadable"):
         yield _error("no row can be learned from", "See the rows that are named, and docs/data.md for the formats.")
-    if look.rows and (why := unsuitable(look, question.method)):
-        able = ", ".join(methods(look))
-        formats = ", ".join(FORMATS[name] for name in TAKES[question.method])
+    if look.rows and (why := why_unsuitable(look, question.method)):
+        able = ", ".join(suitable_methods(look))
+        formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
         remedy = f"Choose a method for this data: {able}." if able else f"Name the columns as for {formats}."
-        first = next(iter(methods(look)), None)
+        first = next(iter(suitable_methods(look)), None)
         change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
         yield Finding(level="error", key="finetune.method" if able else KEY, message=why, remedy=remedy, change=change)
     if look.format == "kto" and look.desirable in {0, look.usable} and look.usable:
@@ -89,7 +89,7 @@ def _use(look: DataLook, question: Question) -> Iterator[Finding]:
         yield _warning(f"the label of all rows is {said}", "KTO needs both: answers that are wanted and unwanted.")
     for conversion in look.conversions:
         # What does not suit the method is not converted for it either.
-        if not unsuitable(look, question.method):
+        if not why_unsuitable(look, question.method):
             yield Finding(
                 level="note",
                 key=KEY,
@@ -98,7 +98,7 @@ def _use(look: DataLook, question: Question) -> Iterator[Finding]:
             )
 
 
-def _rows(look: DataLook) -> Iterator[Finding]:
+def _rows(look: DataReport) -> Iterator[Finding]:
     for kind, (one, many) in _KINDS.items():
         if total := look.counts.get(kind, 0):
             message = f"{counted(total, one, many)}: {_places(look, kind, total)}"
@@ -110,7 +110,7 @@ def _rows(look: DataLook) -> Iterator[Finding]:
         yield _warning(message, "Remove them, unless they are meant to count more.")
 
 
-def _places(look: DataLook, kind: str, total: int) -> str:
+def _places(look: DataReport, kind: str, total: int) -> str:
     problems = [problem for problem in look.problems if problem.kind == kind][:_NAMED]
     said = _KINDS[kind][0].removeprefix("row ") + ": " if kind in _KINDS else ""
     named = "; ".join(_place(problem, said, several=look.file_count > 1) for problem in problems)
@@ -122,7 +122,7 @@ def _place(problem: DataProblem, said: str, *, several: bool) -> str:
     return f"{where}: {problem.why.removeprefix(said)}"
 
 
-def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
+def _tokens(look: DataReport, question: DataQuestion) -> Iterator[Finding]:
     if look.tokenizer:
         message = f"tokens cannot be counted with {visible(question.model)}: {look.tokenizer}"
         yield _warning(message, "Name a folder with the model, download it first, or choose another Python.")
@@ -151,7 +151,7 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
         yield _warning(message, f"Cut at {thousands(look.limit)} or fewer.")
 
 
-def _cut(look: DataLook, question: Question, room: Room) -> Iterator[Finding]:
+def _cut(look: DataReport, question: DataQuestion, room: Room) -> Iterator[Finding]:
     """Return rows that are longer than the sequence length, with one that cuts none of them, or as few as can be."""
     lengths, usable = look.lengths, max(look.usable, 1)
     if lengths is None or not question.length:
@@ -182,7 +182,7 @@ def _cut(look: DataLook, question: Question, room: Room) -> Iterator[Finding]:
     )
 
 
-def _longer(lengths: Lengths, length: int, most: int) -> Change | None:
+def _longer(lengths: RowLengths, length: int, most: int) -> Change | None:
     """Return a sequence length that cuts no row, or fewer where the model or memory allows no more than `most`."""
     wanted = next(cut.length for cut in lengths.at if not cut.rows)
     taken = min(wanted, most or wanted)

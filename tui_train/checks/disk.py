@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, home, size
+from tui_train.base.text import counted, display_path, size
 from tui_train.checks.finding import Finding
 from tui_train.memory.disk import LIMIT, Disk, disk
 from tui_train.profile.changes import Change
@@ -21,7 +21,7 @@ def checkpoints(setup: Setup) -> Iterator[Finding]:
     needs = disk(setup) if free is not None and not reach.why_not(key, setup) else None
     if free is None or needs is None:
         return
-    room = f"{size(free)} free in {home(output)}" if output else f"{size(free)} free where runs are kept"
+    room = f"{size(free)} free in {display_path(output)}" if output else f"{size(free)} free where runs are kept"
     other = "Free some, or name a folder on another disk (trainer.output)"
     if free < needs.one * (1 - needs.error):
         yield Finding(

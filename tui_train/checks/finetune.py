@@ -7,7 +7,7 @@ from msgspec import structs
 from tui_train.base.text import visible
 from tui_train.checks.data import Room, data_findings
 from tui_train.checks.finding import Finding
-from tui_train.facts.data_use import all_learned, format_of
+from tui_train.facts.data_use import format_of_files, learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.memory.length import longest
 from tui_train.profile import mixture as weights_of_files
@@ -53,7 +53,7 @@ def needed(setup: Setup) -> Iterator[Finding]:
 def mixture(setup: Setup) -> Iterator[Finding]:
     """Weights of the data files: one for each, and rows in each that is to be learned from."""
     profile = setup.profile
-    why, look = weights_of_files.wrong(profile.data.weights, len(profile.trainer.data)), data.look_of(setup)
+    why, look = weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)), data.look_of(setup)
     if why:
         yield Finding(
             level="error",
@@ -76,7 +76,7 @@ def unread_answers(setup: Setup) -> Iterator[Finding]:
     """Answers alone of data that is read where it trains: whether these are chats is known then."""
     profile, facts = setup.profile, setup.facts
     away = bool(facts.elsewhere) or profile.container.engine != "none"
-    if away and marks_answers(profile.finetune, format_of(profile.trainer.data, facts.data)):
+    if away and marks_answers(profile.finetune, format_of_files(profile.trainer.data, facts.data)):
         yield Finding(
             level="note",
             key="finetune.answers_only",
@@ -88,7 +88,13 @@ def unread_answers(setup: Setup) -> Iterator[Finding]:
 def whole_chats(setup: Setup) -> Iterator[Finding]:
     """Chats of which everything is learned, as the template does not mark answers."""
     look, asked = data.look_of(setup), data.question(setup)
-    if look and asked and look.tokens and setup.profile.finetune.answers_only is None and all_learned(look, asked):
+    if (
+        look
+        and asked
+        and look.tokens
+        and setup.profile.finetune.answers_only is None
+        and learns_whole_chats(look, asked)
+    ):
         yield Finding(
             level="note",
             key="finetune.answers_only",

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.gpus import called, ever_had_code, supports_bf16, why_no_code
+from tui_train.facts.gpus import ever_supported, find_gpus, supports_bf16, why_unsupported
 from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
@@ -23,7 +23,7 @@ def devices(setup: Setup) -> Iterator[Finding]:
     if profile.hardware.device == "cpu":
         return
     for name in profile.hardware.gpus:
-        matches = called(gpus, name)
+        matches = find_gpus(gpus, name)
         if len(matches) != 1:
             message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
             remedy = f"Choose the GPUs again{_listed(matches or gpus)}."
@@ -48,8 +48,8 @@ def devices(setup: Setup) -> Iterator[Finding]:
 
 def _lacks_code(gpu: Gpu, setup: Setup) -> bool:
     tool = setup.toolchain
-    no_code = tool is not None and bool(why_no_code(gpu, tool, setup.facts.machine.driver_cuda)[0])
-    return no_code and not gpu.problem and ever_had_code(gpu)
+    no_code = tool is not None and bool(why_unsupported(gpu, tool, setup.facts.machine.driver_cuda)[0])
+    return no_code and not gpu.problem and ever_supported(gpu)
 
 
 def _listed(gpus: tuple[Gpu, ...]) -> str:

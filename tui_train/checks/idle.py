@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from tui_train.base.text import home
+from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, Install
 from tui_train.facts.gpus import recommended
 from tui_train.facts.types import Facts
@@ -125,7 +125,7 @@ def _install(profile: Profile, facts: Facts, idle: Idle) -> Install | None:
 def _in_keys(profile: Profile, idle: Idle, install: Install | None) -> str:
     """Return the remedy for idle cards in the keys of the screens."""
     if idle.python:
-        return f"F2 uses {home(idle.python)}, which can."
+        return f"F2 uses {display_path(idle.python)}, which can."
     if install and idle.wheel:
         return f"F2 installs {idle.wheel.name} ({_DOWNLOAD}) into an environment of its own."
     return _ways(profile, idle)
@@ -134,4 +134,6 @@ def _in_keys(profile: Profile, idle: Idle, install: Install | None) -> str:
 def _other_python(idle: Idle) -> Change | None:
     if not idle.python:
         return None
-    return Change(f"use {home(idle.python)}", "its PyTorch can use the GPUs", (("trainer.python", idle.python),))
+    return Change(
+        f"use {display_path(idle.python)}", "its PyTorch can use the GPUs", (("trainer.python", idle.python),)
+    )

@@ -10,7 +10,7 @@ from tui_train.facts import recipes
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
-from tui_train.profile.fields import nearest
+from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile, Recipe
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import nemo
@@ -76,7 +76,7 @@ def _unknown(name: str, task: str, names: tuple[str, ...], whose: str, *, certai
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     change = Change(f"recipe {close[0]}", "the nearest name", (("nemo.recipe", close[0]),)) if close else None
     what = "finetune with LoRA" if task == "lora" else task
-    remedy = f"Nearest: {', '.join(close)}." if close else nearest(name, names[:8])
+    remedy = f"Nearest: {', '.join(close)}." if close else similar_word_remedy(name, names[:8])
     return Finding(
         level="error" if certain else "warning",
         key="nemo.recipe",

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from tui_train.base.text import home, visible
+from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Document, Source
-from tui_train.presets import presets
+from tui_train.presets import shipped_presets
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
 from tui_train.profile.types import AUTO, Profile
@@ -13,8 +13,8 @@ from tui_train.resolve.arguments import fill
 from tui_train.resolve.config_file import clashes
 from tui_train.resolve.options import SetOption, user_arguments
 from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import FORMATS, data_format, passed, saving, values, words
-from tui_train.trainers.script import started
+from tui_train.resolve.values import FORMATS, data_format, keys_to_pass, saving, values, words
+from tui_train.trainers.script import entry_point
 
 # Every Python is probed for these.
 _KNOWN = frozenset({"axolotl", "llamafactory"})
@@ -25,7 +25,7 @@ _SHOWN = 4  # arguments that a sentence names
 def module(setup: Setup) -> Iterator[Finding]:
     """The package whose module a preset starts, where the probe of the chosen Python would have listed it."""
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
-    starts = started(setup.profile, setup.preset) == setup.preset.module
+    starts = entry_point(setup.profile, setup.preset) == setup.preset.module
     if starts and package in _KNOWN and tool and package not in tool.packages:
         message = f"{visible(tool.python)} has no {package}, which “{visible(setup.preset.label)}” starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
@@ -72,14 +72,14 @@ def _config_option(profile: Profile, option: SetOption) -> Finding:
 def _document(document: Document | None, path: str, setup: Setup) -> Iterator[Finding]:
     key = "trainer.config"
     if document is None:
-        message = f"the config file {home(path)} is not read yet"
+        message = f"the config file {display_path(path)} is not read yet"
         yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or refresh.")
     elif document.problem:
-        message = f"the config file {home(path)} cannot be used: {document.problem}"
+        message = f"the config file {display_path(path)} cannot be used: {document.problem}"
         yield Finding(level="error", key=key, message=message, remedy="Fix that file, or name another one.")
     else:
         for name in clashes(document.values, setup.preset):
-            message = f"{name} in {home(path)} is a single value, and the preset puts values below it"
+            message = f"{name} in {display_path(path)} is a single value, and the preset puts values below it"
             remedy = "Make it a table there, or choose another preset."
             yield Finding(level="error", key=key, message=message, remedy=remedy)
         yield from _required(document, path, setup)
@@ -90,7 +90,9 @@ def _required(document: Document, path: str, setup: Setup) -> Iterator[Finding]:
     for name, required_value in (setup.preset.file.required if setup.preset.file else {}).items():
         if document.values.get(name) != required_value:
             text = f"{name}: {str(required_value).lower()}"
-            message = f"{home(path)} does not set {text}, without which {visible(setup.preset.label)} trains nothing"
+            message = (
+                f"{display_path(path)} does not set {text}, without which {visible(setup.preset.label)} trains nothing"
+            )
             yield Finding(level="error", key="trainer.config", message=message, remedy=f"Write {text} into it.")
 
 
@@ -110,7 +112,7 @@ def own(setup: Setup) -> Iterator[Finding]:
     """A preset of the user's with a shipped preset's name, which therefore is not used."""
     name = setup.profile.trainer.preset
     own_preset = setup.facts.presets.get(name)
-    if own_preset and name in presets():
+    if own_preset and name in shipped_presets():
         remedy = "Rename your file, and choose it under its new name."
         yield Finding(level="warning", key="trainer.preset", message=own_preset.problem, remedy=remedy)
 
@@ -118,7 +120,7 @@ def own(setup: Setup) -> Iterator[Finding]:
 def listed(setup: Setup) -> Iterator[Finding]:
     """Arguments that the preset passes and the script does not take, by its source, or else by its own --help."""
     profile, facts = setup.profile, setup.facts
-    script = started(profile, setup.preset)
+    script = entry_point(profile, setup.preset)
     script_help, source = facts.help.get(script), facts.sources.get(script)
     known = source is not None and whole(source)
     if known and source:
@@ -147,7 +149,7 @@ def _passed(setup: Setup) -> dict[str, None]:
     profile = setup.profile
     output, config = profile.trainer.output or "output", profile.trainer.config
     keeps = bool(setup.user_output) and not profile.trainer.output
-    filling = values(setup, output, config, passed(profile, ()), user_output=keeps)
+    filling = values(setup, output, config, keys_to_pass(profile, ()), user_output=keeps)
     there = (argument.words for argument in setup.preset.arguments if fill(argument, words(filling)))
     passed_words = [*(word for group in there for word in group), *saving(setup, filling)]
     return dict.fromkeys(word.partition("=")[0] for word in passed_words if word.startswith("--"))

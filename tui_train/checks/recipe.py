@@ -24,7 +24,7 @@ _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies o
 def batches(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
     micro, whole, world = setup.settled.recipe.micro_batch, setup.settled.recipe.global_batch, setup.copies
-    if not batch.TAKEN & setup.context.takes:
+    if not batch.BATCH_PLACEHOLDERS & setup.context.takes:
         return
     if undivided := [*_undivided(setup)]:
         yield from undivided
@@ -32,7 +32,7 @@ def batches(setup: Setup) -> Iterator[Finding]:
     if whole is None or micro is None:
         yield from _unknown_batch(setup)
         return
-    if batch.accumulation(whole, micro, world):
+    if batch.gradient_accumulation(whole, micro, world):
         yield from _unknown_batch(setup)
         return
     nearest = batch.nearest_global(whole, micro, world)
@@ -64,7 +64,7 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.refuses_all:
         message = "the micro batch cannot be lowered after out of memory: the script may set its own"
         remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
-        if context.takes & batch.TAKEN == {"micro_batch"}:
+        if context.takes & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
             message = "the micro batch is not lowered after out of memory: the script takes no gradient accumulation"
             remedy = "A smaller one alone would train with another batch."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)

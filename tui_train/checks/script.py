@@ -9,11 +9,11 @@ from typing import Literal
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.launchers import LAUNCHERS
-from tui_train.presets.expression import unusable
+from tui_train.presets.expression import why_expression_unusable
 from tui_train.profile.changes import Change
 from tui_train.resolve import own_arguments
 from tui_train.resolve.setup import Setup
-from tui_train.trainers.script import started
+from tui_train.trainers.script import entry_point
 
 _RESUME = "--resume_from_checkpoint"
 _KEY = "trainer.script"
@@ -49,7 +49,7 @@ def local_rank(setup: Setup) -> Iterator[Finding]:
 def progress(setup: Setup) -> Iterator[Finding]:
     """An expression for the lines of the log that cannot be one."""
     expression = setup.profile.trainer.progress
-    if expression and (wrong := unusable(expression)):
+    if expression and (wrong := why_expression_unusable(expression)):
         remedy = r"Write one such as `it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)`."
         change = Change("unset it", "the usual forms are read", (("trainer.progress", ""),))
         yield Finding(
@@ -65,7 +65,7 @@ def python(setup: Setup) -> Iterator[Finding]:
     """A script that is none of Python's."""
     profile = setup.profile
     path, source = profile.trainer.script, setup.facts.sources.get(profile.trainer.script)
-    if source is None or not source.problem or started(profile, setup.preset) != path:
+    if source is None or not source.problem or entry_point(profile, setup.preset) != path:
         return
     if source.other:
         message = f"{visible(path)} is {source.other}, and Python starts the script"

@@ -9,7 +9,7 @@ from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.checks.preset import names, takes, whole
 from tui_train.facts.types import Parameter, Source
-from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Argument
+from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -164,7 +164,7 @@ def _matching(source: Source, profile: Profile, parameter: Parameter, name: str)
     return Change(f"{parameter.name} is the {label}", f"{key} is passed as it", tuple(edits))
 
 
-def _unset(argument: Argument, profile: Profile) -> str:
+def _unset(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
     own = (key for key in keys if key.startswith("recipe.") or key in _PATHS)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.cluster import cards_in
+from tui_train.facts.cluster import gres_gpus
 from tui_train.profile import fields
 from tui_train.resolve.setup import Setup
 
@@ -73,7 +73,7 @@ def _refused(word: str, gpus: int) -> tuple[str, str] | None:
     if any(option.startswith(name) for option in _OURS):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy
-    asked = sum(count for _, count in cards_in((match[2] or "")[1:])) if name in {"gre", "gres"} else gpus
+    asked = sum(count for _, count in gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpus
     if asked != gpus:
         remedy = f"Write gpu:{gpus} or gpu:TYPE:{gpus} in it, or change hardware.gpus."
         return f"--{name} asks for {asked} GPUs on each node, the plan for {gpus}", remedy

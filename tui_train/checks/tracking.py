@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import home
+from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding
 from tui_train.profile.changes import Change
 from tui_train.resolve import reach
@@ -20,8 +20,8 @@ def packages(setup: Setup) -> Iterator[Finding]:
         wanted = getattr(profile.tracking, name) and not reach.why_not(key, setup)
         if not wanted or tool is None or name in tool.packages:
             continue
-        where = "the image" if profile.container.engine != "none" else home(tool.python)
-        install = f"Install it there: `{home(tool.python)} -m pip install {name}`."
+        where = "the image" if profile.container.engine != "none" else display_path(tool.python)
+        install = f"Install it there: `{display_path(tool.python)} -m pip install {name}`."
         yield Finding(
             level="error",
             key=key,

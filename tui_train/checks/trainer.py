@@ -8,7 +8,7 @@ from pathlib import Path
 from tui_train.base import secrets, webhook
 from tui_train.base.errors import BadInput
 from tui_train.base.places import webhooks_folder
-from tui_train.base.text import home, visible
+from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import PathState, Toolchain
 from tui_train.memory.trainers import on
@@ -17,12 +17,12 @@ from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve import reach
-from tui_train.resolve.in_force import InForce
+from tui_train.resolve.in_force import EffectiveValue
 from tui_train.resolve.options import SetOption, options, script_options, user_arguments
 from tui_train.resolve.setup import Setup
 from tui_train.resolve.toolchain import why_unusable
 from tui_train.trainers import nemo, takes_field, trainer_of
-from tui_train.trainers.script import started
+from tui_train.trainers.script import entry_point
 
 _OURS = {
     "CUDA_VISIBLE_DEVICES": "choose the GPUs on the Hardware screen (hardware.gpus)",
@@ -46,7 +46,7 @@ _REMEDIES = {
         "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
     ),
 }
-_KNOWN = InForce(0)
+_KNOWN = EffectiveValue(0)
 # What an argument may name by a placeholder, and a profile may leave empty.
 _NAMED = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
 
@@ -90,7 +90,7 @@ def python(setup: Setup) -> Iterator[Finding]:
 
 def _not_started(tool: Toolchain, install: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
-    name = home(tool.python)
+    name = display_path(tool.python)
     change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
     remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install}"
     message = f"{name} {tool.problem}"
@@ -102,7 +102,7 @@ def paths(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     trainer = profile.trainer
     script = takes_field(profile, "trainer.script")
-    if script and not started(profile, setup.preset):
+    if script and not entry_point(profile, setup.preset):
         yield Finding(
             level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
         )
@@ -138,7 +138,7 @@ def _output(setup: Setup) -> Iterator[Finding]:
     if not output or reach.why_not(key, setup):
         return
     if closed or facts.paths.get(output) == "file":
-        message = f"the output folder {home(output)} {'cannot be used: ' + closed if closed else 'is a file'}"
+        message = f"the output folder {display_path(output)} {'cannot be used: ' + closed if closed else 'is a file'}"
         remedy = "Name one in a folder where you may write."
         change = Change("the run's own folder", "where runs are kept", ((key, ""),)) if profile.trainer.output else None
         yield Finding(level="error", key=key, message=message, remedy=remedy, change=change)
@@ -155,7 +155,7 @@ def environment(setup: Setup) -> Iterator[Finding]:
         if name in _OURS:
             message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
-        elif fields.looks_secret(name) or secrets.proven(value):
+        elif fields.is_secret_variable(name) or secrets.has_certain_format(value):
             remaining = {other: text for other, text in trainer.environment.items() if other != name}
             edits: tuple[tuple[str, fields.Value], ...] = (
                 ("trainer.environment", remaining),
@@ -170,7 +170,7 @@ def environment(setup: Setup) -> Iterator[Finding]:
                 change=change,
             )
     for name in trainer.secrets:
-        if not secrets.formed(name) and not (name.isidentifier() and name.isascii()):
+        if not secrets.has_secret_format(name) and not (name.isidentifier() and name.isascii()):
             # After an equals sign comes its value.
             message = f"{visible(name.partition('=')[0])!r} is not a variable name"
             remedy = "Write only the name, such as HF_TOKEN."
@@ -203,7 +203,7 @@ def secrets_by_value(setup: Setup) -> Iterator[Finding]:
 def webhook_elsewhere(setup: Setup) -> Iterator[Finding]:
     """The address of a webhook in a file of this machine, for a run that another one supervises."""
     profile = setup.profile
-    host, path = profile.hardware.host, Path(webhook.named(profile.notify.webhook))
+    host, path = profile.hardware.host, Path(webhook.webhook_reference(profile.notify.webhook))
     if host and path.parent == webhooks_folder():
         yield Finding(
             level="error",
@@ -216,11 +216,11 @@ def webhook_elsewhere(setup: Setup) -> Iterator[Finding]:
 def options_set_twice(setup: Setup) -> Iterator[Finding]:
     """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
     profile = setup.profile
-    preset, chosen = setup.preset, set(fields.chosen(profile))
+    preset, chosen = setup.preset, set(fields.chosen_keys(profile))
     settings_by_name = {name: user_arguments(name, profile, preset) for name in PLACEHOLDERS}
     for name, own_settings in settings_by_name.items():
         key = PLACEHOLDERS[name]
-        if not own_settings or not key.startswith("recipe.") or name in batch.TAKEN or key not in chosen:
+        if not own_settings or not key.startswith("recipe.") or name in batch.BATCH_PLACEHOLDERS or key not in chosen:
             continue
         words = " ".join(dict.fromkeys(" ".join(setting.words) for setting in own_settings))
         change = Change(
@@ -230,7 +230,9 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
         )
         yield _both(words, fields.field(key).label.lower(), preset, change)
     batch_settings = {
-        name: own_settings for name, own_settings in settings_by_name.items() if own_settings and name in batch.TAKEN
+        name: own_settings
+        for name, own_settings in settings_by_name.items()
+        if own_settings and name in batch.BATCH_PLACEHOLDERS
     }
     if not batch_settings:
         return
@@ -321,7 +323,7 @@ def arguments(setup: Setup) -> Iterator[Finding]:
                 level="warning",
                 key="trainer.arguments",
                 message=f"there is no {{{name}}} to fill in: it is passed unchanged",
-                remedy=fields.nearest(name, tuple(PLACEHOLDERS)),
+                remedy=fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
             )
         elif setup.values.get(key.removeprefix("recipe."), _KNOWN).value is None or (
             key in _NAMED and not fields.get(profile, key)

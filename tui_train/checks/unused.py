@@ -27,7 +27,7 @@ _SAID = frozenset({"trainer.offload", "trainer.arguments"})
 def unused(setup: Setup) -> Iterator[Finding]:
     """Chosen values that what trains does not take, each with a Change that unsets all of them."""
     profile = setup.profile
-    reasons = {key: reach.why_not(key, setup) for key in fields.chosen(profile) if key not in _SAID}
+    reasons = {key: reach.why_not(key, setup) for key in fields.chosen_keys(profile) if key not in _SAID}
     idle = {key: why for key, why in reasons.items() if why}
     empty = Profile()
     edits = tuple((key, fields.get(empty, key)) for key in idle)

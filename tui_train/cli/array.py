@@ -51,7 +51,7 @@ def planned(profile: Profile, array: str, target: Target) -> tuple[Member, ...]:
     """Return all members, planned before any is submitted; exits where an error forbids one."""
     edits = edits_of(array)
     facts = target.look(profile)
-    members, said = [], set[str]()
+    members, shown_messages = [], set[str]()
     for edit in edits:
         own = edited(profile, (edit,))
         setup = set_up(own, facts)
@@ -59,8 +59,8 @@ def planned(profile: Profile, array: str, target: Target) -> tuple[Member, ...]:
             message = f"all runs of the array would write to {visible(output)}"
             raise BadInput(message, "Leave the output folder out: each then has one in its own run folder.")
         prepared = prepare(setup)
-        news = tuple(each for each in prepared.findings if each.level == "error" or each.message not in said)
-        said |= {each.message for each in news}
+        news = tuple(each for each in prepared.findings if each.level == "error" or each.message not in shown_messages)
+        shown_messages |= {each.message for each in news}
         plan = require(msgspec.structs.replace(prepared, findings=news), starts=True)
         members.append(Member(edit, prepared, plan))
     return tuple(members)
@@ -79,7 +79,7 @@ def submit(members: tuple[Member, ...], target: Target) -> None:
                 raise
             runs.append(run)
             folders.put_note(run, member.edit)
-            click.echo(f"{visible(run.name)} is {queue.words(run.path)}, with {visible(member.edit)}")
+            click.echo(f"{visible(run.name)} is {queue.queue_summary(run.path)}, with {visible(member.edit)}")
         if interrupts.number:
             # It came after the last start: it ends this command, not the runs.
             sys.exit(interrupts.exit_code)

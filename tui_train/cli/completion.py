@@ -53,7 +53,7 @@ def hosts(_context: click.Context, _parameter: click.Parameter, text: str) -> li
     from tui_train.profile import hosts
 
     with suppress(TuiTrainError):
-        return [CompletionItem(name) for name in hosts.hosts() if name.startswith(text)]
+        return [CompletionItem(name) for name in hosts.saved_hosts() if name.startswith(text)]
     return []
 
 
@@ -63,7 +63,7 @@ def profiles(_context: click.Context, _parameter: click.Parameter, text: str) ->
         return [CompletionItem(text, type="file")]
     from tui_train.profile import store
 
-    names = ("quickstart", *(name for name in store.names() if name != "quickstart"))
+    names = ("quickstart", *(name for name in store.saved_names() if name != "quickstart"))
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
 

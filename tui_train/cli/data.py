@@ -11,14 +11,14 @@ import msgspec
 
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.places import expanded
-from tui_train.base.text import home, percent, thousands, visible
+from tui_train.base.text import display_path, percent, thousands, visible
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.cli.plans import print_json
 from tui_train.facts import probe, trust
-from tui_train.facts.data import DataLook, DataSample, Question, Tokens
+from tui_train.facts.data import DataQuestion, DataReport, DataSample, Tokens
 from tui_train.facts.data_cache import read_data
-from tui_train.facts.data_use import FORMATS, Epoch, epoch
+from tui_train.facts.data_use import FORMAT_LABELS, Epoch, epoch_size
 from tui_train.facts.types import Toolchain
 from tui_train.profile import fields, mixture
 from tui_train.workflow import data as data_words
@@ -37,7 +37,7 @@ _LEGEND = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only r
 
 
 def data(  # noqa: PLR0913 - one for each option
-    files: tuple[Path, ...], question: Question, python: str, batch: int, weights: str, *, as_json: bool
+    files: tuple[Path, ...], question: DataQuestion, python: str, batch: int, weights: str, *, as_json: bool
 ) -> None:
     """Print what the data holds, its findings on stderr; exits with an error where it cannot be trained on."""
     paths = tuple(str(expanded(str(path)).absolute()) for path in files)
@@ -51,7 +51,7 @@ def data(  # noqa: PLR0913 - one for each option
     toolchain = _python(python)
     interpreter = toolchain.python
     look = read_data(toolchain, question)
-    findings, one_epoch = data_findings(look, question), epoch(look, question.method, batch)
+    findings, one_epoch = data_findings(look, question), epoch_size(look, question.method, batch)
     if as_json:
         print_json(
             {"python": interpreter, "question": question, "look": look, "epoch": one_epoch, "findings": findings}
@@ -67,7 +67,7 @@ def data(  # noqa: PLR0913 - one for each option
 def _weights(text: str, files: int) -> tuple[float, ...]:
     """Return what was typed as the weights of so many files; BadInput where they are none."""
     numbers = msgspec.convert(fields.parse(fields.field("data.weights"), text), tuple[float, ...])
-    if why := mixture.wrong(numbers, files):
+    if why := mixture.weights_problem(numbers, files):
         raise BadInput(f"the weights of the files cannot be used: {why}", mixture.REMEDY)
     return numbers
 
@@ -94,12 +94,12 @@ def _lacks(tool: Toolchain) -> tuple[bool, bool]:
     return "trl" not in tool.packages, tool.transformers is None
 
 
-def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: str) -> list[str]:
+def _lines(look: DataReport, question: DataQuestion, one_epoch: Epoch, interpreter: str) -> list[str]:
     """Return the summary, the histogram and the samples; all texts of `look` are safe already."""
     if look.problem:
         return []
     rows = f"{thousands(look.usable)} usable of {thousands(look.rows)}" + ("" if look.all_read else " that were read")
-    kind = FORMATS.get(look.format, "unknown")
+    kind = FORMAT_LABELS.get(look.format, "unknown")
     lines = [
         f"{data_words.title(look)}, {data_words.bytes_of(look)}",
         f"format   {kind}, columns {', '.join(look.columns) or 'none'}"[:_WIDTH],
@@ -114,7 +114,7 @@ def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: st
         lines += [f"end      {words}"] if (words := data_words.end_words(look, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
-    lines.append(f"read by  {home(interpreter)}")
+    lines.append(f"read by  {display_path(interpreter)}")
     if look.samples:
         lines += ["", _LEGEND]
     for sample in look.samples[:_SAMPLES]:
@@ -122,7 +122,7 @@ def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: st
     return lines
 
 
-def _tokens(tokens: Tokens, look: DataLook, question: Question) -> list[str]:
+def _tokens(tokens: Tokens, look: DataReport, question: DataQuestion) -> list[str]:
     of = "" if tokens.counted == look.usable else f", estimated from {thousands(tokens.counted)} rows"
     lines = [
         f"tokens   {thousands(tokens.total)}, {percent(tokens.learned / max(tokens.total, 1))} learned{of}",

@@ -47,9 +47,9 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Print what training data holds, what is wrong with it, and what the model would learn."""
     from tui_train.cli import data
-    from tui_train.facts.data import Question
+    from tui_train.facts.data import DataQuestion
 
-    question = Question(
+    question = DataQuestion(
         files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only or None
     )
     data.data(files, question, python, batch or 0, weights, as_json=as_json)

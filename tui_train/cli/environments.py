@@ -10,11 +10,11 @@ import click
 from tui_train import environments
 from tui_train.base.errors import Unavailable
 from tui_train.base.places import environments_folder, expanded
-from tui_train.base.text import counted, home, visible
+from tui_train.base.text import counted, display_path, visible
 from tui_train.cli.columns import table
 from tui_train.environments import create as making
 from tui_train.facts import probe, trust
-from tui_train.facts.gpus import judge
+from tui_train.facts.gpus import gpu_verdicts
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.profile import fields
@@ -34,7 +34,9 @@ def show_all() -> None:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         last = visible(tool.problem or tool.label)
         tunes = ", ".join(abilities(tool)) or "-"
-        rows.append((home(tool.python), *map(visible, versions), _cards(tool, machine), tunes, _nemo(tool), last))
+        rows.append(
+            (display_path(tool.python), *map(visible, versions), _cards(tool, machine), tunes, _nemo(tool), last)
+        )
     click.echo(table(rows))
 
 
@@ -46,7 +48,7 @@ def _cards(tool: Toolchain, machine: Machine) -> str:
     """Return how many of the machine's cards a Python's torch supports."""
     if tool.torch is None or not machine.gpus:
         return "-" if tool.torch is None else "none here"
-    verdicts = judge(machine.gpus, tool, machine.driver_cuda)
+    verdicts = gpu_verdicts(machine.gpus, tool, machine.driver_cuda)
     return f"{sum(verdict.kind != 'blocked' for verdict in verdicts)} of {len(verdicts)}"
 
 
@@ -58,7 +60,7 @@ def _nemo(tool: Toolchain) -> str:
         return f"Megatron-Bridge ({visible(tool.packages['megatron-bridge'])})"
     if flavour == "automodel":
         return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
-    return visible(f"has {nemo.lacks(tool.packages)}") if set(nemo.packages()) & tool.packages.keys() else "-"
+    return visible(f"has {nemo.why_unusable(tool.packages)}") if set(nemo.packages()) & tool.packages.keys() else "-"
 
 
 class Where(NamedTuple):
@@ -75,7 +77,9 @@ def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
     path, python, index = where
     place = expanded(str(path)).absolute() if path else environments_folder() / name
     making.refuse_to_overwrite(place)
-    chosen = fields.located(fields.field("trainer.python"), python, Path.cwd()) or making.find_python(package_set)
+    chosen = fields.absolute_field_path(fields.field("trainer.python"), python, Path.cwd()) or making.find_python(
+        package_set
+    )
     if not making.fits(package_set, chosen):
         message = (
             f"{visible(chosen)} is not a Python 3.{package_set.oldest} to 3.{package_set.newest}, which {name} needs"
@@ -112,12 +116,14 @@ def list_recipes(python: str, *, as_json: bool) -> None:
     tools = [probe.toolchain(python)] if python else list(probe.toolchains())
     able = sorted((tool for tool in tools if nemo.flavour(tool) in {"recipes", "bridge"}), key=nemo.order)
     if not able:
-        lacking = [f"{home(tool.python)} has {nemo.lacks(tool.packages) or 'AutoModel only'}" for tool in tools]
+        lacking = [
+            f"{display_path(tool.python)} has {nemo.why_unusable(tool.packages) or 'AutoModel only'}" for tool in tools
+        ]
         remedy = f"Create one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
         raise Unavailable(f"no Python here has NeMo recipes: {'; '.join(map(visible, lacking))}", remedy)
     interpreter = able[0].python
     if not as_json:
-        click.echo(f"Reading the recipes of {home(interpreter)} (about 15 s) …", err=True)
+        click.echo(f"Reading the recipes of {display_path(interpreter)} (about 15 s) …", err=True)
     listing = recipes(interpreter, nemo.flavour(able[0]))
     if not listing.tasks:
         raise Unavailable(

@@ -37,7 +37,7 @@ def estimate(  # noqa: PLR0913 - one for each option
         raise setup.problem
     prediction = predict(setup)
     if prediction.estimate is None:
-        unknown = prediction.asked.unknown
+        unknown = prediction.workload.unknown
         remedy = sizes_from(unknown, facts) if unknown else "Change the profile, or measure a run."
         raise Unavailable(f"the memory cannot be estimated: {prediction.why_not}", remedy)
     for finding in check(setup):
@@ -55,7 +55,7 @@ def estimate(  # noqa: PLR0913 - one for each option
 
 def count(prediction: Prediction, setup: Setup, method: str) -> Counted:
     """Return what a child process traces or measures; Unavailable gives the reason where it cannot."""
-    model, settings, tool = prediction.asked.model, prediction.asked.how, setup.toolchain
+    model, settings, tool = prediction.workload.model, prediction.workload.how, setup.toolchain
     if model is None or settings is None or tool is None:
         raise Unavailable("no Python was found that could train", "Choose one (trainer.python).")
     why = traces.uncovered(model, settings)
@@ -65,7 +65,7 @@ def count(prediction: Prediction, setup: Setup, method: str) -> Counted:
         why = "by the estimate two steps do not fit, and running out of memory may end other programs"
     if why:
         raise Unavailable(f"--{method} is not possible: {why}", "Use the estimate, or start the training.")
-    question = traces.question(model, settings, prediction.asked.folder)
+    question = traces.question(model, settings, prediction.workload.folder)
     if method == "trace":
         counted = traces.trace(tool.python, question)
     else:
@@ -77,7 +77,7 @@ def count(prediction: Prediction, setup: Setup, method: str) -> Counted:
 
 def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     """Return the table of phases, the peak, the verdicts and the changes."""
-    estimate, model = prediction.estimate, prediction.asked.model
+    estimate, model = prediction.estimate, prediction.workload.model
     if estimate is None or model is None:
         return []
     names = tuple(dict.fromkeys(name for phase in estimate.phases for name, _ in phase.parts))
@@ -113,7 +113,7 @@ def _trained(estimate: Estimate) -> str:
 
 def _training(prediction: Prediction) -> list[str]:
     """Return the settings that the estimate is for, in one line."""
-    settings = prediction.asked.how
+    settings = prediction.workload.how
     if settings is None:
         return []
     packed = f", others quantized ({settings.packed})" if settings.packed else ""
@@ -145,8 +145,8 @@ def _data(prediction: Prediction, changes: tuple[Effect, ...], method: str, coun
     if estimate is None:
         return {}
     data: dict[str, Any] = {
-        "model": prediction.asked.model,
-        "how": prediction.asked.how,
+        "model": prediction.workload.model,
+        "how": prediction.workload.how,
         "phases": {phase.name: {**dict(phase.parts), "total": phase.total} for phase in estimate.phases},
         "peak": {"phase": estimate.peak.name, "bytes": estimate.peak.total, "error": estimate.error},
         "not_modelled": estimate.caveats,

@@ -10,7 +10,7 @@ from tui_train.profile import hosts
 
 def show_all(*, as_json: bool) -> None:
     """Print the saved hosts with their addresses."""
-    known = hosts.hosts()
+    known = hosts.saved_hosts()
     if as_json:
         print_json([{"name": name, "address": address} for name, address in known.items()])
     elif known:

@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli import columns
 from tui_train.cli.plans import print_json
-from tui_train.presets import presets
+from tui_train.presets import shipped_presets
 from tui_train.profile import fields, lists
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
@@ -34,7 +34,7 @@ def keys(word: str, *, as_json: bool) -> None:
     """Print the keys of a profile that hold a word, with their meaning, values and default."""
     found = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
     if not found:
-        raise BadInput(f"no key holds {visible(word)}", fields.nearest_key(word))
+        raise BadInput(f"no key holds {visible(word)}", fields.similar_key_remedy(word))
     if as_json:
         print_json(
             [{"key": row.key, "help": row.help, "values": _values(row), "default": _default(row)} for row in found]
@@ -59,7 +59,11 @@ def _values(row: Field) -> str:
 def _default(row: Field) -> str:
     if row.optional:
         name = row.key.removeprefix("recipe.")
-        trainers = {"fine-tuning": DEFAULTS, "built-in trainer": presets()["builtin"].defaults}
-        ours = [f"{label}: {fields.show(defaults[name])}" for label, defaults in trainers.items() if name in defaults]
+        trainers = {"fine-tuning": DEFAULTS, "built-in trainer": shipped_presets()["builtin"].defaults}
+        ours = [
+            f"{label}: {fields.format_value(defaults[name])}"
+            for label, defaults in trainers.items()
+            if name in defaults
+        ]
         return "; ".join(("the trainer's default", *ours))
-    return fields.show(fields.get(Profile(), row.key)) or row.empty or "none"
+    return fields.format_value(fields.get(Profile(), row.key)) or row.empty or "none"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tui_train.base.places import expanded
-from tui_train.base.text import counted, home, visible
+from tui_train.base.text import counted, display_path, visible
 from tui_train.facts import trust
 from tui_train.workflow import nemo_files
 from tui_train.workflow.nemo_files import Data, Progress
@@ -20,7 +20,7 @@ def prepare(data: Data, python: str, *, force: bool) -> None:
     """Prepare data, show the progress, and print the edits that train on it."""
     trust.choose(python)
     interpreter = nemo_files.python(python)
-    click.echo(f"Preparing with {home(interpreter)} …", err=True)
+    click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
 
     def say(now: Progress) -> None:
@@ -66,7 +66,9 @@ def convert(what: str, source: Path, target: Path, python: str) -> None:
     """Convert a model, and print the edits that train it."""
     trust.choose(python)
     interpreter = nemo_files.python(python)
-    click.echo(f"Converting with the NeMo of {home(interpreter)}: about a minute, more for a large model …", err=True)
+    click.echo(
+        f"Converting with the NeMo of {display_path(interpreter)}: about a minute, more for a large model …", err=True
+    )
     result = nemo_files.convert(what, source, target, interpreter)
     click.echo(f"Written to {visible(str(target))}")
     if result.difference is None:

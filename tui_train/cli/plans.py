@@ -11,11 +11,11 @@ import msgspec
 
 from tui_train.base.command import VARIABLES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.text import amount, visible
+from tui_train.base.text import size_with_kib, visible
 from tui_train.checks import Finding, check
 from tui_train.cli import columns
 from tui_train.facts import images, probe, saved, trust
-from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.gpus import gpu_verdicts, recommended
 from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
 from tui_train.memory.predict import predict
@@ -57,7 +57,7 @@ def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
     if as_json:
         print_json(machines.as_data(machine_facts, toolchain))
     else:
-        verdicts = judge(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
+        verdicts = gpu_verdicts(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
         if machine_facts.cluster:
             click.echo(clusters.text(machine_facts.cluster, columns.width()) + "\n")
         click.echo(
@@ -99,7 +99,7 @@ def plan(  # noqa: PLR0913 - one for each option
     made_plan = require(prepared)
     pace = previous.pace(earlier, profile)
     click.echo(overview.text(overview.overview(setup, pace)))
-    if unknown := predict(setup).asked.unknown:
+    if unknown := predict(setup).workload.unknown:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {sizes_from(unknown, facts)}")
     if against:
         click.echo(f"\n{_since(earlier, profile)}")
@@ -115,12 +115,12 @@ def with_fetched(profile: Profile, facts: Facts, source: Source) -> Facts:
     setup = set_up(profile, facts)
     if setup.problem:
         raise setup.problem
-    name = predict(setup).asked.unknown
+    name = predict(setup).workload.unknown
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
         return facts
     path = model_config.fetch(profile, facts.hub, name)
-    click.echo(f"fetched {visible(str(path))} ({amount(path.stat().st_size)})", err=True)
+    click.echo(f"fetched {visible(str(path))} ({size_with_kib(path.stat().st_size)})", err=True)
     return model_config.with_config(profile, facts, name)
 
 
@@ -160,10 +160,10 @@ def show_machines(made_plan: Plan) -> None:
 
 def image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
     """Print what an image contains; exits with an error where it cannot train."""
-    engine = engine or images.engine_of(name, images.engines())
+    engine = engine or images.choose_engine(name, images.engines())
     machine = probe.machine()
     content = images.image(engine, name)
-    verdicts = judge(machine.gpus, content.toolchain, machine.driver_cuda)
+    verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
     validation = validate(engine, name, recommended(machine.gpus, verdicts), recipe)
     if as_json:
         print_json(msgspec.to_builtins(validation))
@@ -175,7 +175,7 @@ def image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
 
 def profiles(*, as_json: bool) -> None:
     """Print the saved profiles with their paths."""
-    rows = [{"name": name, "path": str(store.path_of(name))} for name in store.names()]
+    rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_names()]
     if as_json:
         print_json(rows)
     else:
@@ -198,7 +198,7 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
 
 def load(reference: str) -> Profile:
     """Return a profile by name or path; `quickstart` needs no saved file."""
-    if reference == "quickstart" and reference not in store.names():
+    if reference == "quickstart" and reference not in store.saved_names():
         return Profile()
     return store.load(reference)
 
@@ -207,9 +207,11 @@ def _parsed(row: Field, text: str) -> fields.Value:
     """Return the value in a text of --set; BadInput spells what to type for a shell, which takes the quotes away."""
     try:
         return fields.parse(row, text)
-    except lists.Ambiguous as error:
+    except lists.AmbiguousComma as error:
         several, one = (f"--set {_in_shell(f'{row.key}={reading}')}" for reading in (error.several, error.one))
-        raise BadInput(error.message, lists.both(visible(several) if error.several else "", visible(one))) from None
+        raise BadInput(
+            error.message, lists.both_readings(visible(several) if error.several else "", visible(one))
+        ) from None
 
 
 def _in_shell(word: str) -> str:
@@ -219,7 +221,7 @@ def _in_shell(word: str) -> str:
 
 def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
     """Return the profile with `KEY=VALUE` edits made."""
-    given: set[str] = set()
+    keys_set: set[str] = set()
     for edit in edits:
         key, equals, text = edit.partition("=")
         if not equals:
@@ -230,14 +232,14 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.
             value = {**before, **value}
-        elif isinstance(value, tuple) and isinstance(before, tuple) and key in given and value:
+        elif isinstance(value, tuple) and isinstance(before, tuple) and key in keys_set and value:
             value = (*before, *value)
-        given.add(key)
+        keys_set.add(key)
         profile = fields.put(profile, key, value)
         if key == "trainer.python":
             trust.choose(profile.trainer.python)
     store.check_preset(profile)
-    kept = store.with_webhook_kept(profile)
+    kept = store.with_webhook_stored(profile)
     if kept != profile:
         click.echo(f"the webhook's address is a secret: it is kept in {visible(kept.notify.webhook)}", err=True)
     return kept

@@ -6,11 +6,11 @@ import click
 import msgspec
 
 from tui_train.base.errors import BadInput, NotFound
-from tui_train.base.files import read_regular, reason
+from tui_train.base.files import error_reason, read_regular
 from tui_train.base.places import presets_folder
-from tui_train.base.text import home, visible
+from tui_train.base.text import display_path, visible
 from tui_train.cli.columns import listed
-from tui_train.presets import PLACEHOLDERS, Preset, UserPreset, presets, takes, texts
+from tui_train.presets import PLACEHOLDERS, Preset, UserPreset, accepted_placeholders, shipped_presets, texts
 from tui_train.presets.user import MAX_SIZE, user_presets
 from tui_train.profile.types import AUTO
 
@@ -20,12 +20,12 @@ def show_all(*, as_json: bool) -> None:
     own = user_presets()
     usable = {name: preset.preset for name, preset in own.items() if preset.preset}
     if as_json:
-        data = [_data(name, preset, "") for name, preset in presets().items()]
+        data = [_data(name, preset, "") for name, preset in shipped_presets().items()]
         data += [_own_data(name, preset) for name, preset in own.items()]
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
     rows = [(AUTO, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
-    for name, preset in {**presets(), **usable}.items():
+    for name, preset in {**shipped_presets(), **usable}.items():
         starts = (
             "the built-in trainer"
             if name == "builtin"
@@ -38,7 +38,8 @@ def show_all(*, as_json: bool) -> None:
         rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
     click.echo(listed(rows))
     click.echo(
-        f"\nYour own: {home(str(presets_folder()))}/NAME.toml; `tui-train presets NAME` prints one as a template."
+        f"\nYour own: {display_path(str(presets_folder()))}/NAME.toml;"
+        " `tui-train presets NAME` prints one as a template."
     )
     for own_preset in own.values():
         if own_preset.problem:
@@ -54,19 +55,21 @@ def text(name: str) -> None:
         return
     own_preset = user_presets().get(name)
     if own_preset is None:
-        names = ", ".join([*presets(), *user_presets()])
+        names = ", ".join([*shipped_presets(), *user_presets()])
         raise NotFound(f"no preset {visible(name)}", f"Known presets: {visible(names)}.")
     try:
         lines = read_regular(own_preset.path, MAX_SIZE).decode("utf-8", "replace").splitlines()
     except OSError as error:
-        raise BadInput(f"cannot read {home(own_preset.path)}: {reason(error)}", "Put a TOML file there.") from None
+        raise BadInput(
+            f"cannot read {display_path(own_preset.path)}: {error_reason(error)}", "Put a TOML file there."
+        ) from None
     for line in lines:
         click.echo(visible(line.expandtabs()))
 
 
 def _keys(preset: Preset) -> list[str]:
     """Return the names of the recipe's values that a preset passes, in the order of the recipe."""
-    keys = dict.fromkeys(PLACEHOLDERS[name] for name in PLACEHOLDERS if name in takes(preset))
+    keys = dict.fromkeys(PLACEHOLDERS[name] for name in PLACEHOLDERS if name in accepted_placeholders(preset))
     return [key.removeprefix("recipe.") for key in keys if key.startswith("recipe.")]
 
 
@@ -75,7 +78,7 @@ def _data(name: str, preset: Preset, path: str) -> dict[str, Any]:
         "name": name,
         "path": path,
         "problem": "",
-        "takes": sorted(PLACEHOLDERS[placeholder] for placeholder in takes(preset)),
+        "takes": sorted(PLACEHOLDERS[placeholder] for placeholder in accepted_placeholders(preset)),
         "preset": msgspec.to_builtins(preset),
     }
 

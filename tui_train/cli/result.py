@@ -9,7 +9,7 @@ import click
 
 from tui_train.base.errors import BadInput
 from tui_train.base.handlers import install, restore
-from tui_train.base.text import amount, duration, home, loss, thousands, visible
+from tui_train.base.text import display_path, duration, loss, size_with_kib, thousands, visible
 from tui_train.cli.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.result import Loss, Result
@@ -38,12 +38,12 @@ def lines(found: Result) -> Iterator[tuple[str, str]]:
     weights = found.weights
     if weights:
         yield "result", visible(found.about)
-        yield "path", home(weights.path)
-        yield "", f"{found.origin}, {amount(weights.size)}"
+        yield "path", display_path(weights.path)
+        yield "", f"{found.origin}, {size_with_kib(weights.size)}"
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
-        yield "result", f"no adapter and no model{f' in {home(found.output)}' if found.output else ''}"
+        yield "result", f"no adapter and no model{f' in {display_path(found.output)}' if found.output else ''}"
     if found.loss:
         yield "loss", _losses(found.loss, found.loss_best)
     if found.eval_loss:

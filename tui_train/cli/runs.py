@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.text import amount, visible
+from tui_train.base.text import size_with_kib, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
 from tui_train.diagnose.again import fails_again
@@ -49,7 +49,7 @@ def _rows(listing: tuple[Listed, ...]) -> list[tuple[str, ...]]:
     """Return the runs as a table; their notes are in it where there are any."""
     rows = [("run", "state", "started", "took", "attempts"), *map(show.run_row, listing)]
     notes = ["note", *(visible(note(listed.run)) for listed in listing)]
-    return [(*row, said) for row, said in zip(rows, notes, strict=True)] if any(notes[1:]) else rows
+    return [(*row, note_text) for row, note_text in zip(rows, notes, strict=True)] if any(notes[1:]) else rows
 
 
 def _run_data(listed: Listed) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _run_data(listed: Listed) -> dict[str, Any]:
 
 def stop(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
-    run = next((each.run for each in read_runs() if each.going), None) if reference == "last" else None
+    run = next((each.run for each in read_runs() if each.stoppable), None) if reference == "last" else None
     run = run or rundir.find(reference)
     before = target_of_run(run).probe_state(run)
     # The job of a run that is lost may be queued again.
@@ -109,7 +109,7 @@ def fetch(reference: str, *, checkpoints: bool) -> None:
     run = rundir.find(reference)
     came = fetching.fetch(run, checkpoints=checkpoints)
     now = status(run)
-    click.echo(f"{amount(came.taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
+    click.echo(f"{size_with_kib(came.taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
     if came.left_out:
         click.echo(f"Left out, for only files are fetched: {came.left_out}")
     if now.live:
@@ -127,7 +127,9 @@ def report(reference: str, file: Path | None, *, force: bool) -> None:
         raise archive.exists(path)
     files = archive.entries(run, _machine_of(run))
     archive.write(path, name, files, replace=force)
-    rows = [(visible(entry.name), amount(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files]
+    rows = [
+        (visible(entry.name), size_with_kib(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
+    ]
     click.echo(table([("file", "size", "masked"), *rows]))
     kinds = archive.counted_kinds(files)
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"

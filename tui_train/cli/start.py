@@ -163,7 +163,7 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            doing = f"is {words}" if (words := queue.words(started.path)) else "runs"
+            doing = f"is {words}" if (words := queue.queue_summary(started.path)) else "runs"
             click.echo(f"{name} {doing}. {_remote(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
@@ -172,7 +172,7 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
     place = place_of(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _lost_terminal(interrupts):
-        doing = f"is {words}," if (words := queue.words(started.path)) else "runs"
+        doing = f"is {words}," if (words := queue.queue_summary(started.path)) else "runs"
         click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
     now = _keep(started, interrupts)[1]
     if now.state == "new":

@@ -75,7 +75,7 @@ def _lines(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:
         lines = ["", table([words.HEAD, *words.rows(msgspec.structs.replace(now, trying=None))]), *lines]
         lines.append(f"Table and logs: {visible(str(now.folder / TABLE))}")
     if now.change:
-        combined = [*edits, *(f"{key}={fields.show(value)}" for key, value in now.change.edits)]
+        combined = [*edits, *(f"{key}={fields.format_value(value)}" for key, value in now.change.edits)]
         sets = " ".join(f"--set {shlex.quote(edit)}" for edit in combined)
         lines.append(f"Use it: tui-train run {visible(shlex.quote(reference))} {visible(sets)}")
     return lines

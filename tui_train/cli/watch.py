@@ -5,7 +5,7 @@ import sys
 import click
 
 from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError
-from tui_train.base.files import unreadable
+from tui_train.base.files import why_unreadable
 from tui_train.base.text import visible
 from tui_train.cli.diagnose import LogProgress, words
 from tui_train.cli.runs import end_run
@@ -80,7 +80,7 @@ def _require_readable(run: RunDir, *attempts: int) -> None:
     """Raise BadInput where the log of an attempt cannot be read."""
     for number in attempts:
         log = run.attempt_log(number)
-        if problem := unreadable(log):
+        if problem := why_unreadable(log):
             raise BadInput(
                 f"cannot read {visible(str(log))}: {problem}", f"Check its permissions: ls -ld {visible(str(log))}"
             )
@@ -122,7 +122,7 @@ def _stream(run: RunDir, *, ours: bool) -> tuple[Progress, Status]:
             raise
         interrupted(run)
     ended = wait(run)
-    if number and (problem := unreadable(run.attempt_log(number))):
+    if number and (problem := why_unreadable(run.attempt_log(number))):
         click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
     else:
         _warn(run, number)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.base.parse import built
+from tui_train.base.parse import prepared_type
 from tui_train.base.text import duration
 from tui_train.diagnose.packages import PACKAGES
 from tui_train.diagnose.types import Line
@@ -36,7 +36,7 @@ class _File(msgspec.Struct, frozen=True):
 def details() -> tuple[tuple[Detail, re.Pattern[str]], ...]:
     """Return each detail with its compiled expression."""
     data = (Path(__file__).parent / "details.toml").read_bytes()
-    entries = msgspec.toml.decode(data, type=built(_File)).detail
+    entries = msgspec.toml.decode(data, type=prepared_type(_File)).detail
     return tuple((entry, re.compile(entry.when, re.MULTILINE)) for entry in entries)
 
 

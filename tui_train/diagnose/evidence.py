@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.parse import built
+from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
 from tui_train.diagnose.reader import Watch, lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, Line
 from tui_train.facts import documents, host, sources
 from tui_train.facts.types import Document, Facts
-from tui_train.presets import Preset, takes
+from tui_train.presets import Preset, accepted_placeholders
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
@@ -116,8 +116,8 @@ def _tried(profile: Profile, run: RunDir, position: int) -> Change:
     attempts = run.plan().get("attempts")
     attempt = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
     try:
-        change = Change("as tried", "", tuple(msgspec.convert(attempt, built(_Tried)).edits.items()))
-        msgspec.convert(msgspec.to_builtins(apply(change, profile)), built(Profile))
+        change = Change("as tried", "", tuple(msgspec.convert(attempt, prepared_type(_Tried)).edits.items()))
+        msgspec.convert(msgspec.to_builtins(apply(change, profile)), prepared_type(Profile))
     except (msgspec.ValidationError, BadInput, RecursionError):
         return Change("as tried", "", ())
     return change
@@ -137,7 +137,7 @@ def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
     chosen = _preset(profile)
     if chosen is None:
         return frozenset()
-    passed = takes(chosen, profile.trainer.arguments)
+    passed = accepted_placeholders(chosen, profile.trainer.arguments)
     return frozenset(name for name in passed if not fallbacks.user_setting(name, profile, chosen, document))
 
 

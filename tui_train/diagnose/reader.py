@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from tui_train.base.errors import BadInput, NotFound
-from tui_train.base.files import reason
+from tui_train.base.files import error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose.middle import ESCAPE, Middle, Numbered, cut
 from tui_train.diagnose.types import UNCOUNTED, Diagnosis, Line
@@ -90,18 +90,18 @@ def lines_of(
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise BadInput(f"{name} is a truncated gzip file", "Name the uncompressed log.") from None
     except OSError as error:
-        raise BadInput(f"{name} cannot be read: {reason(error)}", "Name a log that you may read.") from None
+        raise BadInput(f"{name} cannot be read: {error_reason(error)}", "Name a log that you may read.") from None
 
 
 def _opened(path: str) -> BinaryIO:
     """Open a regular file, or a stream that is open for us already; OSError where it is neither."""
-    given = _GIVEN.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
+    match = _GIVEN.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
     if path == os.devnull:
         return io.BytesIO()
-    if given is None:
+    if match is None:
         return io.BufferedReader(_Dense(path))
     # It is not ours to close.
-    return open(int(given[1]), "rb", closefd=False)
+    return open(int(match[1]), "rb", closefd=False)
 
 
 class _Dense(io.RawIOBase):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.base.parse import built
+from tui_train.base.parse import prepared_type
 from tui_train.diagnose.types import Signature
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 
@@ -31,7 +31,7 @@ class _File(msgspec.Struct, frozen=True):
 def signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
-    entries = msgspec.toml.decode(data, type=built(_File)).signature
+    entries = msgspec.toml.decode(data, type=prepared_type(_File)).signature
     return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _when(entry))) for entry in entries)
 
 

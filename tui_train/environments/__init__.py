@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.profile.fields import nearest
+from tui_train.profile.fields import similar_word_remedy
 
 
 class Set(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def find(name: str) -> Set:
     """Return a set by name; BadInput names the nearest."""
     if name in SETS:
         return SETS[name]
-    raise BadInput(f"there is no package set {visible(name)}", nearest(name, tuple(SETS)))
+    raise BadInput(f"there is no package set {visible(name)}", similar_word_remedy(name, tuple(SETS)))
 
 
 def torch(package_set: Set) -> str:

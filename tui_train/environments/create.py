@@ -19,13 +19,13 @@ from msgspec import Struct
 
 from tui_train import environments
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
-from tui_train.base.files import writing
+from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import counted, size, visible
 from tui_train.environments import Set, pip_settings, unfinished
 from tui_train.environments.progress import why_failed
 from tui_train.facts import probe, trust
-from tui_train.facts.ask import ask, on_path, without_current_folder
-from tui_train.facts.gpus import build_of, judge
+from tui_train.facts.ask import find_on_path, run_child, without_current_folder
+from tui_train.facts.gpus import gpu_verdicts, recommended_wheel
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.facts.wheels import Wheel
@@ -80,7 +80,7 @@ def making(package_set: Set, path: Path, python: str, wheel: Wheel, uv: str) -> 
 def find_uv() -> str:
     """Return the path of uv, on PATH or beside this Python, empty if there is none."""
     beside = Path(sys.executable).with_name("uv")
-    return on_path("uv") or (str(beside) if beside.is_file() else "")
+    return find_on_path("uv") or (str(beside) if beside.is_file() else "")
 
 
 def find_python(package_set: Set) -> str:
@@ -88,7 +88,7 @@ def find_python(package_set: Set) -> str:
     names = [sys.executable, *(f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1))]
     for name in names:
         if fits(package_set, name):
-            return on_path(name) or name
+            return find_on_path(name) or name
     remedy = f"Install Python 3.{package_set.newest}, or give one: --python /path/to/python3"
     raise Unavailable(
         f"{package_set.name} needs Python 3.{package_set.oldest} to 3.{package_set.newest}, and none was found", remedy
@@ -97,7 +97,7 @@ def find_python(package_set: Set) -> str:
 
 def fits(package_set: Set, python: str) -> bool:
     """Return whether the set supports the version of an interpreter."""
-    version = ask([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).out.split()
+    version = run_child([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).out.split()
     return version[:1] == [b"3"] and package_set.oldest <= int(version[1]) <= package_set.newest
 
 
@@ -114,7 +114,7 @@ def create(
     """
     refuse_to_overwrite(plan.path)
     _refuse_full_disk(plan)
-    with writing(plan.path):
+    with reporting_write_errors(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
     lock = unfinished.begin(plan.path)
@@ -242,7 +242,7 @@ def _lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Ite
 def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolchain:
     """Return the contents of the environment after checking torch, its support of the cards, and NeMo."""
     python = str(plan.python)
-    answer = ask([python, "-c", "import torch; print(torch.__version__)"], _PATIENCE)
+    answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _PATIENCE)
     if answer.code != 0:
         raise Unavailable(f"torch cannot be imported: {visible(answer.ending())}", "Please report this set.")
     contents = probe.toolchain(python, 20)
@@ -250,7 +250,7 @@ def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolcha
         message = f"the index has torch {contents.torch} only, which cannot use GPUs"
         raise Unavailable(visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_INDEX}=URL.")
     say(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
-    verdicts = judge(machine.gpus, contents, machine.driver_cuda)
+    verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
     if verdicts:
         say(f"it supports {usable} of {counted(len(verdicts), 'GPU')}")
@@ -273,4 +273,4 @@ def build_for(machine: Machine, index: str) -> Wheel:
         return Wheel("", "the build in pip's default index")
     if index:
         return Wheel(index, "the build in the given index")
-    return build_of(machine)
+    return recommended_wheel(machine)

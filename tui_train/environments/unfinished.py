@@ -4,13 +4,13 @@ import fcntl
 import os
 from pathlib import Path
 
-from tui_train.base.files import PRIVATE, writing
+from tui_train.base.files import PRIVATE, reporting_write_errors
 from tui_train.base.places import UNFINISHED
 
 
 def begin(path: Path) -> int:
     """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
-    with writing(path):
+    with reporting_write_errors(path):
         lock = os.open(path / UNFINISHED, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
         fcntl.flock(lock, fcntl.LOCK_EX)
     return lock

@@ -15,10 +15,10 @@ from tui_train.facts import bounded
 
 # Bytes; a child that writes more is considered out of control.
 _MOST = 2**20
-LATE = "no answer in time"
+TIMED_OUT = "no answer in time"
 NOT_STARTED = "cannot be started"
 # At exit Python waits for its threads, and they wait for their children.
-GIVEN_UP = threading.Event()
+ALL_CANCELLED = threading.Event()
 
 
 def without_current_folder(variables: Mapping[str, str]) -> dict[str, str]:
@@ -30,12 +30,12 @@ def without_current_folder(variables: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def on_path(program: str) -> str:
+def find_on_path(program: str) -> str:
     """Return the path of a program on PATH, empty if there is none; relative entries of PATH are ignored."""
     return shutil.which(program, path=without_current_folder({"PATH": os.defpath, **os.environ})["PATH"]) or ""
 
 
-class Answer(NamedTuple):
+class ChildResult(NamedTuple):
     """The output of a child and its exit code, as in subprocess; `late` if the deadline came first.
 
     `failure` is why there is no code: it was late, wrote too much, or could not be started. `memory` is how many bytes
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
             return self.failure
         lines = self.error.decode("utf-8", "replace").strip().splitlines()
         last = f": {lines[-1].strip()[:200]}" if lines else ""
-        if why := bounded.exceeded(self.code, last, self.memory):
+        if why := bounded.out_of_memory_reason(self.code, last, self.memory):
             return why
         if self.code is not None and self.code < 0:
             return f"it was ended by signal {-self.code}{last}"
@@ -64,12 +64,12 @@ class Answer(NamedTuple):
         return f"no usable answer{last}"
 
 
-def give_up(*, now: bool = True) -> None:
+def cancel_children(*, now: bool = True) -> None:
     """Cancel all running and future questions; with `now` false, allow questions again."""
-    (GIVEN_UP.set if now else GIVEN_UP.clear)()
+    (ALL_CANCELLED.set if now else ALL_CANCELLED.clear)()
 
 
-def ask(  # noqa: PLR0913 - each has a default but two
+def run_child(  # noqa: PLR0913 - each has a default but two
     command: Sequence[str],
     deadline: float,
     changes: Mapping[str, str] | None = None,
@@ -79,7 +79,7 @@ def ask(  # noqa: PLR0913 - each has a default but two
     memory: int | None = None,
     given: bytes = b"",
     lasting: bool = False,
-) -> Answer:
+) -> ChildResult:
     """Run `command` with `changes` to the environment and return its output within `deadline` seconds.
 
     `given` is its input. It is given up as soon as `cancelled` tells so, and with the program unless it is `lasting`.
@@ -87,23 +87,23 @@ def ask(  # noqa: PLR0913 - each has a default but two
     take as much `memory` as reading does, or other bytes than that.
     """
     ends = monotonic() + deadline
-    memory = bounded.reading() if memory is None else memory
+    memory = bounded.reading_limit() if memory is None else memory
     try:
         changes = {**without_current_folder(os.environ), **(changes or {})}
         with _input(given) as stdin:
-            process = bounded.start(command, memory, changes, folder, stdin=stdin)
+            process = bounded.start_limited(command, memory, changes, folder, stdin=stdin)
     except (OSError, ValueError) as error:
-        return Answer(failure=f"{NOT_STARTED}: {getattr(error, 'strerror', None) or error}")
+        return ChildResult(failure=f"{NOT_STARTED}: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
-        failure = _listen(process, texts, ends, lambda: (GIVEN_UP.is_set() and not lasting) or cancelled())
+        failure = _listen(process, texts, ends, lambda: (ALL_CANCELLED.is_set() and not lasting) or cancelled())
     finally:
-        bounded.end(process, 1.0)
-    return Answer(
+        bounded.kill_and_close(process, 1.0)
+    return ChildResult(
         bytes(texts[0]),
         bytes(texts[1]),
         None if failure else process.returncode,
-        late=failure == LATE,
+        late=failure == TIMED_OUT,
         failure=failure,
         memory=memory,
     )
@@ -134,14 +134,14 @@ def _listen(
         while selector.get_map() and (is_open or not ended):
             remaining = ends - monotonic()
             if remaining <= 0 or given_up():
-                return LATE
+                return TIMED_OUT
             ended = _ended(process)
             is_open = _read(selector, 0 if ended else min(remaining, 0.05))
             if max(map(len, texts)) > _MOST:
                 return f"it wrote more than {_MOST >> 20} MiB"
     while not _ended(process):
         if monotonic() > ends or given_up():
-            return LATE
+            return TIMED_OUT
         sleep(0.01)
     return ""
 

@@ -29,7 +29,7 @@ _FIRST_TO_END = "1000"
 
 
 @functools.cache
-def reading() -> int:
+def reading_limit() -> int:
     """Return the bytes that a program may take to read data, settings or a tokenizer: half of a small machine's."""
     from tui_train.facts.host import memory_total
 
@@ -37,10 +37,10 @@ def reading() -> int:
     return max(_LEAST, min(_MOST, total // 2)) + _THREADS * (os.cpu_count() or 1)
 
 
-def loading(folders: Iterable[str], *, cuda: bool) -> int:
+def loading_limit(folders: Iterable[str], *, cuda: bool) -> int:
     """Return the bytes that a program may take to load the weights in some folders and compute with them."""
     weights = sum(_weights(Path(folder)) for folder in folders if folder)
-    return 2 * reading() + _COPIES * weights + (_CUDA if cuda else 0)
+    return 2 * reading_limit() + _COPIES * weights + (_CUDA if cuda else 0)
 
 
 def _weights(folder: Path) -> int:
@@ -51,7 +51,7 @@ def _weights(folder: Path) -> int:
     return 0
 
 
-def start(  # noqa: PLR0913 - what Popen takes of them
+def start_limited(  # noqa: PLR0913 - what Popen takes of them
     command: Sequence[str],
     memory: int,
     changes: Mapping[str, str],
@@ -78,7 +78,7 @@ def start(  # noqa: PLR0913 - what Popen takes of them
     return process
 
 
-def end(process: subprocess.Popen[bytes], seconds: float) -> None:
+def kill_and_close(process: subprocess.Popen[bytes], seconds: float) -> None:
     """Kill a program with its group, and close its pipes; one that hangs in a driver is left after `seconds`."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         # It is not reaped yet, so the number of its group cannot have been reused.
@@ -95,7 +95,7 @@ def end(process: subprocess.Popen[bytes], seconds: float) -> None:
 _NO_MEMORY = ("MemoryError", "memory allocation of", "bad_alloc", "Cannot allocate memory", "malloc of size")
 
 
-def exceeded(code: int | None, last: str, memory: int) -> str:
+def out_of_memory_reason(code: int | None, last: str, memory: int) -> str:
     """Return in words that a program ended for want of memory, by its `last` line; empty where it ended otherwise."""
     if code and any(words in last for words in _NO_MEMORY):
         return f"it took more than the {memory / _GIB:.0f} GiB of memory that it may" if memory else "out of memory"

@@ -48,7 +48,7 @@ _GEFORCE = re.compile(r"\bGeForce\b")
 _TURING_TENSOR = re.compile(r"RTX|\bT4G?\b")
 
 
-def number(capability: str | None) -> int | None:
+def capability_number(capability: str | None) -> int | None:
     """Return "8.6" as 86 and "12.0" as 120, None if it is not a compute capability."""
     match = _CAPABILITY.fullmatch(capability or "")
     return int(match[1]) * 10 + int(match[2]) if match else None
@@ -59,7 +59,7 @@ def runs(arch_list: Iterable[str], compute_capability: str) -> bool:
 
     Source: `torch.cuda.DEVICE_REQUIREMENT`; the CUDA programming guide for PTX and for the suffixes `a` and `f`.
     """
-    device = number(compute_capability)
+    device = capability_number(compute_capability)
     return device is not None and any(_entry_runs(entry, device) for entry in arch_list)
 
 
@@ -79,7 +79,7 @@ def _entry_runs(entry: str, device: int) -> bool:
 
 def supports_bf16(gpus: Iterable[Gpu]) -> bool:
     """Return whether all cards support bfloat16 (compute capability 8.0 or higher); unknown counts as no."""
-    numbers = [number(gpu.compute_capability) for gpu in gpus]
+    numbers = [capability_number(gpu.compute_capability) for gpu in gpus]
     return bool(numbers) and all(value is not None and value >= 80 for value in numbers)
 
 
@@ -89,7 +89,7 @@ def teraflops(gpu: Gpu) -> float | None:
     This is the dense fp16 rate at the maximum clock, more than a card reaches; it is used only to rank cards.
     Source: NVIDIA's architecture white papers. GeForce cards accumulate in fp32 at half the rate.
     """
-    device = number(gpu.compute_capability)
+    device = capability_number(gpu.compute_capability)
     if device is None or not gpu.sm_count or not gpu.sm_clock_max:
         return None
     each = CHIPS[device].operations if device in CHIPS else 0

@@ -10,13 +10,13 @@ import pynvml
 
 from tui_train.facts import pci
 from tui_train.facts.capability import CHIPS
-from tui_train.facts.host import clean
+from tui_train.facts.host import valid_utf8
 from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, Pcie
 
 # Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
-NONSENSE = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
+GARBAGE_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*")
-PROBLEMS = {
+NVML_PROBLEMS = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "it is lost (has fallen off the bus): reboot, then check its power supply and slot",
     pynvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset: stop its processes, then `nvidia-smi --gpu-reset`, or reboot",
     pynvml.NVML_ERROR_NO_PERMISSION: "permission denied: check the permissions of /dev/nvidia*",
@@ -42,7 +42,7 @@ _THROTTLES = {
 _SILENT = "it does not respond: check `sudo dmesg | grep -i xid`; stop the processes on it and reset it, or reboot"
 
 
-class Asker:
+class NvmlQuery:
     """Queries NVML about one card, or the system; `problem` is set if the card turns out to be unusable."""
 
     def __init__(self, handle: Any = None) -> None:
@@ -55,10 +55,10 @@ class Asker:
             return call(*self.about, *arguments)
         except pynvml.NVMLError as error:
             if code_of(error) in {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}:
-                self.problem = PROBLEMS[code_of(error)]
+                self.problem = NVML_PROBLEMS[code_of(error)]
         except UnicodeDecodeError as error:
             return error.object.decode("utf-8", "replace")
-        except NONSENSE:
+        except GARBAGE_ERRORS:
             pass
         return None
 
@@ -68,7 +68,7 @@ def code_of(error: pynvml.NVMLError) -> int:
     return int(getattr(error, "value", 0))
 
 
-class Card:
+class CardQuery:
     """A card that is being queried: `gpus` returns what is known so far of it, or of its MIG instances."""
 
     def __init__(self, index: int) -> None:
@@ -80,9 +80,9 @@ class Card:
     def ask(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
         try:
-            self._ask(Asker(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
+            self._ask(NvmlQuery(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
         except pynvml.NVMLError as error:
-            self.problem = PROBLEMS.get(code_of(error), f"the driver cannot open it: {error}")
+            self.problem = NVML_PROBLEMS.get(code_of(error), f"the driver cannot open it: {error}")
         except Exception as error:  # noqa: BLE001  # one card must not affect the others
             self.problem = f"the driver cannot open it: {error}"
         self._complete = True
@@ -93,7 +93,7 @@ class Card:
         fields = tuple(self._instances) or ({},)
         return tuple(Gpu(index=self.index, **{**each, **({"problem": problem} if problem else {})}) for each in fields)
 
-    def _ask(self, ask: Asker) -> None:
+    def _ask(self, ask: NvmlQuery) -> None:
         mode = ask(pynvml.nvmlDeviceGetMigMode)
         if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             self._fill(ask, ask)
@@ -101,13 +101,13 @@ class Card:
         for number in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
             instance = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
             if instance is not None:
-                self._fill(Asker(instance), ask)
+                self._fill(NvmlQuery(instance), ask)
         if not self._instances:
             # The card itself cannot be used in MIG mode.
             ask.problem = "MIG mode is on, without instances: create one (`nvidia-smi mig -cgi ... -C`) or turn it off"
             self._fill(ask, ask)
 
-    def _fill(self, ask: Asker, board: Asker) -> None:
+    def _fill(self, ask: NvmlQuery, board: NvmlQuery) -> None:
         """Query the card or instance by `ask` and the full card by `board`; its identity comes first."""
         fields: dict[str, Any] = {}
         uuid = ask(pynvml.nvmlDeviceGetUUID)
@@ -134,13 +134,13 @@ class Card:
         fields["problem"] = ask.problem or board.problem or ("" if has_uuid else "the driver reports no UUID for it")
 
 
-def _throttles(ask: Asker) -> tuple[str, ...]:
+def _throttles(ask: NvmlQuery) -> tuple[str, ...]:
     """Return what limits the clock now, other than being idle."""
     bits = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     return tuple(words for bit, words in _THROTTLES.items() if bits and bits & bit)
 
 
-def _pcie(ask: Asker) -> Pcie | None:
+def _pcie(ask: NvmlQuery) -> Pcie | None:
     link = Pcie(
         ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
         ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
@@ -150,7 +150,7 @@ def _pcie(ask: Asker) -> Pcie | None:
     return None if link == Pcie() else link
 
 
-def _nvlinks(ask: Asker) -> int | None:
+def _nvlinks(ask: NvmlQuery) -> int | None:
     """Return the number of active NVLinks, None if there are none or that is not reported."""
     states: list[int] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -168,7 +168,7 @@ def _address(info: Any) -> str | None:
     return text or None
 
 
-def _memory(ask: Asker) -> tuple[int | None, int | None]:
+def _memory(ask: NvmlQuery) -> tuple[int | None, int | None]:
     """Return total and free bytes; drivers before 510 have only the first version of the call."""
     memory = ask(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2) or ask(pynvml.nvmlDeviceGetMemoryInfo)
     if memory is None or not memory.total:
@@ -176,7 +176,7 @@ def _memory(ask: Asker) -> tuple[int | None, int | None]:
     return int(memory.total), int(memory.free)
 
 
-def _sm_count(ask: Asker, capability: tuple[int, int] | None) -> int | None:
+def _sm_count(ask: NvmlQuery, capability: tuple[int, int] | None) -> int | None:
     """Return the number of SMs: reported by NVML for MIG, otherwise cores divided by cores per SM.
 
     Source: CUDA programming guide, "Compute Capabilities"; None for unknown generations.
@@ -191,7 +191,7 @@ def _sm_count(ask: Asker, capability: tuple[int, int] | None) -> int | None:
     return int(cores) // chip.cores if chip else None
 
 
-def _processes(ask: Asker) -> tuple[GpuProcess, ...]:
+def _processes(ask: NvmlQuery) -> tuple[GpuProcess, ...]:
     """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
     memory: dict[int, int | None] = {}
     drawing = set()
@@ -213,5 +213,5 @@ def _process(pid: int, memory: int | None, graphics: bool) -> GpuProcess:
         name = process.name()
         user = process.username()
     except (psutil.Error, OSError, ValueError):
-        name = name or str(Asker()(pynvml.nvmlSystemGetProcessName, pid) or "")
-    return GpuProcess(pid, clean(name), clean(user), memory, graphics)
+        name = name or str(NvmlQuery()(pynvml.nvmlSystemGetProcessName, pid) or "")
+    return GpuProcess(pid, valid_utf8(name), valid_utf8(user), memory, graphics)

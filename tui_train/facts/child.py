@@ -11,14 +11,14 @@ from threading import Thread
 import msgspec
 
 from tui_train.facts import host, nvml
-from tui_train.facts.capability import INTEGRATED, number
+from tui_train.facts.capability import INTEGRATED, capability_number
 from tui_train.facts.types import Gap, Gpu, Machine
 
 # The rest of the time is for reporting the cards that did respond.
 _SHARE = 0.8
 
 
-def silent(seconds: float) -> Gap:
+def no_response_gap(seconds: float) -> Gap:
     """Return the Gap for a driver that did not respond for that many seconds."""
     return Gap(
         "The NVIDIA driver does not respond",
@@ -28,7 +28,7 @@ def silent(seconds: float) -> Gap:
     )
 
 
-def machine(deadline: float) -> Machine:
+def read_machine(deadline: float) -> Machine:
     """Return the host and its cards; without cards and with a Gap if NVML takes more than `deadline` seconds."""
     answers: list[nvml.Cards] = []
 
@@ -42,9 +42,9 @@ def machine(deadline: float) -> Machine:
 
     thread = Thread(target=ask, daemon=True)
     thread.start()
-    this_host = host.read()
+    this_host = host.read_host()
     thread.join(deadline)
-    cards = answers[0] if answers else nvml.Cards(gaps=(silent(deadline),))
+    cards = answers[0] if answers else nvml.Cards(gaps=(no_response_gap(deadline),))
     return msgspec.structs.replace(
         this_host,
         gpus=tuple(_with_host_memory(gpu, this_host) for gpu in cards.gpus),
@@ -56,7 +56,7 @@ def machine(deadline: float) -> Machine:
 
 def _with_host_memory(gpu: Gpu, host: Machine) -> Gpu:
     """Return an integrated card, whose memory the driver does not report, with the memory of the host."""
-    if gpu.memory_total is not None or gpu.problem or number(gpu.compute_capability) not in INTEGRATED:
+    if gpu.memory_total is not None or gpu.problem or capability_number(gpu.compute_capability) not in INTEGRATED:
         return gpu
     memory = {"memory_total": host.memory_total, "memory_free": host.memory_available}
     return msgspec.structs.replace(gpu, shares_memory=True, **memory)
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments[0] != "machine":
         sys.exit("usage: python -m tui_train.facts.child machine [SECONDS]")
     deadline = float(arguments[1]) if len(arguments) > 1 else 6.0
-    sys.stdout.buffer.write(msgspec.json.encode(machine(deadline)) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(read_machine(deadline)) + b"\n")
     sys.stdout.buffer.flush()
     # A regular exit of Python could wait for locks of the abandoned thread.
     os._exit(0)

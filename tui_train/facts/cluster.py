@@ -14,7 +14,7 @@ _STATE = re.compile(r"([a-z]+)(\S*)", re.ASCII)
 _OUT = frozenset({"down", "drained", "draining", "fail", "failing", "error", "unknown", "maint", "inval", "future"})
 
 
-class Nodes(Struct, frozen=True, kw_only=True):
+class NodeGroup(Struct, frozen=True, kw_only=True):
     """Nodes of a partition that are alike: how many, how many of them are idle, and how many take no job.
 
     `cards` are the GPUs of each by type (empty: not named) and count, `memory` is in bytes, None where Slurm does not
@@ -42,7 +42,7 @@ class Partition(Struct, frozen=True, kw_only=True):
     up: bool = True
     limit: int | None = None
     usual: int | None = None
-    nodes: tuple[Nodes, ...] = ()
+    nodes: tuple[NodeGroup, ...] = ()
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
@@ -53,10 +53,10 @@ class Cluster(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def parsed(text: str) -> tuple[Partition, ...]:
+def parse_sinfo(text: str) -> tuple[Partition, ...]:
     """Return the partitions in the lines of sinfo, in their order; what is no such line is left out."""
     partitions: dict[str, Partition] = {}
-    alike: dict[tuple[str, Nodes], list[int]] = {}
+    alike: dict[tuple[str, NodeGroup], list[int]] = {}
     for line in text.splitlines():
         cells = line.split("|", 8)
         state = _STATE.fullmatch(cells[5].lower()) if len(cells) > 8 else None
@@ -71,8 +71,8 @@ def parsed(text: str) -> tuple[Partition, ...]:
             ),
         )  # fmt: skip
         megabytes = int(cells[7]) if cells[7].isdecimal() else 0
-        kind = Nodes(
-            count=0, cores=int(cells[6]) if cells[6].isdecimal() else 1, cards=cards_in(cells[8]),
+        kind = NodeGroup(
+            count=0, cores=int(cells[6]) if cells[6].isdecimal() else 1, cards=gres_gpus(cells[8]),
             memory=megabytes * 2**20 or None,
         )  # fmt: skip
         # One that does not answer is marked by *.
@@ -106,7 +106,7 @@ def as_time(limit: int | None) -> str:
     return (f"{days}-" if days else "") + f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
 
 
-def cards_in(gres: str) -> tuple[tuple[str, int], ...]:
+def gres_gpus(gres: str) -> tuple[tuple[str, int], ...]:
     """Return the GPUs in a value of --gres or of sinfo's, by type and count."""
     plain = re.sub(r"\([^)]*\)", "", gres)
     matches = map(_GPUS.fullmatch, plain.split(","))

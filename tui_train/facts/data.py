@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_as, json_table
 from tui_train.base.text import visible
-from tui_train.facts.ask import Answer, ask
+from tui_train.facts.ask import ChildResult, run_child
 
 Method = Literal["sft", "dpo", "kto", "reward"]
 State = Literal["read", "learned", "rejected", "cut"]
@@ -22,7 +22,7 @@ _MOST_ROWS = 1_000_000
 _NO_CARD = {"CUDA_VISIBLE_DEVICES": ""}
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class DataQuestion(Struct, frozen=True, kw_only=True):
     """What is asked of data: absolute paths of `files` or folders, and how they will be trained on.
 
     `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `chat_template` a
@@ -121,7 +121,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
     histogram: tuple[int, ...] = ()
 
 
-class Cut(Struct, frozen=True, array_like=True):
+class LengthEffect(Struct, frozen=True, array_like=True):
     """What a sequence length does to the data: how many rows are longer, and of how many nothing is left to learn.
 
     `epoch` are the tokens of one pass.
@@ -133,7 +133,7 @@ class Cut(Struct, frozen=True, array_like=True):
     epoch: int
 
 
-class Lengths(Struct, frozen=True, kw_only=True):
+class RowLengths(Struct, frozen=True, kw_only=True):
     """Tokens of a row, for 99 % of them at most and of the longest; `at`: what each sequence length cuts, ascending.
 
     `estimated` from bytes, where no tokenizer counted.
@@ -142,10 +142,10 @@ class Lengths(Struct, frozen=True, kw_only=True):
     counted: int
     p99: int
     longest: int
-    at: tuple[Cut, ...]
+    at: tuple[LengthEffect, ...]
     estimated: bool = False
 
-    def cut(self, length: int) -> Cut:
+    def cut(self, length: int) -> LengthEffect:
         """Return what a length does, or the next shorter one that is known."""
         return next((cut for cut in reversed(self.at) if cut.length <= length), self.at[0])
 
@@ -159,7 +159,7 @@ class FileShare(Struct, frozen=True):
     taken: int
 
 
-class Answers(Struct, frozen=True):
+class AnswersOnly(Struct, frozen=True):
     """Whether answers alone can be learned; `why` not, or a `caution` where they can."""
 
     possible: bool = False
@@ -178,7 +178,7 @@ class Ends(Struct, frozen=True):
     passed: str = ""
 
 
-class DataLook(Struct, frozen=True, kw_only=True):
+class DataReport(Struct, frozen=True, kw_only=True):
     """What the data holds; `problem` says why it could not be looked at.
 
     `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
@@ -205,25 +205,25 @@ class DataLook(Struct, frozen=True, kw_only=True):
     conversions: tuple[Conversion, ...] = ()
     samples: tuple[DataSample, ...] = ()
     tokens: Tokens | None = None
-    lengths: Lengths | None = None
+    lengths: RowLengths | None = None
     tokenizer: str = ""
     template: str = ""
-    answers: Answers = Answers()
+    answers: AnswersOnly = AnswersOnly()
     ends: Ends = Ends()
     shares: tuple[FileShare, ...] = ()
     limit: int = 0
     problem: str = ""
 
 
-def look_at(
-    python: str, question: Question, deadline: float = DEADLINE, cancelled: Callable[[], bool] = lambda: False
-) -> DataLook:
+def probe_data(
+    python: str, question: DataQuestion, deadline: float = DEADLINE, cancelled: Callable[[], bool] = lambda: False
+) -> DataReport:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
     from importlib import resources
 
     child = str(resources.files("tui_train").joinpath("target/data/data_child.py"))
     command = [python, "-B", child, msgspec.json.encode(question).decode()]
-    return read(ask(command, deadline, _NO_CARD, cancelled=cancelled))
+    return parse_data_answer(run_child(command, deadline, _NO_CARD, cancelled=cancelled))
 
 
 class _Reading(Struct, frozen=True):
@@ -232,7 +232,7 @@ class _Reading(Struct, frozen=True):
     reading: str
 
 
-def read(answer: Answer) -> DataLook:
+def parse_data_answer(answer: ChildResult) -> DataReport:
     """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
     doing = ""
     for line in reversed(answer.out.splitlines()):
@@ -240,10 +240,10 @@ def read(answer: Answer) -> DataLook:
             doing = doing or visible(json_as(line, _Reading).reading)
             continue
         try:
-            return msgspec.convert(_safe(json_table(line)), DataLook)
+            return msgspec.convert(_safe(json_table(line)), DataReport)
         except (msgspec.ValidationError, Unparsable):
             continue
-    return DataLook(problem=(f"{doing}: " if doing else "") + visible(answer.ending()))
+    return DataReport(problem=(f"{doing}: " if doing else "") + visible(answer.ending()))
 
 
 def _safe(value: Any) -> Any:

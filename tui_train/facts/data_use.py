@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.parse import json_as
-from tui_train.facts.data import DataLook, Method, Question
+from tui_train.facts.data import DataQuestion, DataReport, Method
 
-FORMATS = {
+FORMAT_LABELS = {
     "messages": "messages",
     "sharegpt": "ShareGPT",
     "alpaca": "Alpaca",
@@ -19,7 +19,7 @@ FORMATS = {
 }
 _CHATS = frozenset({"messages", "sharegpt"})
 # With these TRL's trainers learn what the data means.
-TAKES: dict[Method, tuple[str, ...]] = {
+ACCEPTED_FORMATS: dict[Method, tuple[str, ...]] = {
     "sft": ("messages", "sharegpt", "alpaca", "prompt_completion", "text"),
     "dpo": ("preference",),
     "kto": ("kto", "preference"),
@@ -27,27 +27,29 @@ TAKES: dict[Method, tuple[str, ...]] = {
 }
 
 
-def key(question: Question) -> str:
+def question_key(question: DataQuestion) -> str:
     """Return the key of a question in Facts."""
     return msgspec.json.encode(question).decode()
 
 
-def all_learned(look: DataLook, question: Question) -> bool:
+def learns_whole_chats(look: DataReport, question: DataQuestion) -> bool:
     """Return whether chats are learned whole, what the user says too."""
     chats = question.method == "sft" and look.format in _CHATS
-    return chats and not (marked(look, question.method) if question.answers_only is None else question.answers_only)
+    return chats and not (
+        answers_are_marked(look, question.method) if question.answers_only is None else question.answers_only
+    )
 
 
-def marked(look: DataLook, method: Method) -> bool:
+def answers_are_marked(look: DataReport, method: Method) -> bool:
     """Return whether the chat template marks what the assistant says, and its end, so that it is learned alone."""
     answers = look.answers
     return method == "sft" and look.format in _CHATS and answers.possible and not answers.caution
 
 
-def format_of(files: tuple[str, ...], looks: Mapping[str, DataLook]) -> str:
+def format_of_files(files: tuple[str, ...], looks: Mapping[str, DataReport]) -> str:
     """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
     for asked, look in looks.items():
-        if json_as(asked.encode(), Question).files == files:
+        if json_as(asked.encode(), DataQuestion).files == files:
             return look.format
     return ""
 
@@ -64,24 +66,24 @@ class Epoch(Struct, frozen=True):
     estimated: bool = False
 
 
-def methods(look: DataLook) -> tuple[Method, ...]:
+def suitable_methods(look: DataReport) -> tuple[Method, ...]:
     """Return the methods that can train on data of this format."""
-    return tuple(method for method, formats in TAKES.items() if look.format in formats)
+    return tuple(method for method, formats in ACCEPTED_FORMATS.items() if look.format in formats)
 
 
-def unsuitable(look: DataLook, method: Method) -> str:
+def why_unsuitable(look: DataReport, method: Method) -> str:
     """Return why data cannot be trained on by a method; empty where it can."""
-    if look.format in TAKES[method]:
+    if look.format in ACCEPTED_FORMATS[method]:
         return ""
-    wanted = " or ".join(FORMATS[name] for name in TAKES[method])
+    wanted = " or ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[method])
     if not look.format:
         return f"the data has none of the known formats; {method} needs {wanted}"
     if look.format == "kto" and method == "sft":
         return "the data is KTO: its rejected answers (label false) would be learned too"
-    return f"the data is {FORMATS[look.format]}, and {method} needs {wanted}"
+    return f"the data is {FORMAT_LABELS[look.format]}, and {method} needs {wanted}"
 
 
-def epoch(look: DataLook, method: Method, batch: int = 0) -> Epoch:
+def epoch_size(look: DataReport, method: Method, batch: int = 0) -> Epoch:
     """Return what one epoch is, with the steps of a global batch where it is given."""
     share = look.done / look.size if look.size and not look.all_read else 1.0
     lost = (look.tokens.unlearned if look.shares else look.tokens.lost) if look.tokens else 0

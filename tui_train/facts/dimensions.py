@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import built
+from tui_train.base.parse import prepared_type
 
 
 class Dimensions(Struct, frozen=True, kw_only=True):
@@ -113,22 +113,22 @@ def _tables() -> _Tables:
     from importlib import resources
 
     text = resources.files("tui_train").joinpath("facts/models.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=built(_Tables))
+    return msgspec.toml.decode(text, type=prepared_type(_Tables))
 
 
-def types() -> dict[str, dict[str, Any]]:
+def layer_structures() -> dict[str, dict[str, Any]]:
     """Return the structure of the layers of each known type."""
     return _tables().types
 
 
 @functools.cache
-def known() -> dict[str, Dimensions]:
+def known_models() -> dict[str, Dimensions]:
     """Return the models in models.toml, by name."""
     tables = _tables()
     models = {}
     for name, row in tables.models.items():
         values = {"name": name, **tables.types[row["type"]], **{key: row[key] for key in row if key != "also"}}
-        models[name] = msgspec.convert(values, built(Dimensions))
+        models[name] = msgspec.convert(values, prepared_type(Dimensions))
     return models
 
 
@@ -139,10 +139,10 @@ def _names() -> dict[str, str]:
     return {_bare(word): name for name, row in rows for word in (name, *row.get("also", ()))}
 
 
-def by_name(name: str) -> Dimensions | None:
+def dimensions_by_name(name: str) -> Dimensions | None:
     """Return the shape of a model by its name on the Hub or in a paper, None if unknown."""
     dimensions = _names().get(_bare(name))
-    return known()[dimensions] if dimensions else None
+    return known_models()[dimensions] if dimensions else None
 
 
 # Parts of a name that describe training or quantization, not the shape.

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tui_train.base.parse import Missing, Unparsable, contents
+from tui_train.base.parse import Missing, Unparsable, read_bytes
 from tui_train.base.text import visible
 from tui_train.facts.types import Document
 from tui_train.supervisor import outside
@@ -49,7 +49,7 @@ def documents(paths: Iterable[str]) -> dict[str, Document]:
 def document(path: str) -> Document:
     """Return the content of one YAML file, with a `problem` if it cannot be used."""
     try:
-        return read(contents(path, _MOST))
+        return read(read_bytes(path, _MOST))
     except Missing as error:
         return Document(problem=str(error))
     except Unparsable as error:

@@ -11,23 +11,23 @@ from typing import Literal
 
 from tui_train.base.text import size
 from tui_train.base.versions import major
-from tui_train.facts.capability import number, runs, supports_bf16, teraflops
+from tui_train.facts.capability import capability_number, runs, supports_bf16, teraflops
 from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, sets, tiny, who
 from tui_train.facts.types import Gpu, Machine, Toolchain, Verdict
 from tui_train.facts.wheels import Wheel, advice, wheel
 
 __all__ = [
-    "all_blocked",
-    "build_of",
     "busy",
-    "called",
-    "ever_had_code",
-    "judge",
+    "ever_supported",
+    "find_gpus",
+    "gpu_verdicts",
     "recommended",
+    "recommended_wheel",
     "runs",
     "sets",
     "supports_bf16",
-    "why_no_code",
+    "why_all_blocked",
+    "why_unsupported",
 ]
 
 _DISPLAY_MEMORY = 6 * 2**30
@@ -39,7 +39,7 @@ _LONG = 5
 _LAST_OF_KEPLER = 37
 
 
-def judge(
+def gpu_verdicts(
     gpus: Sequence[Gpu], toolchain: Toolchain | None = None, driver_cuda: str | None = None
 ) -> tuple[Verdict, ...]:
     """Return a verdict for each card, in order, under the PyTorch of `toolchain` and the driver's CUDA ("12.8").
@@ -61,7 +61,7 @@ def judge(
     return tuple(verdicts)
 
 
-def called(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+def find_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
     """Return the cards that match a name: a UUID or a prefix of it, a PCI address, or an index."""
     exact = tuple(gpu for gpu in gpus if gpu.uuid == name)
     if exact:
@@ -69,11 +69,11 @@ def called(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
     if name.isdecimal() and name.isascii() and len(name) < _LONG:
         return tuple(gpu for gpu in gpus if gpu.index == int(name))
     if _ADDRESS.fullmatch(name):
-        return tuple(gpu for gpu in gpus if gpu.pci_bus and _at(gpu.pci_bus, name))
+        return tuple(gpu for gpu in gpus if gpu.pci_bus and _address_matches(gpu.pci_bus, name))
     return tuple(gpu for gpu in gpus if _KIND.match(name) and gpu.uuid.lower().startswith(name.lower()))
 
 
-def _at(address: str, name: str) -> bool:
+def _address_matches(address: str, name: str) -> bool:
     """Return whether a PCI address matches a name whose domain may be shorter or missing."""
     (domain, _, device), (named_domain, colon, named_device) = _split(address), _split(name)
     return device == named_device and (not colon or domain == named_domain)
@@ -86,18 +86,18 @@ def _split(address: str) -> tuple[str, str, str]:
     return domain.lstrip("0"), domain_colon, f"{bus}{colon}{slot}"
 
 
-def build_of(machine: Machine) -> Wheel:
+def recommended_wheel(machine: Machine) -> Wheel:
     """Return the build of torch for the recommended cards of a machine; Unavailable if none supports any of them."""
-    return wheel(_to_train_on(machine.gpus), machine.driver_cuda)
+    return wheel(_gpus_for_advice(machine.gpus), machine.driver_cuda)
 
 
-def _to_train_on(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+def _gpus_for_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """Return the cards whose PyTorch is to be advised: a small one beside others decides nothing."""
-    chosen = recommended(gpus, judge(gpus))
+    chosen = recommended(gpus, gpu_verdicts(gpus))
     return [gpu for gpu in gpus if gpu.uuid in chosen] or gpus
 
 
-def all_blocked(
+def why_all_blocked(
     gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None, driver_cuda: str | None
 ) -> str:
     """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
@@ -117,7 +117,7 @@ def all_blocked(
     none = "the GPU cannot be used" if len(opened) == 1 else f"none of the {len(opened)} GPUs can be used"
     if toolchain.cuda is None:
         return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {none}."
-    ways = advice(_to_train_on(gpus), driver_cuda)
+    ways = advice(_gpus_for_advice(gpus), driver_cuda)
     return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {none}: {ways}."
 
 
@@ -131,15 +131,20 @@ def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None)
         return "its compute mode is Exclusive Process, and another process uses it"
     if toolchain is None or toolchain.torch is None:
         return ""
-    return ": ".join(filter(None, why_no_code(gpu, toolchain, driver_cuda)))
+    return ": ".join(filter(None, why_unsupported(gpu, toolchain, driver_cuda)))
 
 
-def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
+def why_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
     """Return why a PyTorch cannot use a card, and which one can; both empty if it can or that is unknown."""
     capability = gpu.compute_capability
     if toolchain.cuda is None:
         return "this PyTorch has no CUDA", ""
-    if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
+    if (
+        capability
+        and capability_number(capability)
+        and toolchain.arch_list
+        and not runs(toolchain.arch_list, capability)
+    ):
         lack = f"does not support compute capability {capability}"
         return f"this PyTorch ({toolchain.torch}) {lack}", advice((gpu,), driver_cuda)
     needs, has = major(toolchain.cuda), major(driver_cuda)
@@ -151,9 +156,9 @@ def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tupl
     return "", ""
 
 
-def lack_of_torch(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: str | None) -> str:
+def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: str | None) -> str:
     """Return why a PyTorch cannot use any of these cards, in a few words, empty if that is not what blocks them."""
-    reasons = {why_no_code(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
+    reasons = {why_unsupported(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
     if not all(reasons) or any(gpu.problem for gpu in gpus):
         return ""
     if toolchain.cuda is None:
@@ -164,9 +169,9 @@ def lack_of_torch(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: str | 
     return f"torch {toolchain.torch} does not support compute capability {capabilities}"
 
 
-def ever_had_code(gpu: Gpu) -> bool:
+def ever_supported(gpu: Gpu) -> bool:
     """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
-    device = number(gpu.compute_capability)
+    device = capability_number(gpu.compute_capability)
     return device is None or device >= 50 or device == _LAST_OF_KEPLER
 
 

@@ -25,14 +25,14 @@ class Limits(NamedTuple):
     memory_free: int | None = None
 
 
-def read() -> Machine:
+def read_host() -> Machine:
     """Return this host without GPUs; never raises, unreadable fields are None or empty."""
     limits = cgroup_limits()
     total, available = _memory()
     shm_total, shm_free = _shared_memory()
     return Machine(
-        hostname=clean(platform.node()),
-        kernel=clean(platform.release()),
+        hostname=valid_utf8(platform.node()),
+        kernel=valid_utf8(platform.release()),
         cpu_name=cpu_name(),
         cpu_count=usable_cpus(limits.cpus),
         memory_total=_least(total, limits.memory),
@@ -49,7 +49,7 @@ def memory_total() -> int | None:
     return _least(_memory()[0], cgroup_limits().memory)
 
 
-def clean(text: str) -> str:
+def valid_utf8(text: str) -> str:
     """Return `text` with undecodable bytes replaced, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
@@ -69,7 +69,7 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
             return value.strip()
-    return clean(platform.machine())
+    return valid_utf8(platform.machine())
 
 
 def cgroup_limits(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Limits:
@@ -190,7 +190,7 @@ def _shared_memory(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  
 def _interfaces() -> tuple[str, ...]:
     """Return the names of the network interfaces."""
     try:
-        return tuple(sorted(clean(name) for _, name in socket.if_nameindex()))
+        return tuple(sorted(valid_utf8(name) for _, name in socket.if_nameindex()))
     except OSError:
         return ()
 

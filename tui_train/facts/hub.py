@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, built, json_as
+from tui_train.base.parse import Unparsable, json_as, prepared_type
 from tui_train.base.text import visible
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.profile.types import Profile
 
 ENDPOINT = "https://huggingface.co"
@@ -83,7 +83,7 @@ class HubModel(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def variables(profile: Profile) -> dict[str, str]:
+def hub_variables(profile: Profile) -> dict[str, str]:
     """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
     inside = profile.container.engine != "none"
     # Only HF_HOME's folder is mounted.
@@ -102,11 +102,11 @@ def variables(profile: Profile) -> dict[str, str]:
     return {**inherited, **{name: value for name, value in own.items() if value is not None}}
 
 
-def cache(environment: Mapping[str, str]) -> HubCache:
+def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
     """Return the cache of this machine for these variables; takes some seconds at most."""
     from tui_train.target import hub_cache
 
-    return msgspec.convert(hub_cache.read(dict(environment)), built(HubCache))
+    return msgspec.convert(hub_cache.read(dict(environment)), prepared_type(HubCache))
 
 
 def accelerate_config(environment: Mapping[str, str]) -> str:
@@ -116,7 +116,7 @@ def accelerate_config(environment: Mapping[str, str]) -> str:
     return hub_cache.accelerate_config(dict(environment))
 
 
-def snapshot(environment: Mapping[str, str], name: str, revision: str = "") -> str:
+def snapshot_folder(environment: Mapping[str, str], name: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
     from tui_train.target import hub_cache
 
@@ -127,12 +127,12 @@ def snapshot(environment: Mapping[str, str], name: str, revision: str = "") -> s
         return ""
 
 
-def ask_hub(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE) -> HubModel:
+def query_hub(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE) -> HubModel:
     """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
     from tui_train.facts.probe import child_command
 
     command, changes = child_command("tui_train.facts.hub_child", endpoint, name, revision)
-    answer = ask(command, deadline, changes)
+    answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, HubModel)
     except Unparsable:

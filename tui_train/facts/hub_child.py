@@ -22,7 +22,7 @@ PATIENCE = 6.0
 _UNKNOWN = (401, 403, 404)
 
 
-def read(endpoint: str, name: str, revision: str) -> HubModel:
+def query_model(endpoint: str, name: str, revision: str) -> HubModel:
     """Return what the Hub at an address says of a revision of a model; an empty one is main."""
     if urlsplit(endpoint).scheme not in {"http", "https"}:
         return HubModel(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
@@ -30,7 +30,7 @@ def read(endpoint: str, name: str, revision: str) -> HubModel:
     request = Request(f"{endpoint}/api/models/{quote(name)}{at}?blobs=true", headers={"User-Agent": "tui-train"})  # noqa: S310
     try:
         with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # the scheme was checked
-            return found(json_table(answer.read(_MOST)))
+            return parse_model(json_table(answer.read(_MOST)))
     except HTTPError as error:
         return refused(error)
     except (URLError, OSError, HTTPException) as error:
@@ -49,7 +49,7 @@ def refused(error: HTTPError) -> HubModel:
     return HubModel(refusal="missing", problem="the Hub has no such model, or it is private")
 
 
-def found(answer: dict[str, Any]) -> HubModel:
+def parse_model(answer: dict[str, Any]) -> HubModel:
     """Return the size and access of a model from the Hub's answer; ValueError if it is not one."""
     siblings = answer.get("siblings")
     if not isinstance(siblings, list):
@@ -63,4 +63,4 @@ def found(answer: dict[str, Any]) -> HubModel:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(read(*sys.argv[1:])) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(query_model(*sys.argv[1:])) + b"\n")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tui_train.base.files import write_beside
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.facts.hub import Refusal
 
 MOST = 2**18
@@ -33,7 +33,7 @@ def fetch(name: str, endpoint: str, revision: str = "", token: str = "", deadlin
     from tui_train.facts.probe import child_command
 
     command, changes = child_command("tui_train.facts.hub_config_child", endpoint, name, revision, token)
-    answer = ask(command, deadline, changes)
+    answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, HubConfig)
     except Unparsable:

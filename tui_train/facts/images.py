@@ -14,9 +14,9 @@ import msgspec
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE, write_beside
-from tui_train.base.parse import Unparsable, contents, json_as, json_table
+from tui_train.base.parse import Unparsable, json_as, json_table, read_bytes
 from tui_train.base.places import images_folder
-from tui_train.facts.ask import Answer, ask
+from tui_train.facts.ask import ChildResult, run_child
 from tui_train.facts.probe import RUN, decoded, source
 from tui_train.facts.types import ContainerEngine, ContainerImage
 from tui_train.supervisor import regular
@@ -39,7 +39,7 @@ def engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
         return tuple(pool.map(lambda name: readers[name](deadline), installed))
 
 
-def engine_of(name: str, installed: Sequence[ContainerEngine]) -> str:
+def choose_engine(name: str, installed: Sequence[ContainerEngine]) -> str:
     """Return the engine for an image: apptainer for a .sif file, else one that has it, else one that works."""
     if name.endswith(".sif"):
         return "apptainer"
@@ -63,9 +63,9 @@ def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
         return identity
     cached = images_folder() / f"{hashlib.sha256(f'{identity}{source()}'.encode()).hexdigest()[:32]}.json"
     with suppress(Unparsable):
-        cached_image = json_as(contents(cached, _MOST_KEPT), ContainerImage)
+        cached_image = json_as(read_bytes(cached, _MOST_KEPT), ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=name)
-    answer = run(engine, name, ("python", "-B", "-c", RUN, source()), deadline)
+    answer = run_in_image(engine, name, ("python", "-B", "-c", RUN, source()), deadline)
     for line in reversed(answer.out.splitlines()):
         probe = decoded(line)
         if probe is not None:
@@ -75,20 +75,22 @@ def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
                 write_beside(cached, msgspec.json.encode(probed).decode(), PRIVATE)
             return probed
     problem = "no `python` on its PATH" if answer.code == _NO_PYTHON else answer.ending()
-    problem = broken_runtime(answer.error) or problem
+    problem = runtime_problem(answer.error) or problem
     return msgspec.structs.replace(unread, id=identity, problem=problem)
 
 
-def run(engine: str, name: str, words: Sequence[str], deadline: float, cards: Sequence[str] = ()) -> Answer:
+def run_in_image(
+    engine: str, name: str, words: Sequence[str], deadline: float, cards: Sequence[str] = ()
+) -> ChildResult:
     """Run a command in a container of an image without a network, with the engine's options for `cards`."""
     if engine == "apptainer":
-        return ask([engine, "exec", *cards, "--cleanenv", "--no-home", name, *words], deadline)
+        return run_child([engine, "exec", *cards, "--cleanenv", "--no-home", name, *words], deadline)
     called = f"tui-train-look-{secrets.token_hex(6)}"
     options = ("--rm", "--init", f"--name={called}", "--pull=never", "--network=none", "--security-opt=label=disable")
-    answer = ask([engine, "run", *options, *cards, name, *words], deadline)
+    answer = run_child([engine, "run", *options, *cards, name, *words], deadline)
     if answer.failure:
         # Only the client has ended, not its container.
-        ask([engine, "rm", "-f", called], 20)
+        run_child([engine, "rm", "-f", called], 20)
     return answer
 
 
@@ -101,7 +103,7 @@ def _identity(engine: str, name: str) -> str | ContainerImage:
         except OSError:
             return msgspec.structs.replace(unread, missing=True)
         return f"{Path(name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
-    answer = ask([engine, "image", "inspect", "--format", "{{.Id}}", name], 20)
+    answer = run_child([engine, "image", "inspect", "--format", "{{.Id}}", name], 20)
     error = answer.error.lower()
     if answer.code and (b"no such" in error or b"not known" in error or b"not found" in error):
         return msgspec.structs.replace(unread, missing=True)
@@ -110,7 +112,7 @@ def _identity(engine: str, name: str) -> str | ContainerImage:
     return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
 
 
-def broken_runtime(error: bytes) -> str:
+def runtime_problem(error: bytes) -> str:
     """Return the problem of an engine's OCI runtime, empty if its output shows none."""
     lines = error.decode("utf-8", "replace").splitlines()
     message = next((line for line in lines if _RUNTIME.search(line)), "")
@@ -120,7 +122,7 @@ def broken_runtime(error: bytes) -> str:
 
 
 def _docker(deadline: float) -> ContainerEngine:
-    answer = ask(["docker", "info", "--format", "{{json .}}"], deadline)
+    answer = run_child(["docker", "info", "--format", "{{json .}}"], deadline)
     info = _json(answer.out)
     if "host" in info and "ServerVersion" not in info:
         return ContainerEngine(name="docker", problem="docker is podman here: choose podman")
@@ -146,7 +148,7 @@ def _why_silent(error: str) -> str:
 
 
 def _podman(deadline: float) -> ContainerEngine:
-    answer = ask(["podman", "info", "--format", "json"], deadline)
+    answer = run_child(["podman", "info", "--format", "json"], deadline)
     info = _json(answer.out)
     if answer.code != 0 or "host" not in info:
         return ContainerEngine(name="podman", problem=answer.ending()[:300])
@@ -157,7 +159,7 @@ def _podman(deadline: float) -> ContainerEngine:
 
 
 def _apptainer(deadline: float) -> ContainerEngine:
-    answer = ask(["apptainer", "--version"], deadline)
+    answer = run_child(["apptainer", "--version"], deadline)
     if answer.code != 0:
         return ContainerEngine(name="apptainer", problem=answer.ending()[:300])
     version = answer.out.decode("utf-8", "replace").strip().rpartition(" ")[2]
@@ -165,7 +167,7 @@ def _apptainer(deadline: float) -> ContainerEngine:
 
 
 def _local(engine: str) -> tuple[str, ...]:
-    answer = ask([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], 8)
+    answer = run_child([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], 8)
     lines = answer.out.decode("utf-8", "replace").split() if answer.code == 0 else []
     return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))
 

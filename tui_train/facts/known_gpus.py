@@ -71,7 +71,7 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(_WORDS.findall(name.lower())) - _MAKERS
 
 
-def known(kind: str) -> KnownGpu:
+def gpu_named(kind: str) -> KnownGpu:
     """Return what is known of a type of GPU in Slurm, nothing of one that is not in the table.
 
     A size in it counts as its memory; without one it is the least that such cards have.

@@ -8,20 +8,20 @@ from time import monotonic
 
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts import probe
-from tui_train.facts.ask import GIVEN_UP
+from tui_train.facts.ask import ALL_CANCELLED
 from tui_train.facts.samples import SILENT, Samples, with_problem
 
 # Seconds between checks for new samples and for cancellation.
-_GLANCE = 0.1
+_POLL_SECONDS = 0.1
 _SILENT_AFTER = 5.0
 # A driver that stopped may be back soon; one that was missing rarely appears, and starting a Python costs time.
-_AGAIN = 10.0
-_SELDOM = 60.0
+_RESTART_SECONDS = 10.0
+_FIRST_RETRY_SECONDS = 60.0
 # Bytes; a longer line is not a sample.
 _MOST = 2**20
 
 
-def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
+def live_samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
     """Yield the samples of all cards whenever one changes, until `cancelled()`, `give_up()` or the generator is closed.
 
     Cards without a UUID are left out; without cards or a driver nothing is yielded.
@@ -30,7 +30,7 @@ def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
     last: Samples = ()
     last_time = monotonic()
     try:
-        while not cancelled() and not GIVEN_UP.wait(_GLANCE):
+        while not cancelled() and not ALL_CANCELLED.wait(_POLL_SECONDS):
             if child is None or child.to_be_replaced():
                 child = _Child()
             now = child.read()
@@ -89,7 +89,9 @@ class _Child:
 
     def to_be_replaced(self) -> bool:
         """Return whether the process has ended long enough ago to start another."""
-        return self._process is None and monotonic() - self._started > (_AGAIN if self._has_sampled else _SELDOM)
+        return self._process is None and monotonic() - self._started > (
+            _RESTART_SECONDS if self._has_sampled else _FIRST_RETRY_SECONDS
+        )
 
     def end(self) -> None:
         """Kill the process without waiting: one that hangs in a driver cannot be killed."""

@@ -8,7 +8,7 @@ import pwd
 import shlex
 from pathlib import Path
 
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.facts.types import Logout
 
 # Not --json, which RHEL 8 does not have.
@@ -38,7 +38,7 @@ def read(root: Path = Path("/"), uid: int | None = None) -> Logout | None:
 
 def _settings() -> tuple[list[list[str]] | None, str]:
     """Return the effective values of _SETTINGS, or None and the reason as text."""
-    answer = ask([*_ASK, *_SETTINGS], _PATIENCE)
+    answer = run_child([*_ASK, *_SETTINGS], _PATIENCE)
     try:
         lines = [shlex.split(line) for line in answer.out.decode("utf-8", "replace").splitlines()]
     except ValueError:

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, built, contents, json_table
+from tui_train.base.parse import Unparsable, json_table, prepared_type, read_bytes
 from tui_train.base.text import visible
-from tui_train.facts.dimensions import Dimensions, types
+from tui_train.facts.dimensions import Dimensions, layer_structures
 from tui_train.facts.safetensors import tensors
 
 _MOST_CONFIG = 2**20
@@ -36,7 +36,7 @@ class ModelFolder(Struct, frozen=True):
 def folder(path: str) -> ModelFolder:
     """Return the shape of the model in a folder."""
     try:
-        config = json_table(contents(Path(path, "config.json"), _MOST_CONFIG))
+        config = json_table(read_bytes(Path(path, "config.json"), _MOST_CONFIG))
     except Unparsable as error:
         return ModelFolder(problem=f"its config.json cannot be read: {error}")
     most = limit(config)
@@ -63,7 +63,7 @@ def limit(config: dict[str, Any]) -> int:
 def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
     """Return the shape in a config.json; ValueError for an unknown type or an invalid number."""
     kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in types():
+    if not isinstance(kind, str) or kind not in layer_structures():
         raise ValueError(f"unknown model type {kind}")
     if "quantization_config" in config:
         raise ValueError("this quantization is not modelled")
@@ -80,7 +80,7 @@ def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
     if not hidden or not heads or not layers or not vocab:
         raise ValueError("it lacks layers, heads, hidden size or vocabulary")
     values: dict[str, Any] = {
-        **types()[kind],
+        **layer_structures()[kind],
         "name": name,
         "type": kind,
         "layers": layers,
@@ -100,7 +100,7 @@ def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
         values["positions"] = number("n_positions", usual=1024)
     if kind == "falcon" and config.get("new_decoder_architecture"):
         values["kv"] = number("num_kv_heads")
-    return msgspec.convert(values | _variant(kind, config), built(Dimensions))
+    return msgspec.convert(values | _variant(kind, config), prepared_type(Dimensions))
 
 
 def _variant(kind: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def parameters(path: Path) -> int:
     index = path / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
-        placed = json_table(contents(index, _MOST_INDEX)).get("weight_map")
+        placed = json_table(read_bytes(index, _MOST_INDEX)).get("weight_map")
         if not isinstance(placed, dict):
             raise ValueError("model.safetensors.index.json has no weight_map")
         names = sorted({str(name) for name in placed.values()})

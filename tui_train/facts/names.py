@@ -54,10 +54,10 @@ class NamesThere:
 
         from tui_train.base import ssh
         from tui_train.base.parse import Unparsable, json_as
-        from tui_train.facts.ask import ask
+        from tui_train.facts.ask import run_child
 
         command = shlex.join(["python3", "-c", _PROGRAM, folder, str(_MOST + 1)])
-        answer = ask([*ssh.words(self.host), command], _DEADLINE, folder=None)
+        answer = run_child([*ssh.ssh_command(self.host), command], _DEADLINE, folder=None)
         try:
             names = json_as(answer.out.splitlines()[-1], list[str]) if answer.code == 0 else []
         except (Unparsable, IndexError):

@@ -11,7 +11,7 @@ import msgspec
 import pynvml
 
 from tui_train.facts import pci
-from tui_train.facts.card import NONSENSE, Asker, Card, code_of
+from tui_train.facts.card import GARBAGE_ERRORS, CardQuery, NvmlQuery, code_of
 from tui_train.facts.types import Gap, Gpu
 
 _KINDS = {
@@ -47,7 +47,7 @@ def read(seconds: float = 6.0) -> Cards:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return Cards(gaps=(pci.no_driver(_KINDS.get(code_of(error), ""), str(error), on_bus),))
-    except NONSENSE as error:
+    except GARBAGE_ERRORS as error:
         return Cards(gaps=(pci.no_driver("", f"the NVML library is broken: {error}", on_bus),))
     threads: list[Thread] = []
     try:
@@ -55,18 +55,18 @@ def read(seconds: float = 6.0) -> Cards:
     finally:
         # Shutdown could wait for a running call.
         if not any(thread.is_alive() for thread in threads):
-            with contextlib.suppress(pynvml.NVMLError, *NONSENSE):
+            with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
                 pynvml.nvmlShutdown()
 
 
 def _read_all(on_bus: tuple[pci.Card, ...], ends: float, threads: list[Thread]) -> Cards:
-    ask = Asker()
+    ask = NvmlQuery()
     version, cuda = ask(pynvml.nvmlSystemGetDriverVersion), ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
     driver = str(version) if version else None
     driver_cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if isinstance(cuda, int) and cuda > 0 else None
     try:
         count = int(pynvml.nvmlDeviceGetCount())
-    except (pynvml.NVMLError, *NONSENSE) as error:
+    except (pynvml.NVMLError, *GARBAGE_ERRORS) as error:
         problem, remedy = "The NVIDIA driver cannot list its GPUs", "Check `nvidia-smi`; reboot."
         gap = Gap(problem, str(error), remedy, hides=True)
         return Cards((), (gap,), driver, driver_cuda)
@@ -81,12 +81,12 @@ def _read_all(on_bus: tuple[pci.Card, ...], ends: float, threads: list[Thread]) 
     return Cards(gpus, gaps, driver, driver_cuda)
 
 
-def _queried(count: int, ends: float, threads: list[Thread]) -> list[Card]:
+def _queried(count: int, ends: float, threads: list[Thread]) -> list[CardQuery]:
     """Return the cards, queried in parallel; those not complete in time are returned as they are."""
-    cards = [Card(index) for index in range(count)]
+    cards = [CardQuery(index) for index in range(count)]
     done: SimpleQueue[int] = SimpleQueue()
 
-    def ask(card: Card) -> None:
+    def ask(card: CardQuery) -> None:
         card.ask()
         done.put(card.index)
 
@@ -110,10 +110,10 @@ def _with_peers(gpus: Sequence[Gpu], ends: float, threads: list[Thread]) -> tupl
     peers: dict[int, tuple[int, ...]] = {}
 
     def ask() -> None:
-        with contextlib.suppress(pynvml.NVMLError, *NONSENSE):
+        with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
             handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
             links = {
-                (first, second): Asker(handles[first])(pynvml.nvmlDeviceGetP2PStatus, handles[second], _P2P_READ)
+                (first, second): NvmlQuery(handles[first])(pynvml.nvmlDeviceGetP2PStatus, handles[second], _P2P_READ)
                 for first in range(len(handles))
                 for second in range(first)
             }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tui_train.base import ssh as connections
 from tui_train.base.text import visible
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.facts.remote import SMI, answered, of_nvidia_smi, sent
 from tui_train.facts.types import Peer
 from tui_train.supervisor import ssh
@@ -37,7 +37,7 @@ def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = 
         words: Sequence[str] = ssh.words(host, command)
         # The keys of the wizard come first. The connection to `first` is shared with what comes later, and keeps its
         # priority.
-        words = [*connections.words(first), shlex.join(words)] if first else ["nice", *words]
+        words = [*connections.ssh_command(first), shlex.join(words)] if first else ["nice", *words]
         left = ends - time.monotonic()
         if left <= 0:
             return Peer(problem=f"was not asked within {whole:.0f} s")
@@ -56,15 +56,15 @@ class _Asking(NamedTuple):
 
 def _asking(first: str) -> _Asking:
     command = ["sh", "-c", 'echo "$(uname -n) $(cat /proc/sys/kernel/random/boot_id) $(date +%s)"']
-    words = [*connections.words(first), shlex.join(command)] if first else command
-    lines = ask(words, _EACH, folder=None).out.decode("utf-8", "replace").strip().splitlines()
+    words = [*connections.ssh_command(first), shlex.join(command)] if first else command
+    lines = run_child(words, _EACH, folder=None).out.decode("utf-8", "replace").strip().splitlines()
     identity, _, clock = (lines or [""])[-1].strip().rpartition(" ")
     known = clock.isascii() and clock.isdigit() and len(clock) < 15
     return _Asking(identity, float(clock) - time.time()) if known else _Asking("", 0.0)
 
 
 def _peer(host: str, words: Sequence[str], asks: _Asking, deadline: float) -> Peer:
-    answer = ask(words, deadline, folder=None)
+    answer = run_child(words, deadline, folder=None)
     found = answered(answer.out)
     if found is None:
         return Peer(problem=visible(answer.failure) if answer.failure else ssh.lost(answer.error))

@@ -13,8 +13,8 @@ import msgspec
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.places import UNFINISHED, environments_folder
 from tui_train.facts import host, trust
-from tui_train.facts.ask import ask, on_path
-from tui_train.facts.child import silent
+from tui_train.facts.ask import find_on_path, run_child
+from tui_train.facts.child import no_response_gap
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 from tui_train.supervisor import regular
 from tui_train.target.survey import state
@@ -34,7 +34,7 @@ def machine(deadline: float = 8.0) -> Machine:
     """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
     started = monotonic()
     command, changes = child_command("tui_train.facts.child", "machine", f"{deadline * 0.75:.2f}")
-    answer = ask(command, deadline, changes)
+    answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, Machine)
     except Unparsable:
@@ -43,7 +43,7 @@ def machine(deadline: float = 8.0) -> Machine:
         gap = Gap(
             "The NVIDIA GPUs could not be read in time",
             f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s",
-            silent(deadline).remedy,
+            no_response_gap(deadline).remedy,
             hides=True,
         )
     else:
@@ -53,7 +53,7 @@ def machine(deadline: float = 8.0) -> Machine:
             "Check whether `nvidia-smi` works; if it does, please report this.",
             hides=True,
         )
-    return msgspec.structs.replace(host.read(), gaps=(gap,))
+    return msgspec.structs.replace(host.read_host(), gaps=(gap,))
 
 
 def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -104,7 +104,7 @@ def _trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
 def toolchain(python: str, deadline: float = 5.0) -> Toolchain:
     """Return the toolchain of the interpreter `python`, a path or a name on PATH; started under the same conditions."""
     named = os.sep in python
-    path = python if named else on_path(python) or python
+    path = python if named else find_on_path(python) or python
     return _trusted(str(Path(path).expanduser().absolute()), "" if named else _ON_PATH, deadline)[1]
 
 
@@ -131,7 +131,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
             yield label, str(Path(name, "bin", "python"))
     yield from _own_environments()
     for name in ("python3", "python"):
-        python = on_path(name)
+        python = find_on_path(name)
         if python:
             yield _ON_PATH, python
     for folder in _conda_environments():
@@ -163,7 +163,7 @@ def _probed(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     if problem := _not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
     folder = os.sep if label == _ON_PATH and trust.shims_lead_here() else None
-    answer = ask([python, "-B", "-c", RUN, source()], deadline, folder=folder)
+    answer = run_child([python, "-B", "-c", RUN, source()], deadline, folder=folder)
     for line in reversed(answer.out.splitlines()):
         probe = decoded(line)
         if probe is not None:

@@ -6,7 +6,7 @@ from importlib import resources
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.facts.types import Facts, NemoRecipes
 
 # The import alone takes 12 s.
@@ -22,7 +22,7 @@ class _Answer(msgspec.Struct):
 def recipes(python: str, flavour: str | None = "recipes", deadline: float = DEADLINE) -> NemoRecipes:
     """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
     source = resources.files("tui_train").joinpath("target/nemo_recipes.py").read_text("utf-8")
-    answer = ask([python, "-B", "-c", _RUN, source, flavour or "recipes"], deadline)
+    answer = run_child([python, "-B", "-c", _RUN, source, flavour or "recipes"], deadline)
     listed = read(answer.out)
     return listed or NemoRecipes({}, answer.ending())
 
@@ -40,7 +40,7 @@ def read(printed: bytes) -> NemoRecipes | None:
 
 
 @functools.cache
-def known(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
+def known_recipes(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
     """Return the tasks of the known recipes: of NeMo 2.7 (the last with recipes), or Megatron-Bridge 0.3 and 0.6."""
     file = "bridge-recipes.txt" if flavour == "bridge" else "nemo-recipes.txt"
     text = resources.files("tui_train").joinpath(f"target/{file}").read_text("utf-8")
@@ -51,4 +51,4 @@ def known(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
 def of(facts: Facts, python: str, flavour: str | None) -> tuple[dict[str, tuple[str, ...]], bool]:
     """Return the recipes of a Python and True if it was probed, else the known ones and False."""
     probed = facts.recipes.get(python)
-    return (probed.tasks, True) if probed and probed.tasks else (known(flavour), False)
+    return (probed.tasks, True) if probed and probed.tasks else (known_recipes(flavour), False)

@@ -13,7 +13,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.facts import documents, probe, sources
-from tui_train.facts.ask import Answer, ask
+from tui_train.facts.ask import ChildResult, run_child
 from tui_train.facts.hub import HubCache
 from tui_train.facts.saved import facts_of
 from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Source, Toolchain
@@ -188,9 +188,9 @@ def of_nvidia_smi(host: str, text: str) -> Machine:
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 
-def _ask(host: str, command: str, deadline: float) -> Answer:
-    answer = ask([*ssh.words(host), command], deadline, folder=None)
-    if answer.failure or answer.code == ssh.OF_SSH:
+def _ask(host: str, command: str, deadline: float) -> ChildResult:
+    answer = run_child([*ssh.ssh_command(host), command], deadline, folder=None)
+    if answer.failure or answer.code == ssh.SSH_FAILED:
         why = visible(answer.ending())
         raise Unavailable(f"ssh to {host} failed: {why}", f"Check whether `ssh -o BatchMode=yes {host} true` works.")
     return answer

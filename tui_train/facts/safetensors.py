@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from tui_train.base.files import reason
+from tui_train.base.files import error_reason
 from tui_train.base.parse import Missing, Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.supervisor.regular import open_regular
@@ -53,7 +53,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise Missing("it does not exist") from None
     except OSError as error:
-        raise Unparsable(reason(error)) from None
+        raise Unparsable(error_reason(error)) from None
     try:
         found = _tensors(header)
     except Unparsable as error:

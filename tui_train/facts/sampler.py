@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pynvml
 
-from tui_train.facts.card import NONSENSE, Asker
+from tui_train.facts.card import GARBAGE_ERRORS, NvmlQuery
 from tui_train.facts.samples import SILENT, Sample, Samples, with_problem
 
 _UNTOLD = "the driver does not report it"
@@ -62,7 +62,7 @@ class _Card:
         """Query everything; never raises, but hangs if the driver does."""
         if self._handle is None and not self._open():
             return
-        board = Asker(self._handle)
+        board = NvmlQuery(self._handle)
         uuid = _uuid(board)
         if uuid and not self._known:
             # First, so that a card that hangs later is known by name.
@@ -90,19 +90,19 @@ class _Card:
         if monotonic() - self._opened < _REOPEN:
             return False
         self._opened = monotonic()
-        with contextlib.suppress(pynvml.NVMLError, *NONSENSE):
+        with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
         return self._handle is not None
 
 
-def _uuid(ask: Asker) -> str:
+def _uuid(ask: NvmlQuery) -> str:
     """Return the UUID of the card or instance, empty if it cannot be selected."""
     uuid = ask(pynvml.nvmlDeviceGetUUID)
     valid = isinstance(uuid, str) and uuid.isascii() and uuid.replace("-", "").replace("/", "").isalnum()
     return uuid if valid else ""
 
 
-def _temperature(ask: Asker) -> int | None:
+def _temperature(ask: NvmlQuery) -> int | None:
     """Return the temperature of the chip; CUDA 14 drops the only call that older drivers have."""
     for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
         call = getattr(pynvml, name, None)
@@ -112,14 +112,14 @@ def _temperature(ask: Asker) -> int | None:
     return None
 
 
-def _instances(board: Asker) -> list[Asker]:
+def _instances(board: NvmlQuery) -> list[NvmlQuery]:
     """Return the MIG instances of a card."""
     mode = board(pynvml.nvmlDeviceGetMigMode)
     if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return []
     count = board(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
     handles = [board(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(count)]
-    return [Asker(handle) for handle in handles if handle is not None]
+    return [NvmlQuery(handle) for handle in handles if handle is not None]
 
 
 def _print_samples() -> None:
@@ -127,7 +127,7 @@ def _print_samples() -> None:
     try:
         pynvml.nvmlInit()
         cards = [_Card(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except (pynvml.NVMLError, *NONSENSE):
+    except (pynvml.NVMLError, *GARBAGE_ERRORS):
         return
     while cards:
         started = monotonic()

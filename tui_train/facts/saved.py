@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import write_new
-from tui_train.base.parse import Missing, Unparsable, contents, json_as
+from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
@@ -126,7 +126,7 @@ def load_toolchain(path: Path) -> Toolchain:
 def _read(path: Path) -> bytes:
     name = visible(str(path))
     try:
-        return contents(path, _MOST)
+        return read_bytes(path, _MOST)
     except Missing:
         raise NotFound(f"{name} does not exist", "Give an existing file.") from None
     except Unparsable as error:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.facts.types import Facts, Flag, Parameter, ParameterForm, ScriptHelp, Source
 
 # Importing transformers takes that long from a slow disk.
@@ -101,7 +101,7 @@ def _paired(parameters: list[Parameter]) -> Iterator[Parameter]:
 
 def ask_script(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
     """Run `python *words --help` in `folder` for at most a minute without GPU, and return its arguments."""
-    answer = ask([python, *words, "--help"], _DEADLINE, _QUIET, folder)
+    answer = run_child([python, *words, "--help"], _DEADLINE, _QUIET, folder)
     output = answer.out.decode("utf-8", "replace") + "\n" + answer.error.decode("utf-8", "replace")
     flags = parse(output)
     if flags and not answer.failure:

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.text import visible
-from tui_train.facts.ask import Answer, ask
-from tui_train.facts.cluster import FIELDS, Cluster, Nodes, Partition, cards_in, parsed
-from tui_train.facts.known_gpus import known
+from tui_train.facts.ask import ChildResult, run_child
+from tui_train.facts.cluster import FIELDS, Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo
+from tui_train.facts.known_gpus import gpu_named
 from tui_train.facts.submit_host import CONNECTS, PATIENCE, answers, command
 from tui_train.facts.types import Gap, Gpu, Machine
 
@@ -32,7 +32,7 @@ class Submitting(Struct, frozen=True):
 def read_cluster(host: str = "") -> Cluster:
     """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
     said, accounts = _said_on(host) if host else _said_here()
-    partitions = parsed(said.out.decode("utf-8", "replace")) if said.code == 0 else ()
+    partitions = parse_sinfo(said.out.decode("utf-8", "replace")) if said.code == 0 else ()
     if not partitions:
         why = said.ending() if said.code != 0 else "it lists no partition"
         return Cluster(problem=visible(f"sinfo{' on ' if host else ''}{host}: {why}"))
@@ -42,21 +42,21 @@ def read_cluster(host: str = "") -> Cluster:
     )
 
 
-def _said_on(host: str) -> tuple[Answer, Answer]:
+def _said_on(host: str) -> tuple[ChildResult, ChildResult]:
     asked = command(host, (_SINFO, _ACCOUNTS), without=_WITHOUT)
-    said, accounts = answers(ask(asked, 2 * PATIENCE + CONNECTS, folder=None), 2)
+    said, accounts = answers(run_child(asked, 2 * PATIENCE + CONNECTS, folder=None), 2)
     return said, accounts
 
 
-def _said_here() -> tuple[Answer, Answer]:
-    said = ask(["env", "-u", _WITHOUT, *_SINFO], _DEADLINE)
+def _said_here() -> tuple[ChildResult, ChildResult]:
+    said = run_child(["env", "-u", _WITHOUT, *_SINFO], _DEADLINE)
     if said.code != 0:
-        return said, Answer()
+        return said, ChildResult()
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return said, Answer()
-    return said, ask([word.replace("{user}", user) for word in _ACCOUNTS], _DEADLINE)
+        return said, ChildResult()
+    return said, run_child([word.replace("{user}", user) for word in _ACCOUNTS], _DEADLINE)
 
 
 def chosen_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
@@ -65,18 +65,18 @@ def chosen_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
     return tuple(part for part in cluster.partitions if (part.name in wanted if wanted else part.default))
 
 
-def nodes_for(cluster: Cluster, partition: str, gres: str = "") -> tuple[Nodes, ...]:
+def nodes_for(cluster: Cluster, partition: str, gres: str = "") -> tuple[NodeGroup, ...]:
     """Return the kinds of nodes that a job may get: of its partitions, and with the GPUs that it names."""
     kinds = tuple(dict.fromkeys(kind for part in chosen_partitions(cluster, partition) for kind in part.nodes))
-    asked = cards_in(gres)
+    asked = gres_gpus(gres)
     return tuple(kind for kind in kinds if all(_has(kind, name, count) for name, count in asked))
 
 
-def _has(kind: Nodes, name: str, count: int) -> bool:
+def _has(kind: NodeGroup, name: str, count: int) -> bool:
     return (dict(kind.cards).get(name, 0) if name else kind.gpus) >= count
 
 
-def planned_node(cluster: Cluster, partition: str, gres: str = "") -> Nodes | None:
+def planned_node(cluster: Cluster, partition: str, gres: str = "") -> NodeGroup | None:
     """Return the kind of node that is planned for, None where there is none.
 
     Of several it is one with GPUs, then that whose GPUs have the least memory, so that the plan fits whichever it gets.
@@ -85,8 +85,8 @@ def planned_node(cluster: Cluster, partition: str, gres: str = "") -> Nodes | No
     return min(kinds, key=lambda kind: (not kind.gpus, _least(kind), kind.gpus, -kind.count), default=None)
 
 
-def _least(kind: Nodes) -> int:
-    return min((known(name).memory or 0 for name, _ in kind.cards), default=0)
+def _least(kind: NodeGroup) -> int:
+    return min((gpu_named(name).memory or 0 for name, _ in kind.cards), default=0)
 
 
 def as_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") -> Machine:
@@ -98,8 +98,8 @@ def as_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") 
         gap = Gap("The cluster is not known", cluster.problem, "It is planned for nodes like the machine that submits.")
         return msgspec.structs.replace(here, gaps=(gap, *here.gaps))
     where = " or ".join(part.name for part in chosen_partitions(cluster, partition)) or partition
-    node = planned_node(cluster, partition, gres) or Nodes(count=0)
-    asked = cards_in(gres)
+    node = planned_node(cluster, partition, gres) or NodeGroup(count=0)
+    asked = gres_gpus(gres)
     types = [name for name, count in (asked or node.cards) for _ in range(min(count, _MOST_CARDS))]
     if asked and not any(name for name, _ in asked):
         types = [name for name, count in node.cards for _ in range(count)][: sum(count for _, count in asked)]
@@ -114,7 +114,7 @@ def as_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") 
 
 
 def _card(index: int, kind: str) -> Gpu:
-    chip = known(kind)
+    chip = gpu_named(kind)
     name = visible(chip.name or kind or "GPU of a type that Slurm does not name")
     return Gpu(
         index=index, uuid=f"slurm-{index}", name=name, compute_capability=chip.capability, memory_total=chip.memory,

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 
-from tui_train.base.files import read_regular, reason
+from tui_train.base.files import error_reason, read_regular
 from tui_train.base.text import visible
 from tui_train.facts.script_arguments import unnamed
 from tui_train.facts.script_calls import Module, keyword, last_name, text
@@ -34,7 +34,7 @@ def source(path: str) -> Source:
     try:
         data = read_regular(path, _MOST)
     except OSError as error:
-        return Source(problem=f"it cannot be read: {reason(error)}")
+        return Source(problem=f"it cannot be read: {error_reason(error)}")
     return read(data, path.rpartition("/")[0])
 
 

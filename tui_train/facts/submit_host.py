@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tui_train.base import ssh
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.ask import LATE, Answer
+from tui_train.facts.ask import TIMED_OUT, ChildResult
 from tui_train.supervisor.ssh import lost
 
 NOT_FOUND = 127  # the exit code of a command that is not there
@@ -33,10 +33,10 @@ def command(
     question = {
         "commands": commands, "patience": PATIENCE, "without": without, "folder": folder, "given": given,
     }  # fmt: skip
-    return ssh.python(host, _program(), question)
+    return ssh.remote_python_command(host, _program(), question)
 
 
-def answers(sent: Answer, count: int) -> tuple[Answer, ...]:
+def answers(sent: ChildResult, count: int) -> tuple[ChildResult, ...]:
     """Return the answer of each of so many commands in that of ssh; `failure` is set in those that gave none."""
     for line in reversed(sent.out.splitlines()):
         try:
@@ -45,12 +45,12 @@ def answers(sent: Answer, count: int) -> tuple[Answer, ...]:
             continue
         if len(said) == count:
             return tuple(map(_answer, said))
-    return (Answer(failure=sent.failure or lost(sent.error)),) * count
+    return (ChildResult(failure=sent.failure or lost(sent.error)),) * count
 
 
-def _answer(said: _Said) -> Answer:
-    failure = LATE if said.late or said.code is None else ""
-    return Answer(said.out.encode(), said.error.encode(), said.code, said.late, failure)
+def _answer(said: _Said) -> ChildResult:
+    failure = TIMED_OUT if said.late or said.code is None else ""
+    return ChildResult(said.out.encode(), said.error.encode(), said.code, said.late, failure)
 
 
 @cache

@@ -16,7 +16,7 @@ from tui_train.base.files import PRIVATE, read_regular, write_beside
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.places import chosen_pythons_file, environments_folder
 from tui_train.base.text import visible
-from tui_train.facts.ask import on_path
+from tui_train.facts.ask import find_on_path
 from tui_train.supervisor.regular import user
 
 # Python runs these at startup.
@@ -65,7 +65,7 @@ def choose(python: str) -> None:
 
     `python` is a path, or a name on PATH; empty for none.
     """
-    path = _placed(Path(python if os.sep in python else on_path(python)).expanduser().absolute())
+    path = _placed(Path(python if os.sep in python else find_on_path(python)).expanduser().absolute())
     identity = _identity(path)
     known = _chosen()
     if identity is None or known.get(str(path)) == identity or started_by_user(path):

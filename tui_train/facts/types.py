@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.facts.cluster import Cluster
-from tui_train.facts.data import DataLook
+from tui_train.facts.data import DataReport
 from tui_train.facts.hub import HubCache, HubModel
 from tui_train.facts.models import ModelFolder
 from tui_train.presets import UserPreset
@@ -368,7 +368,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     accelerate_config: str = ""
     checkpoints: dict[str, NemoCheckpoint] = {}
     tokenizers: dict[str, NemoTokenizer] = {}
-    data: dict[str, DataLook] = {}
+    data: dict[str, DataReport] = {}
     hub: HubCache | None = None
     hub_models: dict[str, HubModel] = {}
     elsewhere: str = ""

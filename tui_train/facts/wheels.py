@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.base.versions import major
-from tui_train.facts.capability import TEGRA, number, runs
+from tui_train.facts.capability import TEGRA, capability_number, runs
 from tui_train.facts.types import Gpu, Toolchain
 
 _INDEX = "https://download.pytorch.org/whl/"
@@ -87,7 +87,10 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
 
 def _refuse(cards: Sequence[str], driver_cuda: str | None, versions: Sequence[int]) -> NoReturn:
     """Raise Unavailable for cards that no build supports with this driver; `versions` of CUDA are those that could."""
-    capabilities, numbers = visible(" and ".join(dict.fromkeys(cards))), {number(name) or 0 for name in cards}
+    capabilities, numbers = (
+        visible(" and ".join(dict.fromkeys(cards))),
+        {capability_number(name) or 0 for name in cards},
+    )
     if versions:
         needed = max(_DRIVERS[min(versions)], *(_FIRST_DRIVERS.get(name.partition(".")[0], 0) for name in cards))
         old = visible(str(driver_cuda))

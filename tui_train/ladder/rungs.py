@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.profile.batch import smaller_micro
 from tui_train.profile.changes import Change
-from tui_train.profile.fields import nearest
+from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile
 from tui_train.resolve.context import LadderContext
 from tui_train.supervisor.memory_words import PHASES
@@ -216,7 +216,7 @@ def rung(name: str) -> Rung:
     """Return a rung by name; BadInput names the nearest one."""
     if name in RUNGS:
         return RUNGS[name]
-    raise BadInput(f"there is no fallback {visible(name)}", nearest(name, tuple(RUNGS)))
+    raise BadInput(f"there is no fallback {visible(name)}", similar_word_remedy(name, tuple(RUNGS)))
 
 
 def why_not(name: str, context: LadderContext) -> str:

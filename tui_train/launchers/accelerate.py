@@ -4,7 +4,7 @@ Without `--config_file` it would read the user's default_config.yaml, with that 
 multi-process `distributed_type` accelerate starts unconnected single processes and exits with 0.
 """
 
-from tui_train.base.command import ADDRESS, NODE_RANK, PORT, ConfigFile, Part, Plain, Setting, in_run_dir, joined
+from tui_train.base.command import ADDRESS, NODE_RANK, PORT, ConfigFile, Part, PlainData, Setting, in_run_dir, joined
 from tui_train.launchers import accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Strategy
@@ -59,7 +59,7 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
     """Return the configuration; keys as in accelerate 1.6 to 1.15."""
     several = job.world_size > 1
     types: dict[str, str] = {"ddp": "MULTI_GPU" if several else "NO", "fsdp2": "FSDP"}
-    values: dict[str, Plain] = {
+    values: dict[str, PlainData] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": types.get(job.strategy, "DEEPSPEED"),
         "num_machines": job.nodes,
@@ -87,11 +87,11 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
     return (ConfigFile(CONFIG, why, {**values, **kept}),)
 
 
-def _table(value: Plain) -> dict[str, Plain]:
+def _table(value: PlainData) -> dict[str, PlainData]:
     return value if isinstance(value, dict) else {}
 
 
-def _fsdp(job: Job) -> dict[str, Plain]:
+def _fsdp(job: Job) -> dict[str, PlainData]:
     return {
         "fsdp_version": 2,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
@@ -103,9 +103,9 @@ def _fsdp(job: Job) -> dict[str, Plain]:
     }
 
 
-def _deepspeed(job: Job) -> dict[str, Plain]:
+def _deepspeed(job: Job) -> dict[str, PlainData]:
     stage = int(job.strategy[-1])
-    values: dict[str, Plain] = {
+    values: dict[str, PlainData] = {
         "zero_stage": stage,
         "gradient_accumulation_steps": job.accumulation,
         "gradient_clipping": job.clipping,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tui_train.base.command import Plain
+from tui_train.base.command import PlainData
 from tui_train.profile.types import Strategy
 
 _PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
@@ -166,9 +166,9 @@ def dropped(config: Mapping[str, Any], chosen: Strategy) -> dict[str, str]:
     return found
 
 
-def kept(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> dict[str, Plain]:
+def kept(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> dict[str, PlainData]:
     """Return what the plan's own config takes over for a strategy."""
-    values: dict[str, Plain] = {}
+    values: dict[str, PlainData] = {}
     if config.get("debug"):
         values["debug"] = True
     if dynamo := _dynamo(config):
@@ -185,16 +185,16 @@ def kept(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> dict[str,
     return {**values, **({name: shards} if shards and chosen != "ddp" else {})}
 
 
-def _dynamo(config: Mapping[str, Any]) -> dict[str, Plain]:
+def _dynamo(config: Mapping[str, Any]) -> dict[str, PlainData]:
     """Return its settings of torch.compile, empty where it does not compile."""
     settings = config.get("dynamo_config") or {"dynamo_backend": config.get("dynamo_backend")}
     settings = _prefixed(settings, "dynamo_")
     return {} if str(settings.get("dynamo_backend", "no")).lower() in {"no", "false", ""} else settings
 
 
-def _fsdp2(config: Mapping[str, Any]) -> dict[str, Plain]:
+def _fsdp2(config: Mapping[str, Any]) -> dict[str, PlainData]:
     """Return its settings of FSDP, in the words of FSDP2."""
-    settings: dict[str, Plain] = {
+    settings: dict[str, PlainData] = {
         key: value for key, value in _fsdp(config).items() if key.removeprefix("fsdp_") in _FSDP
     }
     if (reshards := _RESHARDS.get(_sharding(config)[1])) is not None:

@@ -54,7 +54,7 @@ class Disk(Struct, frozen=True, kw_only=True):
 def disk(setup: Setup) -> Disk | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
     found, profile = predict(setup), setup.rung
-    model, how = found.asked.model, found.asked.how
+    model, how = found.workload.model, found.workload.how
     options = setup.options
     checkpoints = setup.preset.checkpoints
     transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from tui_train.base.text import thousands
-from tui_train.facts.data import DataLook, Lengths
-from tui_train.facts.data_use import key, marked
+from tui_train.facts.data import DataReport, RowLengths
+from tui_train.facts.data_use import answers_are_marked, question_key
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import on_empty
 from tui_train.profile.types import Profile
 from tui_train.resolve import data
-from tui_train.resolve.in_force import InForce, is_default
+from tui_train.resolve.in_force import EffectiveValue, is_default
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import evaluated
@@ -40,49 +40,51 @@ def longest(setup: Setup) -> int:
     Memory is that of an empty card, so that a length that was planned holds when a run is resumed.
     """
     asked = data.question(setup)
-    look = setup.facts.data.get(key(asked)) if asked else None
+    look = setup.facts.data.get(question_key(asked)) if asked else None
     limit = look.limit if look else 0
     lengths = [length for length in _lengths(look) if not limit or length <= limit]
     return next((length for length, _ in _fitting(setup, lengths)), limit)
 
 
-def _by_data(setup: Setup) -> dict[str, InForce]:
+def _by_data(setup: Setup) -> dict[str, EffectiveValue]:
     """Return whether answers alone are learned, and the share for evaluations, where the user chose neither."""
     profile, look = setup.rung, data.look_of(setup)
     if look is None or not look.usable:
         return {}
     ours = {}
-    if profile.finetune.answers_only is None and marked(look, profile.finetune.method):
-        ours[data.ANSWERS] = InForce(True, "the chat template marks the answers")
+    if profile.finetune.answers_only is None and answers_are_marked(look, profile.finetune.method):
+        ours[data.ANSWERS] = EffectiveValue(True, "the chat template marks the answers")
     if profile.data.evaluation is None and not profile.trainer.validation_data and look.usable >= _MANY:
         share = round(min(_SHARE, _MOST_EVALUATED / look.usable), 4)
-        ours[data.EVALUATION] = InForce(share, f"default for {thousands(_MANY)} rows or more")
+        ours[data.EVALUATION] = EffectiveValue(share, f"default for {thousands(_MANY)} rows or more")
     return ours
 
 
-def _saved(setup: Setup) -> dict[str, InForce]:
+def _saved(setup: Setup) -> dict[str, EffectiveValue]:
     """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
     profile, held = setup.rung, setup.values["checkpoint_every"]
     if not (takes_field(profile, "finetune") and evaluated(profile) and is_default(held)):
         return {}
     usual = held.value if isinstance(held.value, int) else 1
     if every := profile.recipe.evaluate_every:
-        return {"checkpoint_every": InForce(-(-usual // every) * every, "as evaluations fall on it")}
+        return {"checkpoint_every": EffectiveValue(-(-usual // every) * every, "as evaluations fall on it")}
     steps = data.steps_of(setup)
     if not steps or steps >= usual * _EVALUATIONS:
         return {}
-    return {"checkpoint_every": InForce(-(-steps // _EVALUATIONS), f"{_EVALUATIONS} times in all, each evaluated")}
+    return {
+        "checkpoint_every": EffectiveValue(-(-steps // _EVALUATIONS), f"{_EVALUATIONS} times in all, each evaluated")
+    }
 
 
-def _defaults(setup: Setup) -> dict[str, InForce]:
+def _defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
     facts = setup.facts
     asked, held = data.question(setup), setup.values["sequence_length"]
     if asked is None or not is_default(held):
         return {}
     if facts.elsewhere:
-        return {"sequence_length": InForce(held.value, "default; the data is not known here")}
-    look = facts.data.get(key(asked))
+        return {"sequence_length": EffectiveValue(held.value, "default; the data is not known here")}
+    look = facts.data.get(question_key(asked))
     if look is None or look.lengths is None or not look.usable:
         return {}
     wanted, why = _wanted(look.lengths, look.usable, packed=setup.rung.finetune.packing)
@@ -91,17 +93,17 @@ def _defaults(setup: Setup) -> dict[str, InForce]:
     fitting = _fitting(setup, _lengths(look))
     most, _ = next(fitting, (0, 0))
     if not most:
-        return {"sequence_length": InForce(wanted, why)}
+        return {"sequence_length": EffectiveValue(wanted, why)}
     length = min(wanted, most)
     why += f", memory allows {thousands(most)}" if length == most < wanted or most <= look.lengths.longest else ""
     _, micro = next(_fitting(setup, [length]), (length, setup.rung.recipe.micro_batch))
-    ours = {"sequence_length": InForce(length, why)}
+    ours = {"sequence_length": EffectiveValue(length, why)}
     if micro != setup.rung.recipe.micro_batch:
-        ours["micro_batch"] = InForce(micro, "default")
+        ours["micro_batch"] = EffectiveValue(micro, "default")
     return ours
 
 
-def _wanted(lengths: Lengths, usable: int, *, packed: bool) -> tuple[int, str]:
+def _wanted(lengths: RowLengths, usable: int, *, packed: bool) -> tuple[int, str]:
     """Return the length that the rows need, and why."""
     guess = " estimated from bytes" if lengths.estimated else ""
     every = next(cut.length for cut in lengths.at if not cut.rows)
@@ -113,7 +115,7 @@ def _wanted(lengths: Lengths, usable: int, *, packed: bool) -> tuple[int, str]:
     return most, f"99 % of the rows, p99 {thousands(lengths.p99)}{guess}"
 
 
-def _lengths(look: DataLook | None) -> list[int]:
+def _lengths(look: DataReport | None) -> list[int]:
     """Return the lengths to choose from: those that cut otherwise, and powers of two beyond them."""
     known = [cut.length for cut in look.lengths.at] if look and look.lengths else [_SHORT]
     beyond, length = [], known[-1]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tui_train.facts.types import Gpu, Machine
 from tui_train.ladder.rungs import RUNGS, rung, why_not
 from tui_train.memory.estimate import estimate
-from tui_train.memory.settings import Asked, asked
+from tui_train.memory.settings import Workload, workload
 from tui_train.memory.types import Estimate
 from tui_train.memory.verdict import Band, Verdict, judge, reserved
 from tui_train.profile import fields
@@ -38,14 +38,14 @@ class Prediction(Struct, frozen=True):
     Without an estimate, `why_not` is the reason.
     """
 
-    asked: Asked
+    workload: Workload
     estimate: Estimate | None = None
     places: tuple[tuple[Place, Verdict], ...] = ()
 
     @property
     def why_not(self) -> str:
         """Why there is no estimate, empty if there is one."""
-        return self.asked.why_not
+        return self.workload.why_not
 
     @property
     def band(self) -> Band | None:
@@ -87,16 +87,16 @@ def _predict(setup: Setup) -> Prediction:
 
 
 def _judged(setup: Setup, where: tuple[Place, ...]) -> Prediction:
-    workload = asked(setup)
-    if workload.model is None or workload.how is None:
-        return Prediction(workload)
+    known = workload(setup)
+    if known.model is None or known.how is None:
+        return Prediction(known)
     try:
-        estimated = estimate(workload.model, workload.how)
+        estimated = estimate(known.model, known.how)
     except (ZeroDivisionError, OverflowError):
-        return Prediction(Asked(why_not="these sizes are not a valid model"))
+        return Prediction(Workload(why_not="these sizes are not a valid model"))
     growing = setup.rung.recipe.expandable_segments
     return Prediction(
-        workload, estimated, tuple((place, _judge(estimated, place, setup, growing=growing)) for place in where)
+        known, estimated, tuple((place, _judge(estimated, place, setup, growing=growing)) for place in where)
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from tui_train.base.text import visible
 from tui_train.base.versions import at_least
-from tui_train.facts.dimensions import Dimensions, by_name
+from tui_train.facts.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import Document
 from tui_train.memory.trainers import adapters, loss, on, packed, weights
 from tui_train.memory.types import (
@@ -54,7 +54,7 @@ _AUTOCAST: dict[Precision, Literal["", "bf16", "fp16"]] = {"fp32": "", "bf16": "
 _ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
 
 
-class Asked(Struct, frozen=True):
+class Workload(Struct, frozen=True):
     """The model and how it is trained; `why_not` is what is missing if either is None.
 
     `unknown` is the model of the Hub whose config.json would tell the sizes that are missing.
@@ -67,43 +67,43 @@ class Asked(Struct, frozen=True):
     unknown: str = ""
 
 
-def asked(setup: Setup) -> Asked:
+def workload(setup: Setup) -> Workload:
     """Return the model and settings of an attempt; pure."""
     profile = setup.rung
     if takes_field(profile, "nemo"):
         return _nemo(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
-        return Asked(own_model(profile.recipe), _how(setup))
+        return Workload(own_model(profile.recipe), _how(setup))
     return _loaded(setup)
 
 
-def _loaded(setup: Setup) -> Asked:
+def _loaded(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.rung, setup.facts, setup.document
     if _micro_batch(setup) is None:
         if "micro_batch" in setup.context.takes:
-            return Asked(why_not="the micro batch is not known: set recipe.micro_batch")
+            return Workload(why_not="the micro batch is not known: set recipe.micro_batch")
         label = visible(setup.preset.label)
-        return Asked(why_not=f"“{label}” passes no micro batch, and the script's own is not known")
+        return Workload(why_not=f"“{label}” passes no micro batch, and the script's own is not known")
     if document and document.problem:
-        return Asked(why_not=f"{profile.trainer.config}: {document.problem}")
+        return Workload(why_not=f"{profile.trainer.config}: {document.problem}")
     name = model_of(profile, setup.options)
     if not name:
-        return Asked(why_not="set the model: trainer.model, or the argument of the script")
+        return Workload(why_not="set the model: trainer.model, or the argument of the script")
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
     folder = (model_folder.path or name) if model and model_folder else ""
-    shape = by_name(name)
+    shape = dimensions_by_name(name)
     model = model or shape
     if model is None:
         problem = model_folder.problem if model_folder else ""
         fetchable = not problem and hub_cache.valid_id(name)
         problem = problem or ("its sizes are not known here" if fetchable else "unknown model: give its folder")
-        return Asked(why_not=f"{name}: {problem}", unknown=name if fetchable else "")
+        return Workload(why_not=f"{name}: {problem}", unknown=name if fetchable else "")
     if not name.startswith("/"):
         # The folder of a model in the cache is called after its commit.
         model = structs.replace(model, name=name)
-    return Asked(model, _how(setup, model), folder)
+    return Workload(model, _how(setup, model), folder)
 
 
 def model_of(profile: Profile, options: Mapping[str, Any]) -> str:
@@ -296,21 +296,21 @@ def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     return tuple(words for words, holds in conditions.items() if holds)
 
 
-def _nemo(setup: Setup) -> Asked:
+def _nemo(setup: Setup) -> Workload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
     profile = setup.rung
     nemo, recipe = profile.nemo, profile.recipe
     if nemo_trainer.split(nemo, setup.nemo) > 1:
-        return Asked(why_not="tensor, pipeline and context parallel are not modelled")
-    model = by_name(nemo.recipe)
+        return Workload(why_not="tensor, pipeline and context parallel are not modelled")
+    model = dimensions_by_name(nemo.recipe)
     if model is None:
-        return Asked(
+        return Workload(
             why_not="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
     if nemo_trainer.takes_size(profile, setup.nemo):
         model = _resized(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
-        return Asked(why_not="the recipe's batch is unknown: set micro batch and sequence length")
+        return Workload(why_not="the recipe's batch is unknown: set micro batch and sequence length")
     lora = nemo.task == "finetune" and nemo.peft == "lora"
     how = How(
         micro_batch=recipe.micro_batch,
@@ -328,7 +328,7 @@ def _nemo(setup: Setup) -> Asked:
         kernels="liger",
         caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
     )
-    return Asked(model, how)
+    return Workload(model, how)
 
 
 def _resized(model: Dimensions, recipe: Recipe) -> Dimensions:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.ask import Answer, ask
+from tui_train.facts.ask import ChildResult, run_child
 from tui_train.facts.dimensions import Dimensions
 from tui_train.memory.estimate import PACKED
 from tui_train.memory.types import ALSO, BYTES, EVERY, How
@@ -104,17 +104,17 @@ def command(python: str, kind: str, request: dict[str, Any]) -> list[str]:
 def trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
     """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
     no_card = {"CUDA_VISIBLE_DEVICES": ""}
-    return _counted(ask(command(python, "trace", request), TRACE_DEADLINE, no_card, cancelled=cancelled))
+    return _counted(run_child(command(python, "trace", request), TRACE_DEADLINE, no_card, cancelled=cancelled))
 
 
 def measure(python: str, request: dict[str, Any], card: str = "") -> Counted:
     """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
     visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
-    return _counted(ask(command(python, "measure", request), DEADLINE, visible, memory=0))
+    return _counted(run_child(command(python, "measure", request), DEADLINE, visible, memory=0))
 
 
-def _counted(answer: Answer) -> Counted:
+def _counted(answer: ChildResult) -> Counted:
     for line in reversed(answer.out.splitlines()):
         try:
             return json_as(line, Counted)

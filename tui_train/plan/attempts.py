@@ -9,19 +9,19 @@ from tui_train.launchers.job import Job
 from tui_train.plan.environment import settings
 from tui_train.plan.types import Attempt, CheckpointRule
 from tui_train.plan.words import batch_words
-from tui_train.presets import PLACEHOLDERS, Argument
+from tui_train.presets import PLACEHOLDERS, PresetArgument
 from tui_train.resolve import config_file
 from tui_train.resolve.arguments import fill
 from tui_train.resolve.in_force import folder_of
 from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import Value, passed, saving, values, words
+from tui_train.resolve.values import Value, keys_to_pass, saving, values, words
 from tui_train.trainers import trainer_of
 
 
 def attempt(step: AttemptPlan, setup: Setup, job: Job, path: str) -> tuple[Attempt, ConfigFile | None]:
     """Return an attempt, whose `setup` is at its rung, and the trainer's config file at `path` if it takes one."""
     chosen, preset, user_output, output = setup.profile, setup.preset, setup.user_output, output_of(setup)
-    passed_keys = passed(chosen, (key for _, change in step.changes for key, _ in change.edits))
+    passed_keys = keys_to_pass(chosen, (key for _, change in step.changes for key, _ in change.edits))
     config_word = config_file.word_of(chosen, preset, path)
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
     passed_values = values(setup, output, config_word, passed_keys, user_output=keeps_output)
@@ -79,7 +79,7 @@ def _from_checkpoint(word: str) -> Word:
 def _arguments(setup: Setup, passed_values: Mapping[str, Value], all_values: Mapping[str, Value]) -> tuple[Part, ...]:
     passed_words, all_words = words(passed_values), words(all_values)
 
-    def filled(arguments: Iterable[Argument]) -> list[Part]:
+    def filled(arguments: Iterable[PresetArgument]) -> list[Part]:
         return [Part(group) for argument in arguments for group in fill(argument, passed_words)]
 
     preset = filled(argument for argument in setup.preset.arguments if not argument.after)
@@ -88,7 +88,7 @@ def _arguments(setup: Setup, passed_values: Mapping[str, Value], all_values: Map
     why = "your arguments" if first or after else "your arguments, from here on"
     user_parts: list[Part] = []
     for word in setup.profile.trainer.arguments:
-        for group in fill(Argument((word,)), all_words):
+        for group in fill(PresetArgument((word,)), all_words):
             user_parts.append(Part(group, why))
             why = ""
         if word in after:

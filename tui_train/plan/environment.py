@@ -6,7 +6,7 @@ from tui_train.base.command import GPUS, PYTHONPATH, RUN_DIR, Joined, Setting, W
 from tui_train.base.versions import at_least, older
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
-from tui_train.presets import Argument, applies
+from tui_train.presets import PresetArgument, condition_holds
 from tui_train.profile.types import Profile
 from tui_train.resolve import container, reach, variables
 from tui_train.resolve.arguments import fill, plain
@@ -55,8 +55,8 @@ def settings(setup: Setup, job: Job, values: Mapping[str, Value]) -> tuple[Setti
     settings += _tracking(setup)
     text = words(values)
     for variable in setup.preset.variables:
-        if applies(variable.when, plain(text)):
-            filled = fill(Argument((variable.value,)), text)
+        if condition_holds(variable.when, plain(text)):
+            filled = fill(PresetArgument((variable.value,)), text)
             settings += [Setting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
     by_plan = {setting.name: setting for setting in settings}
     by_user = {

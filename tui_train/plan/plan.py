@@ -136,7 +136,9 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
 
 def _notify(profile: Profile) -> Notify | None:
     chosen = profile.notify
-    return Notify(chosen.command, webhook.named(chosen.webhook)) if chosen.command or chosen.webhook else None
+    return (
+        Notify(chosen.command, webhook.webhook_reference(chosen.webhook)) if chosen.command or chosen.webhook else None
+    )
 
 
 def _jobs(steps: tuple[AttemptPlan, ...], setup: Setup) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:

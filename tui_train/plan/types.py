@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.base.command import Command, ConfigFile, Plain, ProgramFile, Word, Wrapping
+from tui_train.base.command import Command, ConfigFile, ContainerWrapper, PlainData, ProgramFile, Word
 from tui_train.profile.fields import Value
 from tui_train.trainers.nemo_file import NemoFile
 
@@ -39,7 +39,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     edits: dict[str, Value] = {}
     then: dict[str, int] = {}
     checkpoints: CheckpointRule | None = None
-    fills: tuple[tuple[str, Plain], ...] = ()
+    fills: tuple[tuple[str, PlainData], ...] = ()
 
 
 class Preparation(Struct, frozen=True):
@@ -125,7 +125,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     nemo: NemoFile | None = None
     resumes_itself: bool = False
     secrets: tuple[str, ...] = ()
-    container: Wrapping | None = None
+    container: ContainerWrapper | None = None
     backend: str = ""
     log: Log = Log()
     notes: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Whether each of several machines is started by hand, with its rank."""
         return self.nodes > 1 and self.slurm is None and not self.hosts
 
-    def way_down(self, phase: str) -> tuple[int, ...]:
+    def fallback_path(self, phase: str) -> tuple[int, ...]:
         """Return the numbers of the attempts, from the first, that follow each other while memory runs out there."""
         way = [1]
         while following := self.attempts[way[-1] - 1].then.get(phase):

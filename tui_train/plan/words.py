@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from tui_train.base.text import counted, home, percent, visible
+from tui_train.base.text import counted, display_path, percent, visible
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
@@ -160,18 +160,16 @@ def _kept(setup: Setup) -> list[str]:
         return []
     held = launcher_config.held(profile, setup.preset, config)
     over = {name: value for name, value in held.items() if setup.values.get(name, value).source != value.source}
-    kept = [value.words or fields.show(value.value) for name, value in held.items() if name not in over]
+    kept = [value.words or fields.format_value(value.value) for name, value in held.items() if name not in over]
     kept += accelerate_config.kept(config, profile.trainer.strategy, fp8="fp8" in kept)
-    path = home(launcher_config.path_of(profile, setup.facts))
+    path = display_path(launcher_config.path_of(profile, setup.facts))
     said = [f"{', '.join(kept)}: {launcher_config.SOURCE} ({path})."] if kept else []
     for name, value in over.items():
         now = setup.values[name]
         if now.value != value.value:
             source = now.source or f"recipe.{name}"
-            said.append(
-                f"{fields.show(now.value)} ({source}) instead of {value.words or fields.show(value.value)} "
-                "in your accelerate config."
-            )
+            theirs = value.words or fields.format_value(value.value)
+            said.append(f"{fields.format_value(now.value)} ({source}) instead of {theirs} in your accelerate config.")
     return said
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput
-from tui_train.base.parse import built
+from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
 from tui_train.profile.types import Recipe
 
@@ -56,10 +56,10 @@ DEFAULT_NAMES = frozenset(
     }
 )  # fmt: skip
 
-Literal = str | int | float | bool
+Scalar = str | int | float | bool
 
 
-class Argument(Struct, frozen=True, forbid_unknown_fields=True):
+class PresetArgument(Struct, frozen=True, forbid_unknown_fields=True):
     """Arguments passed together if `when` (NAME=VALUE or NAME!=VALUE) holds and no placeholder in them is empty.
 
     `after`: they belong to this subcommand among the user's arguments, and follow it.
@@ -85,7 +85,7 @@ class FileValue(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     key: str
-    value: Literal | list[Any] | dict[str, Any]
+    value: Scalar | list[Any] | dict[str, Any]
     when: str = ""
 
 
@@ -106,7 +106,7 @@ class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     needs_user_file: bool = True
     values: tuple[FileValue, ...]
     without: tuple[DroppedKey, ...] = ()
-    required: dict[str, Literal] = {}
+    required: dict[str, Scalar] = {}
 
 
 class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -151,8 +151,8 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     accepts_script: bool = False
     user_arguments_first: bool = False
     eval_batch: Annotated[int, msgspec.Meta(ge=0)] = 0
-    defaults: dict[str, Literal] = {}
-    arguments: tuple[Argument, ...] = ()
+    defaults: dict[str, Scalar] = {}
+    arguments: tuple[PresetArgument, ...] = ()
     variables: tuple[Variable, ...] = ()
     file: TrainerFile | None = None
     checkpoints: Checkpoints | None = None
@@ -177,7 +177,7 @@ class UserPreset(Struct, frozen=True, kw_only=True):
 UserPresets = Mapping[str, UserPreset]
 
 
-def takes(preset: Preset, arguments: tuple[str, ...] = ()) -> frozenset[str]:
+def accepted_placeholders(preset: Preset, arguments: tuple[str, ...] = ()) -> frozenset[str]:
     """Return the placeholder names that reach the trainer, by the preset and by the user's `arguments`."""
     return frozenset(PLACEHOLDER.findall("\n".join([*_words(preset), *arguments]))) & PLACEHOLDERS.keys()
 
@@ -185,11 +185,11 @@ def takes(preset: Preset, arguments: tuple[str, ...] = ()) -> frozenset[str]:
 def _words(preset: Preset) -> Iterator[str]:
     """Yield all texts of a preset that may contain placeholders, conditions included."""
     for argument in preset.arguments:
-        yield from (*argument.words, f"{{{condition(argument.when)}}}")
+        yield from (*argument.words, f"{{{condition_placeholder(argument.when)}}}")
     for variable in preset.variables:
-        yield from (variable.value, f"{{{condition(variable.when)}}}")
+        yield from (variable.value, f"{{{condition_placeholder(variable.when)}}}")
     for value in preset.file.values if preset.file else ():
-        yield from (*texts_in(value.value), f"{{{condition(value.when)}}}")
+        yield from (*texts_in(value.value), f"{{{condition_placeholder(value.when)}}}")
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -203,9 +203,9 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 @functools.cache
-def presets() -> dict[str, Preset]:
+def shipped_presets() -> dict[str, Preset]:
     """Return the shipped presets by name; `builtin` belongs to the built-in trainer."""
-    return {name: msgspec.toml.decode(text, type=built(Preset)) for name, text in texts().items()}
+    return {name: msgspec.toml.decode(text, type=prepared_type(Preset)) for name, text in texts().items()}
 
 
 @functools.cache
@@ -215,27 +215,27 @@ def texts() -> dict[str, str]:
     return dict(sorted((file.name.removesuffix(".toml"), file.read_text("utf-8")) for file in files))
 
 
-def preset(name: str, user_presets: UserPresets | None = None) -> Preset:
+def get_preset(name: str, user_presets: UserPresets | None = None) -> Preset:
     """Return a shipped preset or one of the user's by name; BadInput lists the known ones."""
     by_user = user_presets or {}
-    if name in presets():
-        return presets()[name]
+    if name in shipped_presets():
+        return shipped_presets()[name]
     if name in by_user:
         if chosen := by_user[name].preset:
             return chosen
         message = f"the preset {visible(name)} cannot be used: {by_user[name].problem}"
         raise BadInput(message, "Fix that file, or choose another preset.")
-    usable = [other for other, entry in by_user.items() if entry.preset and other not in presets()]
-    remedy = f"Available: {visible(', '.join([*presets(), *usable]))}."
+    usable = [other for other, entry in by_user.items() if entry.preset and other not in shipped_presets()]
+    remedy = f"Available: {visible(', '.join([*shipped_presets(), *usable]))}."
     raise BadInput(f"there is no preset {visible(name)}", remedy)
 
 
-def condition(when: str) -> str:
+def condition_placeholder(when: str) -> str:
     """Return the placeholder that a condition tests."""
     return when.partition("=")[0].removesuffix("!")
 
 
-def applies(when: str, values: Mapping[str, str]) -> bool:
+def condition_holds(when: str, values: Mapping[str, str]) -> bool:
     """Return whether a condition holds; an empty condition does, NAME!=VALUE does not if NAME has no value."""
     if not when:
         return True

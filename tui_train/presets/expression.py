@@ -28,7 +28,7 @@ class _Ways(NamedTuple):
     through: bool = True
 
 
-def unusable(expression: str) -> str:
+def why_expression_unusable(expression: str) -> str:
     """Return why an expression cannot read lines, as what follows its name; empty where it can."""
     if len(expression) > _LONGEST:
         return f"has more than {_LONGEST} characters"

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 
 from tui_train.base.errors import BadInput
-from tui_train.base.parse import Unparsable, built, contents, toml_table
+from tui_train.base.parse import Unparsable, prepared_type, read_bytes, toml_table
 from tui_train.base.places import presets_folder
-from tui_train.base.text import home, visible
+from tui_train.base.text import display_path, visible
 from tui_train.presets import (
     DEFAULT_NAMES,
     PLACEHOLDER,
@@ -19,11 +19,11 @@ from tui_train.presets import (
     Stop,
     TrainerFile,
     UserPreset,
-    condition,
-    presets,
+    condition_placeholder,
+    shipped_presets,
     texts_in,
 )
-from tui_train.presets.expression import unusable
+from tui_train.presets.expression import why_expression_unusable
 
 # Bytes; a preset has some lines, a larger file is not one.
 MAX_SIZE = 1 << 18
@@ -54,23 +54,23 @@ def user_preset_names() -> tuple[str, ...]:
 
 def _read_file(file: Path) -> UserPreset:
     path = str(file)
-    if file.stem in presets():
-        problem = f"{home(path)}: {visible(file.stem)} is the name of a shipped preset: rename the file"
+    if file.stem in shipped_presets():
+        problem = f"{display_path(path)}: {visible(file.stem)} is the name of a shipped preset: rename the file"
         return UserPreset(path=path, problem=problem)
     try:
-        return UserPreset(path=path, preset=read(contents(file, MAX_SIZE), home(path)))
+        return UserPreset(path=path, preset=parse_preset(read_bytes(file, MAX_SIZE), display_path(path)))
     except BadInput as error:
         return UserPreset(path=path, problem=error.message)
     except Unparsable as error:
-        return UserPreset(path=path, problem=f"{home(path)} cannot be read: {error}")
+        return UserPreset(path=path, problem=f"{display_path(path)} cannot be read: {error}")
 
 
-def read(text: bytes | str, source: str) -> Preset:
+def parse_preset(text: bytes | str, source: str) -> Preset:
     """Return the preset in a TOML text; BadInput names `source` and the key that is wrong."""
     try:
-        preset = msgspec.convert(toml_table(text), built(Preset))
+        preset = msgspec.convert(toml_table(text), prepared_type(Preset))
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain(str(error))}", "Fix that value.") from None
+        raise BadInput(f"{source}: {plain_error_message(str(error))}", "Fix that value.") from None
     except Unparsable as error:
         raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
     for key, problem in _problems(preset):
@@ -78,7 +78,7 @@ def read(text: bytes | str, source: str) -> Preset:
     return preset
 
 
-def plain(message: str) -> str:
+def plain_error_message(message: str) -> str:
     """Return an error message of msgspec with the key first."""
     message = message.replace(" | null", "")
     match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", message, re.DOTALL)
@@ -113,7 +113,7 @@ def _problems(preset: Preset) -> list[tuple[str, str]]:
         (f"defaults.{name}", "is not a value that can have a default")
         for name in preset.defaults.keys() - DEFAULT_NAMES
     ]
-    wrong = [(f"log[{number}]", unusable(expression)) for number, expression in enumerate(preset.log)]
+    wrong = [(f"log[{number}]", why_expression_unusable(expression)) for number, expression in enumerate(preset.log)]
     return problems + [(key, why) for key, why in wrong if why]
 
 
@@ -124,7 +124,7 @@ def _texts(key: str, *texts: str, also: str = "") -> list[tuple[str, str]]:
 
 
 def _when(key: str, when: str) -> list[tuple[str, str]]:
-    if when and ("=" not in when or condition(when) not in PLACEHOLDERS):
+    if when and ("=" not in when or condition_placeholder(when) not in PLACEHOLDERS):
         return [(key, f"{when} is not NAME=VALUE or NAME!=VALUE with a known name")]
     return []
 

@@ -5,10 +5,10 @@ import math
 from tui_train.profile.types import Recipe
 
 # The placeholders by any of which a trainer is told its batch.
-TAKEN = frozenset({"micro_batch", "total_batch", "accumulation", "total_accumulation", "global_batch"})
+BATCH_PLACEHOLDERS = frozenset({"micro_batch", "total_batch", "accumulation", "total_accumulation", "global_batch"})
 
 
-def accumulation(global_batch: int, micro_batch: int, world_size: int) -> int | None:
+def gradient_accumulation(global_batch: int, micro_batch: int, world_size: int) -> int | None:
     """Return the gradient accumulation steps, None when micro batch x world size does not divide the global batch."""
     steps, rest = divmod(global_batch, micro_batch * world_size)
     return steps if steps and not rest else None

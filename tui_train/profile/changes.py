@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from tui_train.profile import fields
-from tui_train.profile.secret_values import displayed
+from tui_train.profile.secret_values import displayed_value
 from tui_train.profile.types import Profile
 
 
@@ -34,7 +34,7 @@ def apply(change: Change, profile: Profile) -> Profile:
 def diff(before: Profile, after: Profile) -> tuple[Difference, ...]:
     """Return what differs, in the order of the fields."""
     return tuple(
-        Difference(row.key, row.label, displayed(before, row.key), displayed(after, row.key))
+        Difference(row.key, row.label, displayed_value(before, row.key), displayed_value(after, row.key))
         for row in fields.FIELDS.values()
         if fields.get(before, row.key) != fields.get(after, row.key)
     )

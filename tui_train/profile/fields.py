@@ -42,16 +42,16 @@ def field(key: str) -> Field:
     """Return the row of a key; BadInput names the nearest key when there is none."""
     if key in FIELDS:
         return FIELDS[key]
-    raise BadInput(f"{visible(key)} is not a profile key", nearest_key(key))
+    raise BadInput(f"{visible(key)} is not a profile key", similar_key_remedy(key))
 
 
-def nearest(name: str, known: tuple[str, ...]) -> str:
+def similar_word_remedy(name: str, known: tuple[str, ...]) -> str:
     """Return a remedy that names the most similar known word."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}."
 
 
-def nearest_key(key: str) -> str:
+def similar_key_remedy(key: str) -> str:
     """Return a remedy that names the most similar of all keys; a section that two share makes them no more alike."""
     close = similar_key(key)
     return f"Did you mean {close}?" if close else "`tui-train keys` lists them."
@@ -101,10 +101,10 @@ def check(row: Field, value: Value) -> None:
         raise BadInput("the profile has no name", "Give it a name.")
     if row.kind == "paths" and isinstance(value, tuple) and "" in value:
         raise BadInput(f"{row.key} holds an empty path", "Remove it, or name a file.")
-    if "\0" in repr_text(value):
+    if "\0" in all_text(value):
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
-    if any("\ud800" <= letter <= "\udfff" for letter in repr_text(value)):
-        raise BadInput(f"{row.key} is not UTF-8 text: {visible(repr_text(value))}", "Rename what is not.")
+    if any("\ud800" <= letter <= "\udfff" for letter in all_text(value)):
+        raise BadInput(f"{row.key} is not UTF-8 text: {visible(all_text(value))}", "Rename what is not.")
 
 
 def _numbers_in(value: Value) -> Iterator[float]:
@@ -114,12 +114,12 @@ def _numbers_in(value: Value) -> Iterator[float]:
             yield part
 
 
-def looks_secret(name: str) -> bool:
+def is_secret_variable(name: str) -> bool:
     """Tell whether a variable's name is one that secrets have, such as HF_TOKEN or PGPASSWORD."""
-    return bool(_SECRET.search(name)) or secrets.named(name)
+    return bool(_SECRET.search(name)) or secrets.is_secret_name(name)
 
 
-def repr_text(value: Value) -> str:
+def all_text(value: Value) -> str:
     """Return all text of a value joined, for searches in it."""
     if isinstance(value, dict):
         return "\n".join([*value, *value.values()])
@@ -144,7 +144,7 @@ def closest(row: Field, text: str) -> Value:
     is closed, and a comma that may separate values does.
     """
     if row.kind not in {"integer", "number"}:
-        return _read(row, lists.spaced(row, text)) or _read(row, text + "'") or _read(row, text + '"')
+        return _read(row, lists.commas_to_spaces(row, text)) or _read(row, text + "'") or _read(row, text + '"')
     found = _BEGINNING.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
     if found is None:
         return None
@@ -164,7 +164,7 @@ def _read(row: Field, text: str) -> Value:
         return None
 
 
-def chosen(profile: Profile) -> tuple[str, ...]:
+def chosen_keys(profile: Profile) -> tuple[str, ...]:
     """Return the keys whose values the user chose: those that are not as in an empty profile, but for its name."""
     return tuple(key for key in FIELDS if is_chosen(profile, key))
 
@@ -174,7 +174,7 @@ def is_chosen(profile: Profile, key: str) -> bool:
     return key != "name" and get(profile, key) != get(_EMPTY, key)
 
 
-def show(value: Value) -> str:
+def format_value(value: Value) -> str:
     """Return a value as it would be typed; parsing it gives the value back."""
     if value is None:
         return ""
@@ -196,7 +196,7 @@ def absolute(path: str, folder: Path) -> str:
     return str(Path(folder, expanded(path))) if path else ""
 
 
-def located(row: Field, path: str, folder: Path) -> str:
+def absolute_field_path(row: Field, path: str, folder: Path) -> str:
     """Return a field's path as absolute; a Python without a slash is the one on PATH, as in a shell."""
     if row.key != "trainer.python" or not path or "/" in path or path.startswith("~"):
         return absolute(path, folder)
@@ -276,7 +276,7 @@ def _table(row: Field, text: str, _folder: Path) -> dict[str, str]:
 
 
 def _dotted(row: Field, text: str, _folder: Path) -> dict[str, str]:
-    return _named(row, text, dotted, "NAME.NAME=VALUE", "model.config.hidden_dropout=0.1")
+    return _named(row, text, is_dotted_name, "NAME.NAME=VALUE", "model.config.hidden_dropout=0.1")
 
 
 def _named(row: Field, text: str, valid: Callable[[str], bool], form: str, example: str) -> dict[str, str]:
@@ -292,7 +292,7 @@ def _named(row: Field, text: str, valid: Callable[[str], bool], form: str, examp
     return table
 
 
-def dotted(name: str) -> bool:
+def is_dotted_name(name: str) -> bool:
     """Tell whether a name is two or more in Python with dots between, none of them private."""
     parts = name.split(".")
     plain = all(part.isidentifier() and part.isascii() and not keyword.iskeyword(part) for part in parts)
@@ -302,7 +302,7 @@ def dotted(name: str) -> bool:
 _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
-    "path": located,
+    "path": absolute_field_path,
     "paths": _paths,
     "model": lambda _row, text, folder: located_model(text, folder),
     "integer": _integer,

@@ -7,7 +7,7 @@ import tomli_w
 from tui_train.base import ssh
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE, write_beside
-from tui_train.base.parse import Missing, Unparsable, contents, toml_table
+from tui_train.base.parse import Missing, Unparsable, read_bytes, toml_table
 from tui_train.base.places import hosts_file
 from tui_train.base.text import visible
 
@@ -15,11 +15,11 @@ _NAME = re.compile(r"[^\W_][\w.@:%+-]{0,79}|\[[\w.:%]{2,79}\]")
 _MOST = 1 << 20  # bytes
 
 
-def hosts() -> dict[str, str]:
+def saved_hosts() -> dict[str, str]:
     """Return the address of each saved host by its name; BadInput where the file cannot be read."""
     path = hosts_file()
     try:
-        found = toml_table(contents(path, _MOST))
+        found = toml_table(read_bytes(path, _MOST))
     except Missing:
         return {}
     except Unparsable as error:
@@ -34,7 +34,7 @@ def hosts() -> dict[str, str]:
 
 def address_of(name: str) -> str:
     """Return the address of a saved host; any other name is one for ssh itself."""
-    return hosts().get(name, name)
+    return saved_hosts().get(name, name)
 
 
 def add(name: str, address: str = "", *, replace: bool = False) -> None:
@@ -43,8 +43,8 @@ def add(name: str, address: str = "", *, replace: bool = False) -> None:
         words = visible(name) or "an empty text"
         raise BadInput(f"{words} is no name for a host", "Use letters, digits and . @ : + - _.")
     address = address or name
-    ssh.words(address)
-    known = hosts()
+    ssh.ssh_command(address)
+    known = saved_hosts()
     if known.get(name, address) != address and not replace:
         raise AlreadyExists(f"{visible(name)} is {visible(known[name])}", "Use another name, or --force to replace it.")
     _write({**known, name: address})
@@ -52,7 +52,7 @@ def add(name: str, address: str = "", *, replace: bool = False) -> None:
 
 def remove(name: str) -> None:
     """Forget a host; nothing on it or of its runs is removed."""
-    known = hosts()
+    known = saved_hosts()
     if name not in known:
         raise NotFound(f"no host is saved as {visible(name)}", "List them: tui-train hosts")
     _write({other: address for other, address in known.items() if other != name})

@@ -24,7 +24,7 @@ KINDS = frozenset({*_WITH_COMMAS, *_SEPARATES})
 _QUOTED_COMMA = "\0"
 
 
-class Ambiguous(BadInput):
+class AmbiguousComma(BadInput):
     """A comma that may separate two values or belong to one; each reading is written without doubt.
 
     `several` is empty where the comma ends the only value.
@@ -32,12 +32,12 @@ class Ambiguous(BadInput):
 
     def __init__(self, message: str, several: str, one: str) -> None:
         """Set the message, and a remedy with both readings."""
-        super().__init__(message, both(visible(several), visible(one)))
+        super().__init__(message, both_readings(visible(several), visible(one)))
         self.several = several
         self.one = one
 
 
-def both(several: str, one: str) -> str:
+def both_readings(several: str, one: str) -> str:
     """Return what to do about a comma that may separate, by its two readings."""
     first = f"Write {several} for several values" if several else "Leave the comma out"
     return f"{first}, or {one} for one with the comma in it."
@@ -61,7 +61,7 @@ def split(row: Field, text: str) -> tuple[str, ...]:
     return tuple(word.replace(_QUOTED_COMMA, ",") for word in words)
 
 
-def spaced(row: Field, text: str) -> str:
+def commas_to_spaces(row: Field, text: str) -> str:
     """Return a text with spaces for the commas that may separate values."""
     pattern = _SEPARATES.get(row.kind)
     if pattern is None or _QUOTED_COMMA in text:
@@ -76,11 +76,11 @@ def join(words: Iterable[str]) -> str:
     return " ".join(map(_quoted, words))
 
 
-def _ambiguous(row: Field, word: str, pattern: re.Pattern[str]) -> Ambiguous:
+def _ambiguous(row: Field, word: str, pattern: re.Pattern[str]) -> AmbiguousComma:
     parts = [part.replace(_QUOTED_COMMA, ",") for part in _cut(word, pattern)]
     whole = word.replace(_QUOTED_COMMA, ",")
     message = f"{row.label}: the comma in {visible(whole)} may end a value or belong to it"
-    return Ambiguous(message, join(parts) if len(parts) > 1 else "", _in_quotes(whole))
+    return AmbiguousComma(message, join(parts) if len(parts) > 1 else "", _in_quotes(whole))
 
 
 def _cut(word: str, pattern: re.Pattern[str]) -> list[str]:

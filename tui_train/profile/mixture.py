@@ -9,10 +9,10 @@ REMEDY = "Give one number from 0 up for each file of the training data, in their
 def weights(profile: Profile) -> tuple[float, ...]:
     """Return the weights of the data files in their order; nothing where none are set, or they are wrong."""
     chosen = profile.data.weights
-    return () if wrong(chosen, len(profile.trainer.data)) else chosen
+    return () if weights_problem(chosen, len(profile.trainer.data)) else chosen
 
 
-def wrong(chosen: tuple[float, ...], files: int) -> str:
+def weights_problem(chosen: tuple[float, ...], files: int) -> str:
     """Return what is wrong with weights for so many files, as a sentence; empty where nothing is."""
     if not chosen:
         return ""

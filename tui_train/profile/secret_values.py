@@ -35,27 +35,27 @@ class SecretValue(NamedTuple):
 
 def secret_values(profile: Profile) -> Iterator[SecretValue]:
     """Yield the values of a profile that look like secrets."""
-    for key in fields.chosen(profile):
+    for key in fields.chosen_keys(profile):
         value = fields.get(profile, key)
         if isinstance(value, dict):
             yield from _in_table(key, value)
         elif isinstance(value, tuple):
             words = tuple(map(str, value))
             yield from _in_names(key, words) if key == _NAMES else _in_words(key, words)
-        elif isinstance(value, str) and key != _WEBHOOK and secrets.formed(value):
-            yield SecretValue(key, "", secrets.proven(value))
+        elif isinstance(value, str) and key != _WEBHOOK and secrets.has_secret_format(value):
+            yield SecretValue(key, "", secrets.has_certain_format(value))
 
 
-def without(profile: Profile) -> tuple[Profile, tuple[SecretValue, ...]]:
+def without_secrets(profile: Profile) -> tuple[Profile, tuple[SecretValue, ...]]:
     """Return a profile without the values that surely are secrets, and those."""
     left = tuple(found for found in secret_values(profile) if found.sure)
     for key in dict.fromkeys(secret.key for secret in left):
         of_key = [secret for secret in left if secret.key == key]
-        profile = fields.put(profile, key, _rest(key, fields.get(profile, key), of_key))
+        profile = fields.put(profile, key, _value_without_secrets(key, fields.get(profile, key), of_key))
     return profile, left
 
 
-def _rest(key: str, value: fields.Value, found: list[SecretValue]) -> fields.Value:
+def _value_without_secrets(key: str, value: fields.Value, found: list[SecretValue]) -> fields.Value:
     """Return what is left of a value; half a command would be another one."""
     if isinstance(value, dict):
         names = {secret.name for secret in found}
@@ -66,27 +66,29 @@ def _rest(key: str, value: fields.Value, found: list[SecretValue]) -> fields.Val
     return fields.get(Profile(), key)
 
 
-def displayed(profile: Profile, key: str) -> str:
+def displayed_value(profile: Profile, key: str) -> str:
     """Return the value of a key as it would be typed, without what looks like a secret."""
     value = fields.get(profile, key)
     if isinstance(value, dict):
         hidden = {secret.name for secret in _in_table(key, value)}
-        return fields.show({name: "…" if name in hidden else text for name, text in value.items()})
+        return fields.format_value({name: "…" if name in hidden else text for name, text in value.items()})
     if key == _WEBHOOK:
-        return webhook.shown(str(value))
-    return secrets.mask(fields.show(value))[0]
+        return webhook.displayed_webhook(str(value))
+    return secrets.mask(fields.format_value(value))[0]
 
 
 def _in_table(key: str, table: dict[str, str]) -> Iterator[SecretValue]:
     for name, value in table.items():
-        if secrets.proven(value) or (key == ENVIRONMENT and fields.looks_secret(name)):
+        if secrets.has_certain_format(value) or (key == ENVIRONMENT and fields.is_secret_variable(name)):
             yield SecretValue(key, name, sure=True)
-        elif secrets.formed(value) or (key != ENVIRONMENT and secrets.named(name) and not secrets.is_plain(value)):
+        elif secrets.has_secret_format(value) or (
+            key != ENVIRONMENT and secrets.is_secret_name(name) and not secrets.is_harmless_value(value)
+        ):
             yield SecretValue(key, name, sure=False)
 
 
 def _in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretValue]:
-    places = tuple(at for at, name in enumerate(names) if secrets.formed(name))
+    places = tuple(at for at, name in enumerate(names) if secrets.has_secret_format(name))
     if places:
         yield SecretValue(key, "", sure=True, at=places)
 
@@ -95,11 +97,11 @@ def _in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretValue]:
     command = key == _COMMAND
     found = [
         SecretValue(key, secret.name, secret.sure, () if command else secret.at)
-        for secret in secrets.in_words(words, command=command)
+        for secret in secrets.secret_arguments(words, command=command)
     ]
     yield from found
     # A password of a command, such as curl -u, shows only beside the words before it.
     line = shlex.join(words)
-    sure = command and secrets.proven(line, command=True)
-    if (sure and not any(secret.sure for secret in found)) or (not found and secrets.formed(line)):
+    sure = command and secrets.has_certain_format(line, command=True)
+    if (sure and not any(secret.sure for secret in found)) or (not found and secrets.has_secret_format(line)):
         yield SecretValue(key, "", sure)

@@ -9,12 +9,12 @@ import tomli_w
 
 from tui_train.base import webhook
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE, write_beside, write_new, writing
-from tui_train.base.parse import Missing, Unparsable, built, contents, toml_table
+from tui_train.base.files import PRIVATE, reporting_write_errors, write_beside, write_new
+from tui_train.base.parse import Missing, Unparsable, prepared_type, read_bytes, toml_table
 from tui_train.base.places import expanded, profiles_folder
 from tui_train.base.text import visible
-from tui_train.presets import presets
-from tui_train.presets.user import plain, user_preset_names, user_presets
+from tui_train.presets import shipped_presets
+from tui_train.presets.user import plain_error_message, user_preset_names, user_presets
 from tui_train.profile import fields
 from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import AUTO, SCHEMA, Profile
@@ -33,9 +33,9 @@ _WEBHOOK = "notify.webhook"
 def dumps(profile: Profile) -> str:
     """Return what was chosen as TOML; `loads` of it is equal, but for the address of a webhook: it names its file."""
     data: dict[str, Any] = {"schema": SCHEMA, "name": profile.name}
-    for key in fields.chosen(profile):
+    for key in fields.chosen_keys(profile):
         section, _, name = key.partition(".")
-        value = webhook.named(profile.notify.webhook) if key == _WEBHOOK else fields.get(profile, key)
+        value = webhook.webhook_reference(profile.notify.webhook) if key == _WEBHOOK else fields.get(profile, key)
         data.setdefault(section, {})[name] = msgspec.to_builtins(value)
     return tomli_w.dumps(data)
 
@@ -58,9 +58,9 @@ def loads(text: bytes | str, source: str = "the profile", folder: Path | None = 
         data = {**data, "schema": 0}
     _refuse_unknown(data, source)
     try:
-        profile = msgspec.convert(data, built(Profile), strict=True)
+        profile = msgspec.convert(data, prepared_type(Profile), strict=True)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain(str(error))}", "Fix that value.") from None
+        raise BadInput(f"{source}: {plain_error_message(str(error))}", "Fix that value.") from None
     return _checked(profile, source, folder or Path.cwd())
 
 
@@ -73,25 +73,25 @@ def _upgraded(data: dict[str, Any], source: str) -> dict[str, Any]:
 
 def load(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
-    path = path_of(reference)
+    path = profile_path(reference)
     try:
-        text = contents(path, _MOST)
+        text = read_bytes(path, _MOST)
     except Missing:
-        known = visible(", ".join(names())) or "none yet"
+        known = visible(", ".join(saved_names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {known}.") from None
     except Unparsable as error:
         raise BadInput(f"cannot read {visible(str(path))}: {error}", "Give a TOML file that you may read.") from None
     return loads(text, visible(str(path)), path.parent.absolute())
 
 
-def path_of(reference: str) -> Path:
+def profile_path(reference: str) -> Path:
     """Return the file of a profile: a path when it looks like one, else the saved profile of that name."""
     if "/" in reference or reference.endswith(".toml"):
         return expanded(reference)
     return profiles_folder() / f"{reference}.toml"
 
 
-def names() -> tuple[str, ...]:
+def saved_names() -> tuple[str, ...]:
     """Return the names of the saved profiles, sorted."""
     try:
         return tuple(sorted(path.stem for path in profiles_folder().glob("*.toml")))
@@ -108,12 +108,12 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
             remedy = "Name it under trainer.secrets, and export it where you start the run."
             message = f"{visible(secret.words)} looks like a secret, and profiles are files: it is not saved"
             raise BadInput(message, remedy)
-    return _write(profile, dumps(with_webhook_kept(profile)), overwrite=overwrite)
+    return _write(profile, dumps(with_webhook_stored(profile)), overwrite=overwrite)
 
 
-def with_webhook_kept(profile: Profile) -> Profile:
+def with_webhook_stored(profile: Profile) -> Profile:
     """Write the address of a webhook to its file, and return the profile that names that; CannotWrite if it fails."""
-    return fields.put(profile, _WEBHOOK, webhook.keep(profile.notify.webhook))
+    return fields.put(profile, _WEBHOOK, webhook.store_address(profile.notify.webhook))
 
 
 def check_name(name: str) -> None:
@@ -137,26 +137,26 @@ def _write(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
 
 def remove(name: str) -> None:
     """Remove a saved profile; NotFound where there is none of that name."""
-    path = saved(name)
-    with writing(path):
+    path = saved_path(name)
+    with reporting_write_errors(path):
         path.unlink()
 
 
 def rename(name: str, new: str) -> Path:
     """Give a saved profile another name; its runs keep the one they were started under."""
-    path = saved(name)
+    path = saved_path(name)
     copied = duplicate(name, new)
-    with writing(path):
+    with reporting_write_errors(path):
         path.unlink()
     return copied
 
 
 def duplicate(name: str, new: str) -> Path:
     """Save a saved profile once more under another name, its comments included; AlreadyExists where that is taken."""
-    path = saved(name)
+    path = saved_path(name)
     copied = fields.put(load(name), "name", new)
     check_name(new)
-    text, count = _NAMED.subn(lambda _: f"name = {_quoted(new)}", contents(path, _MOST).decode("utf-8-sig"), 1)
+    text, count = _NAMED.subn(lambda _: f"name = {_quoted(new)}", read_bytes(path, _MOST).decode("utf-8-sig"), 1)
     try:
         same = count == 1 and loads(text, folder=path.parent) == copied
     except BadInput:
@@ -168,20 +168,22 @@ def _quoted(name: str) -> str:
     return tomli_w.dumps({"name": name}).partition(" = ")[2].strip()
 
 
-def saved(name: str) -> Path:
+def saved_path(name: str) -> Path:
     """Return the file of a saved profile; NotFound lists those that there are."""
-    if name in names():
+    if name in saved_names():
         return profiles_folder() / f"{name}.toml"
-    known = visible(", ".join(names())) or "none yet"
+    known = visible(", ".join(saved_names())) or "none yet"
     raise NotFound(f"there is no saved profile {visible(name)}", f"Saved profiles: {known}.")
 
 
 def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
-    known = tuple(name for name in dict.fromkeys((AUTO, *presets(), *user_preset_names())) if name != _BUILTIN)
+    known = tuple(name for name in dict.fromkeys((AUTO, *shipped_presets(), *user_preset_names())) if name != _BUILTIN)
     if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN:
-        raise BadInput(f"trainer.preset is {visible(trainer.preset)!r}", fields.nearest(trainer.preset, known))
+        raise BadInput(
+            f"trainer.preset is {visible(trainer.preset)!r}", fields.similar_word_remedy(trainer.preset, known)
+        )
 
 
 def _refuse_unknown(data: dict[str, Any], source: str) -> None:
@@ -197,7 +199,7 @@ def _refuse_unknown(data: dict[str, Any], source: str) -> None:
 
 def _unknown(key: str, source: str) -> None:
     sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
-    remedy = fields.nearest_key(key) if "." in key else fields.nearest(key, ("schema", *sections))
+    remedy = fields.similar_key_remedy(key) if "." in key else fields.similar_word_remedy(key, ("schema", *sections))
     raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
 
 
@@ -206,7 +208,7 @@ def _checked(profile: Profile, source: str, folder: Path) -> Profile:
         value = fields.get(profile, row.key)
         try:
             if row.kind == "path":
-                value = fields.located(row, str(value), folder)
+                value = fields.absolute_field_path(row, str(value), folder)
             elif row.kind == "model":
                 value = fields.located_model(str(value), folder)
             elif row.kind == "webhook":

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tui_train.presets import PLACEHOLDERS, UserPresets, preset, takes
+from tui_train.presets import PLACEHOLDERS, UserPresets, accepted_placeholders, get_preset
 
 _SIZES = ("layers", "hidden_size", "heads")
 # Defaults of schema 1 for values that a file does not set.
@@ -27,7 +27,7 @@ def upgraded(data: dict[str, Any], user_presets: UserPresets) -> dict[str, Any]:
     if kind == "script":
         arguments = trainer.get("arguments", [])
         words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
-        reached = takes(preset(str(trainer.get("preset", "hf-trainer")), user_presets), words)
+        reached = accepted_placeholders(get_preset(str(trainer.get("preset", "hf-trainer")), user_presets), words)
         passed = {PLACEHOLDERS[name].removeprefix("recipe.") for name in reached}
         if trainer.get("launcher") == "accelerate" or trainer.get("strategy", "ddp") != "ddp":
             passed.add("precision")

@@ -1,6 +1,6 @@
 """The container around the command: the arguments of its engine, and the mounts that depend on the machine."""
 
-from tui_train.base.command import Part, Wrapping
+from tui_train.base.command import ContainerWrapper, Part
 from tui_train.plan.types import Plan
 from tui_train.render.quoting import Expansion, quoted
 from tui_train.render.variants import Line, Variants
@@ -18,7 +18,7 @@ def prefix(plan: Plan) -> str:
     return "--env=" if plan.container.engine in OUTLIVE else "APPTAINERENV_"
 
 
-def machine(container: Wrapping) -> list[str]:
+def machine(container: ContainerWrapper) -> list[str]:
     """Return the lines that define the mounts and the folders that must exist for them."""
     podman = container.engine == "podman"
 
@@ -40,7 +40,7 @@ def machine(container: Wrapping) -> list[str]:
     return [*lines, ""]
 
 
-def wrapped(plan: Plan, container: Wrapping, merged: Variants) -> tuple[Line, ...]:
+def wrapped(plan: Plan, container: ContainerWrapper, merged: Variants) -> tuple[Line, ...]:
     """Return the lines of the command inside its container."""
     outer = [_line(part, plan, container) for part in container.parts]
     named = container.engine in OUTLIVE
@@ -52,7 +52,7 @@ def wrapped(plan: Plan, container: Wrapping, merged: Variants) -> tuple[Line, ..
     return (*outer, *passed, folder, *inner, *merged.command)
 
 
-def settings(plan: Plan, container: Wrapping, merged: Variants) -> tuple[Line, ...]:
+def settings(plan: Plan, container: ContainerWrapper, merged: Variants) -> tuple[Line, ...]:
     """Return the variables that the engine passes on from its own environment; none if they are options."""
     if container.engine in OUTLIVE:
         return ()
@@ -60,7 +60,7 @@ def settings(plan: Plan, container: Wrapping, merged: Variants) -> tuple[Line, .
     return (*_interfaces(plan, named=False), *merged.settings, mark)
 
 
-def _line(part: Part, plan: Plan, container: Wrapping) -> Line:
+def _line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
     words = part.words
     if plan.gpus and container.engine in OUTLIVE and words == card_words(container.engine, plan.gpus):
         words = cards_of_each(container.engine)

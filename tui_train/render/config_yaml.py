@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from tui_train.base.command import MARKS, ConfigFile
+from tui_train.base.command import FILE_PLACEHOLDERS, ConfigFile
 from tui_train.base.text import visible
 
 
@@ -48,5 +48,5 @@ def _quoted(value: Any) -> Any:
         return [_quoted(item) for item in value]
     if isinstance(value, str):
         # The script replaces marks by text that is escaped for double quotes.
-        return (_Double if any(mark in value for mark in MARKS.values()) else _Single)(value)
+        return (_Double if any(mark in value for mark in FILE_PLACEHOLDERS.values()) else _Single)(value)
     return value

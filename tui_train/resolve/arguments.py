@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from tui_train.base.command import Joined, Word, joined
-from tui_train.presets import PLACEHOLDER, Argument, applies
+from tui_train.presets import PLACEHOLDER, PresetArgument, condition_holds
 
 Values = Mapping[str, Sequence[Word]]
 
 
-def fill(argument: Argument, values: Values) -> tuple[tuple[Word, ...], ...]:
+def fill(argument: PresetArgument, values: Values) -> tuple[tuple[Word, ...], ...]:
     """Return the words with placeholders filled: none if one is empty, once for each value if one has several."""
-    if not applies(argument.when, plain(values)):
+    if not condition_holds(argument.when, plain(values)):
         return ()
     named = [name for name in PLACEHOLDER.findall("\n".join(argument.words)) if name in values]
     times = min((len(values[name]) for name in named), default=1)

@@ -4,10 +4,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from tui_train.base.command import CHECKPOINT, ConfigFile, Plain, Word, in_run_dir, joined, marked
-from tui_train.base.text import home
+from tui_train.base.command import CHECKPOINT, ConfigFile, PlainData, Word, in_run_dir, joined, with_file_placeholders
+from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
-from tui_train.presets import PLACEHOLDER, Argument, Preset, applies, texts_in
+from tui_train.presets import PLACEHOLDER, Preset, PresetArgument, condition_holds, texts_in
 from tui_train.profile.types import Profile
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.setup import Setup
@@ -44,22 +44,24 @@ def config_file(setup: Setup, values: Mapping[str, Value], path: str) -> ConfigF
         return None
     base = setup.profile.trainer.config
     document = setup.facts.documents.get(base) if base else None
-    document_values: dict[str, Plain] = copy.deepcopy(document.values) if document else {}
+    document_values: dict[str, PlainData] = copy.deepcopy(document.values) if document else {}
     rule = chosen.checkpoints
     text = plain(words(values))
     for dropped in chosen.file.without:
-        if applies(dropped.when, text):
+        if condition_holds(dropped.when, text):
             _drop(document_values, dropped.key.split("."))
     for entry in (*chosen.file.values, *(rule.values if rule else ())):
-        if applies(entry.when, text):
+        if condition_holds(entry.when, text):
             filled_value, is_set = _filled(entry.value, {**values, "checkpoint": joined((CHECKPOINT,))})
             if is_set:
                 _put(document_values, entry.key.split("."), filled_value)
-    source = f"A copy of {home(base)} with the chosen values; comments are lost." if base else "The chosen values."
+    source = (
+        f"A copy of {display_path(base)} with the chosen values; comments are lost." if base else "The chosen values."
+    )
     return ConfigFile(path, source, document_values)
 
 
-def without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> Plain:
+def without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> PlainData:
     """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
     document, rule = facts.documents.get(profile.trainer.config), chosen.checkpoints
     at: Any = document.values if document else {}
@@ -85,7 +87,7 @@ def clashes(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def _filled(template: Plain, values: Mapping[str, Value]) -> tuple[Plain, bool]:
+def _filled(template: PlainData, values: Mapping[str, Value]) -> tuple[PlainData, bool]:
     """Return a value, a list or a table with placeholders filled in; a text that is nothing but one keeps its type."""
     if isinstance(template, list):
         inner = [_filled(item, values) for item in template]
@@ -98,19 +100,19 @@ def _filled(template: Plain, values: Mapping[str, Value]) -> tuple[Plain, bool]:
     whole = PLACEHOLDER.fullmatch(template)
     if whole and whole[1] in values:
         return _typed(values[whole[1]])
-    filled_in = fill(Argument((template,)), words(values))
-    return (marked(filled_in[0][0]), True) if filled_in else (None, False)
+    filled_in = fill(PresetArgument((template,)), words(values))
+    return (with_file_placeholders(filled_in[0][0]), True) if filled_in else (None, False)
 
 
-def _typed(value: Value) -> tuple[Plain, bool]:
+def _typed(value: Value) -> tuple[PlainData, bool]:
     if isinstance(value, tuple):
-        return [marked(word) for word in value], bool(value)
+        return [with_file_placeholders(word) for word in value], bool(value)
     if isinstance(value, (bool, int, float)):
         return value, True
-    return marked(value), bool(value)
+    return with_file_placeholders(value), bool(value)
 
 
-def _put(whole: dict[str, Any], path: list[str], value: Plain) -> None:
+def _put(whole: dict[str, Any], path: list[str], value: PlainData) -> None:
     *above, last = path
     for name in above:
         if not isinstance(whole.get(name), dict):

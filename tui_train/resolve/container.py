@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from tui_train.base.command import (
     GPUS,
     Command,
+    ContainerWrapper,
     Part,
     Setting,
     Variable,
     Word,
-    Wrapping,
     argv,
     expand,
     in_run_dir,
@@ -32,7 +32,7 @@ _WITH_SHIM = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 _ONE_STREAM = " 2>&1"
 
 
-def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> Wrapping | None:
+def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> ContainerWrapper | None:
     """Return the container that a profile asks for, None for none; `gpus` are UUIDs, `outputs` the output folders."""
     chosen = profile.container
     if chosen.engine == "none":
@@ -41,7 +41,7 @@ def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...])
     parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
     before = ("sh", "-c", _WITH_SHIM + (_ONE_STREAM if chosen.engine in OUTLIVE else ""), in_run_dir("shim"))
-    return Wrapping(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
+    return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
 
 
 def settings(container: Container) -> tuple[Setting, ...]:
@@ -61,7 +61,7 @@ def settings(container: Container) -> tuple[Setting, ...]:
     )
 
 
-def words(around: Wrapping, command: Command, values: dict[str, str], uneven: Sequence[int] = ()) -> list[str]:
+def words(around: ContainerWrapper, command: Command, values: dict[str, str], uneven: Sequence[int] = ()) -> list[str]:
     """Return the exact words that an attempt is started with, variables' values (and CHECKPOINT's) filled in."""
     folder = expand(command.cwd, values)
     before = [expand(word, values) for word in around.before]

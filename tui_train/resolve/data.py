@@ -4,8 +4,8 @@ import math
 
 from msgspec.structs import replace
 
-from tui_train.facts.data import DataLook, Question
-from tui_train.facts.data_use import Epoch, epoch, key
+from tui_train.facts.data import DataQuestion, DataReport
+from tui_train.facts.data_use import Epoch, epoch_size, question_key
 from tui_train.profile.mixture import weights
 from tui_train.resolve.in_force import is_default
 from tui_train.resolve.setup import Setup
@@ -15,7 +15,7 @@ from tui_train.trainers.finetune_data import chat_template
 ANSWERS, EVALUATION = "finetune.answers_only", "data.evaluation"
 
 
-def question(setup: Setup) -> Question | None:
+def question(setup: Setup) -> DataQuestion | None:
     """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none.
 
     Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
@@ -24,7 +24,7 @@ def question(setup: Setup) -> Question | None:
     trainer = profile.trainer
     if not trainer_of(profile).wants_data or not trainer.data:
         return None
-    return Question(
+    return DataQuestion(
         files=trainer.data,
         model=trainer.model,
         revision=trainer.revision,
@@ -36,16 +36,16 @@ def question(setup: Setup) -> Question | None:
     )
 
 
-def as_cut(setup: Setup) -> Question | None:
+def as_cut(setup: Setup) -> DataQuestion | None:
     """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
     asked = question(setup)
     return replace(asked, length=setup.settled.recipe.sequence_length or 0) if asked else None
 
 
-def look_of(setup: Setup) -> DataLook | None:
+def look_of(setup: Setup) -> DataReport | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
     asked = question(setup)
-    look, length = setup.facts.data.get(key(asked)) if asked else None, setup.settled.recipe.sequence_length
+    look, length = setup.facts.data.get(question_key(asked)) if asked else None, setup.settled.recipe.sequence_length
     if asked is None or look is None or asked.length or not (length and look.tokens and look.lengths):
         return look
     cut = look.lengths.cut(length)
@@ -61,7 +61,7 @@ def one_epoch(setup: Setup) -> Epoch | None:
     if look is None or look.problem or not look.usable:
         return None
     chosen, recipe = profile.finetune, profile.recipe
-    whole = epoch(look, chosen.method)
+    whole = epoch_size(look, chosen.method)
     share = 1 - (0.0 if profile.trainer.validation_data else profile.data.evaluation or 0.0)
     rows, tokens = round(whole.rows * share), round(whole.tokens * share)
     packed = chosen.method == "sft" and chosen.packing and tokens and recipe.sequence_length

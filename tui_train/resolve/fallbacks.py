@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from tui_train.base.text import size
 from tui_train.base.versions import known_since
 from tui_train.facts.types import Document, Facts, Gpu, Toolchain
-from tui_train.presets import Preset, condition, takes
+from tui_train.presets import Preset, accepted_placeholders, condition_placeholder
 from tui_train.profile.types import Profile
-from tui_train.resolve.options import at, user_arguments, user_batch
+from tui_train.resolve.options import get_dotted, user_arguments, user_batch
 from tui_train.trainers import trainer_of
 
 # The library that a fallback needs.
@@ -38,7 +38,7 @@ def refused(
     profile: Profile, preset: Preset, tool: Toolchain | None, document: Document | None, gpus: tuple[Gpu, ...]
 ) -> dict[str, str]:
     """Return the fallbacks that cannot help with this preset, Python, file and GPUs, each with the reason."""
-    taken = takes(preset, profile.trainer.arguments)
+    taken = accepted_placeholders(preset, profile.trainer.arguments)
     reasons = {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
     if not trainer_of(profile).evaluates(profile):
         reasons["eval_batch"] = "no validation data: nothing is evaluated"
@@ -100,11 +100,11 @@ def user_setting(name: str, profile: Profile, preset: Preset, document: Document
     for argument in user_arguments(name, profile, preset):
         return " ".join(argument.words)
     for value in preset.file.values if preset.file else ():
-        set_value = _value_in(document, value.key) if condition(value.when) == name else None
+        set_value = _value_in(document, value.key) if condition_placeholder(value.when) == name else None
         if _REPLACED.get(name) and set_value not in _REPLACED[name]:
             return f"{value.key}: {set_value}"
     return ""
 
 
 def _value_in(document: Document | None, key: str) -> object:
-    return at(document.values, key) if document else None
+    return get_dotted(document.values, key) if document else None

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts.gpus import build_of, ever_had_code, judge, lack_of_torch, recommended, sets, why_no_code
+from tui_train.facts.gpus import (
+    ever_supported,
+    gpu_verdicts,
+    recommended,
+    recommended_wheel,
+    sets,
+    why_torch_unusable,
+    why_unsupported,
+)
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.facts.wheels import Wheel
 from tui_train.resolve.setup import Setup
@@ -37,10 +45,10 @@ def all_idle(setup: Setup) -> Idle | None:
     facts = setup.facts
     machine = facts.machine
     hidden = [gap for gap in machine.gaps if gap.hides]
-    usable = [gpu for gpu in machine.gpus if ever_had_code(gpu)]
+    usable = [gpu for gpu in machine.gpus if ever_supported(gpu)]
     if setup.gpus or not (usable or hidden):
         return None
-    free = recommended(machine.gpus, judge(machine.gpus))
+    free = recommended(machine.gpus, gpu_verdicts(machine.gpus))
     idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
     why = "; ".join([*_grouped(idle, setup, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
     remedy = " ".join(gap.remedy for gap in hidden)
@@ -49,7 +57,7 @@ def all_idle(setup: Setup) -> Idle | None:
     lack = "" if hidden else _lack(idle, setup)
     python = next((tool.python for tool in _others(setup) if _first(facts, tool)), "")
     try:
-        return Idle(cards=idle, why=why, lack=lack, python=python, wheel=build_of(machine), remedy=remedy)
+        return Idle(cards=idle, why=why, lack=lack, python=python, wheel=recommended_wheel(machine), remedy=remedy)
     except Unavailable as error:
         reason = f"{error.message[:1].upper()}{error.message[1:]}. " if error.message not in why else ""
         return Idle(cards=idle, why=why, lack=lack, python=python, remedy=f"{reason}{error.remedy}")
@@ -65,7 +73,7 @@ def some_idle(setup: Setup) -> Idle | None:
     options: list[tuple[Toolchain, str, Wheel | None]]
     options = [(tool, tool.python, None) for tool in _others(setup)]
     with contextlib.suppress(Unavailable):
-        build = build_of(machine)
+        build = recommended_wheel(machine)
         options.append((build.toolchain, "", build))
     for tool, python, wheel in options:
         candidate = _first(facts, tool)
@@ -110,7 +118,7 @@ def counted_cards(gpus: Sequence[Gpu]) -> str:
 
 def _lack(cards: Sequence[Gpu], setup: Setup) -> str:
     tool = setup.toolchain
-    return lack_of_torch(cards, tool, setup.facts.machine.driver_cuda) if tool and tool.torch else ""
+    return why_torch_unusable(cards, tool, setup.facts.machine.driver_cuda) if tool and tool.torch else ""
 
 
 def _others(setup: Setup) -> Iterator[Toolchain]:
@@ -125,7 +133,7 @@ def _others(setup: Setup) -> Iterator[Toolchain]:
 def _first(facts: Facts, tool: Toolchain | None) -> CardSet | None:
     """Return the cards that would be taken with a Python."""
     cards = facts.machine.gpus
-    return next(iter(sets(cards, judge(cards, tool, facts.machine.driver_cuda))), None)
+    return next(iter(sets(cards, gpu_verdicts(cards, tool, facts.machine.driver_cuda))), None)
 
 
 def _better(candidate: CardSet, current: CardSet) -> bool:
@@ -145,7 +153,7 @@ def _grouped(cards: Sequence[Gpu], setup: Setup, *, brief: bool = False) -> list
     for gpu, verdict in zip(facts.machine.gpus, setup.verdicts, strict=True):
         if gpu not in cards:
             continue
-        missing_code = why_no_code(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
+        missing_code = why_unsupported(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
         reason = missing_code or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         reasons.setdefault(reason or "the others do more without it", []).append(gpu)
     return [f"{named(group)}: {why}" for why, group in reasons.items()]

@@ -10,12 +10,12 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Document
-from tui_train.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condition
+from tui_train.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condition_placeholder
 from tui_train.profile import batch, fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
-from tui_train.resolve.options import Rule, arguments, at, rules
+from tui_train.resolve.options import Rule, arguments, get_dotted, rules
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.script import has_preset_defaults
 
@@ -30,7 +30,7 @@ _ZERO = {"0", "0.0"}
 _ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 
 
-class InForce(Struct, frozen=True):
+class EffectiveValue(Struct, frozen=True):
     """A value that holds, None where it is not known, and where it comes from; `words` stand for one of another form.
 
     An empty source is the user's choice. `undivided` is one of all processes that their number does not divide, under
@@ -46,7 +46,7 @@ class InForce(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The value and its source as shown, safe to show; the source alone where the value is not known."""
-        value = self.words or fields.show(self.value)
+        value = self.words or fields.format_value(self.value)
         return visible(", ".join(filter(None, (value, self.source))))
 
 
@@ -58,8 +58,8 @@ def in_force(
     preset: Preset,
     document: Document | None,
     copies: int,
-    by_launcher: Mapping[str, InForce] | None = None,
-) -> dict[str, InForce]:
+    by_launcher: Mapping[str, EffectiveValue] | None = None,
+) -> dict[str, EffectiveValue]:
     """Return what holds for each value of the recipe that may be left to the trainer, by its name in the recipe.
 
     `copies` are those of the model, which share out a global batch; `by_launcher` are values of its own config.
@@ -67,32 +67,32 @@ def in_force(
     user_values = {**(by_launcher or {}), **_user_values(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
     own = _defaults(preset, document) if has_preset_defaults(profile, preset) else {}
-    values: dict[str, InForce] = {}
+    values: dict[str, EffectiveValue] = {}
     sources = trainer_of(profile).sources(profile)
     for name in DEFAULT_NAMES - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
-            values[name] = InForce(chosen)
+            values[name] = EffectiveValue(chosen)
         elif name in user_values:
             values[name] = user_values[name]
         elif name in own:
-            values[name] = InForce(own[name], sources.get(name, default))
+            values[name] = EffectiveValue(own[name], sources.get(name, default))
         else:
-            values[name] = InForce(None, trainer_of(profile).default_source(profile, preset))
+            values[name] = EffectiveValue(None, trainer_of(profile).default_source(profile, preset))
     values["micro_batch"] = _micro_batch(profile, values, copies, default)
     steps = user_values.get("accumulation") or (
-        InForce(own["accumulation"], default) if "accumulation" in own else None
+        EffectiveValue(own["accumulation"], default) if "accumulation" in own else None
     )
     whole = _global_batch(values["global_batch"], values["micro_batch"], steps, copies, default)
     return {**values, "global_batch": whole}
 
 
-def is_default(held: InForce) -> bool:
+def is_default(held: EffectiveValue) -> bool:
     """Return whether neither the user nor a file or argument of the user set a value."""
     return bool(held.source) and not held.source.startswith("from ")
 
 
-def settle(profile: Profile, values: Mapping[str, InForce]) -> Profile:
+def settle(profile: Profile, values: Mapping[str, EffectiveValue]) -> Profile:
     """Return the profile with the values in force in its recipe; what is not known stays None."""
     recipe = msgspec.structs.replace(profile.recipe, **{name: value.value for name, value in values.items()})
     return msgspec.structs.replace(profile, recipe=recipe)
@@ -140,11 +140,13 @@ def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
     """Return the preset's defaults but for those that the user's file decides in another way, by a key of its own."""
     without = preset.file.without if preset.file and document else ()
     values = document.values if document else {}
-    decided = {condition(dropped.when) for dropped in without if at(values, dropped.key) is not None}
+    decided = {
+        condition_placeholder(dropped.when) for dropped in without if get_dotted(values, dropped.key) is not None
+    }
     return {name: value for name, value in preset.defaults.items() if name not in decided}
 
 
-def _micro_batch(profile: Profile, values: Mapping[str, InForce], copies: int, default: str) -> InForce:
+def _micro_batch(profile: Profile, values: Mapping[str, EffectiveValue], copies: int, default: str) -> EffectiveValue:
     """Return the micro batch: a default of this package follows a global batch that it does not divide."""
     micro, whole = values["micro_batch"], values["global_batch"].value
     if not trainer_of(profile).passed_all or micro.source != default or values["global_batch"].source:
@@ -152,37 +154,39 @@ def _micro_batch(profile: Profile, values: Mapping[str, InForce], copies: int, d
     if not (isinstance(micro.value, int) and isinstance(whole, int)):
         return micro
     least = trainer_of(profile).least_micro(profile)
-    return InForce(batch.largest_micro(whole, micro.value, copies, least) or micro.value, default)
+    return EffectiveValue(batch.largest_micro(whole, micro.value, copies, least) or micro.value, default)
 
 
-def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies: int, default: str) -> InForce:
+def _global_batch(
+    whole: EffectiveValue, micro: EffectiveValue, steps: EffectiveValue | None, copies: int, default: str
+) -> EffectiveValue:
     """Return the global batch: what is chosen or said, else micro batch x accumulation x copies."""
     if not isinstance(micro.value, int) or (whole.value is not None and whole.source != default):
         return whole
     unit = micro.value * copies
     if isinstance(whole.value, int):
         # The default follows what was chosen.
-        return InForce(-(-whole.value // unit) * unit, default)
+        return EffectiveValue(-(-whole.value // unit) * unit, default)
     if steps is None or not isinstance(steps.value, int):
         return steps if steps and steps.undivided else whole
     sources = dict.fromkeys(filter(None, (micro.source, steps.source)))
-    return InForce(unit * steps.value, next((source for source in sources if source != default), default))
+    return EffectiveValue(unit * steps.value, next((source for source in sources if source != default), default))
 
 
-def _user_values(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
+def _user_values(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, EffectiveValue]:
     """Return the values that the user's own arguments and file set, by name."""
     if not takes_field(profile, "trainer.arguments"):
         return {}
     preset_rules = list(rules(preset))
     sources = _sources(profile, preset, document)
-    user_values: dict[str, InForce] = {}
+    user_values: dict[str, EffectiveValue] = {}
     for name in sorted(DEFAULT_NAMES):
         for look_up, source in sources:
             if name not in user_values and (value := _value(name, preset_rules, look_up, source, copies)):
                 user_values[name] = value
     for look_up, source in sources:
         if "steps" not in user_values and (epochs := next(filter(None, map(look_up, _EPOCHS)), None)):
-            user_values["steps"] = InForce(None, source, f"{str(epochs)[:20]} epochs")
+            user_values["steps"] = EffectiveValue(None, source, f"{str(epochs)[:20]} epochs")
     return user_values
 
 
@@ -193,13 +197,15 @@ def _sources(profile: Profile, preset: Preset, document: Document | None) -> lis
     sources: list[tuple[_LookUp, str]] = [(values.get, "from your arguments")]
     if document and preset.file:
         whole = document.values
-        sources.append((lambda key: at(whole, key), f"from {profile.trainer.config.rpartition('/')[2]}"))
+        sources.append((lambda key: get_dotted(whole, key), f"from {profile.trainer.config.rpartition('/')[2]}"))
     return sources
 
 
-def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
+def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, copies: int) -> EffectiveValue | None:
     """Return a value of the recipe as one source says it, None where it does not."""
-    matches = [(rule, value) for rule in preset_rules if rule.whole and (value := look_up(rule.option)) is not None]
+    matches = [
+        (rule, value) for rule in preset_rules if rule.readable_back and (value := look_up(rule.option)) is not None
+    ]
     direct = [value for rule, value in matches if rule.name in {name, *_FORMS.get(name, ())} and rule.sets is None]
     if direct:
         # Of two forms the one that is not 0 counts.
@@ -214,21 +220,21 @@ def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, c
     if name != "precision" or not switches:
         return None
     other = next((str(value) for _, value in switches if str(value).lower() not in _OFF), "")
-    return InForce(None, source, other[:20]) if other else InForce("fp32", source)
+    return EffectiveValue(None, source, other[:20]) if other else EffectiveValue("fp32", source)
 
 
-def _shared_out(name: str, option: str, value: object, source: str, among: int) -> InForce | None:
+def _shared_out(name: str, option: str, value: object, source: str, among: int) -> EffectiveValue | None:
     """Return each process's share of a value that one source gives for all of them."""
     whole = _read(name, value, source)
     if whole is None or not isinstance(whole.value, int):
         return whole
     share, rest = divmod(whole.value, among)
     if share and not rest:
-        return InForce(share, source)
-    return InForce(None, source, f"{whole.value} in all", undivided=whole.value, option=option)
+        return EffectiveValue(share, source)
+    return EffectiveValue(None, source, f"{whole.value} in all", undivided=whole.value, option=option)
 
 
-def _read(name: str, value: object, source: str) -> InForce | None:
+def _read(name: str, value: object, source: str) -> EffectiveValue | None:
     """Return what was found as a value of the recipe's field; as mere words where it is not of its form."""
     if name == "steps" and str(value).startswith(("-", "0")):
         return None  # transformers' way to leave the steps to the epochs
@@ -236,5 +242,5 @@ def _read(name: str, value: object, source: str) -> InForce | None:
     try:
         parsed = fields.parse(row, str(value))
     except BadInput:
-        return InForce(None, source, str(value)[:20])
-    return InForce(parsed, source)
+        return EffectiveValue(None, source, str(value)[:20])
+    return EffectiveValue(parsed, source)

@@ -7,7 +7,7 @@ from tui_train.facts.types import Document, Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.presets import Preset
 from tui_train.profile.types import Launcher, Profile, Strategy
-from tui_train.resolve.in_force import InForce
+from tui_train.resolve.in_force import EffectiveValue
 from tui_train.trainers import trainer_of
 
 SOURCE = "from your accelerate config"
@@ -48,22 +48,22 @@ def written(plan: Mapping[str, Any]) -> dict[str, Any]:
     return values if isinstance(values, dict) and not accelerate_config.problem(values) else {}
 
 
-def held(profile: Profile, preset: Preset, config: Mapping[str, Any]) -> dict[str, InForce]:
+def held(profile: Profile, preset: Preset, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
     """Return the values of the recipe that it sets, by name, where the trainer leaves them to it."""
     if not config:
         return {}
-    values: dict[str, InForce] = {}
+    values: dict[str, EffectiveValue] = {}
     if (named := accelerate_config.precision(config)) and _leaves_precision(profile, preset):
-        values["precision"] = InForce(None, SOURCE, named) if named == "fp8" else InForce(named, SOURCE)
+        values["precision"] = EffectiveValue(None, SOURCE, named) if named == "fp8" else EffectiveValue(named, SOURCE)
     values |= _of_sharding(profile.trainer.strategy, config)
     return values
 
 
-def _of_sharding(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, InForce]:
+def _of_sharding(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
     if strategy == "fsdp2" and accelerate_config.checkpoints_activations(config):
-        return {"activation_checkpointing": InForce(value=True, source=SOURCE)}
+        return {"activation_checkpointing": EffectiveValue(value=True, source=SOURCE)}
     steps = accelerate_config.accumulation(config) if strategy.startswith("zero") else None
-    return {"accumulation": InForce(steps, SOURCE)} if steps else {}
+    return {"accumulation": EffectiveValue(steps, SOURCE)} if steps else {}
 
 
 def _leaves_precision(profile: Profile, preset: Preset) -> bool:

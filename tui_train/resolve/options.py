@@ -49,7 +49,7 @@ class Rule(NamedTuple):
     option: str
     sets: object = None
     stands_for: str = ""
-    whole: bool = True
+    readable_back: bool = True
 
 
 def arguments(words: tuple[str, ...], *, bare: bool = True) -> tuple[SetOption, ...]:
@@ -90,7 +90,7 @@ def rules(preset: Preset) -> Iterator[Rule]:
         for before, word in pairwise(("", *argument.words)):
             option, _, value = word.partition("=") if "=" in word else (before, "", word)
             for name in PLACEHOLDER.findall(value) if option else ():
-                yield Rule(name, folded(option), whole=value == f"{{{name}}}")
+                yield Rule(name, folded(option), readable_back=value == f"{{{name}}}")
     conditions: set[str] = set()
     for entry in preset.file.values if preset.file else ():
         name, equals, meaning = entry.when.partition("=")
@@ -117,7 +117,7 @@ def _options_of(preset: Preset) -> Mapping[str, frozenset[str]]:
             return found
     found = {}
     for rule in rules(preset):
-        if rule.sets is None or rule.name not in batch.TAKEN:
+        if rule.sets is None or rule.name not in batch.BATCH_PLACEHOLDERS:
             found[rule.name] = found.get(rule.name, frozenset()) | {rule.option}
     _KNOWN.appendleft((preset, found))
     return found
@@ -140,7 +140,9 @@ def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOpti
 
 def user_batch(profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
     """Return the user's arguments that set the batch."""
-    return tuple(argument for name in sorted(batch.TAKEN) for argument in user_arguments(name, profile, preset))
+    return tuple(
+        argument for name in sorted(batch.BATCH_PLACEHOLDERS) for argument in user_arguments(name, profile, preset)
+    )
 
 
 def folded(option: str) -> str:
@@ -148,7 +150,7 @@ def folded(option: str) -> str:
     return option.lstrip("-+").replace("-", "_")
 
 
-def at(values: Mapping[str, Any], key: str) -> Any:
+def get_dotted(values: Mapping[str, Any], key: str) -> Any:
     """Return the value at a key with dots between levels, None where there is none."""
     value: Any = values
     for name in key.split("."):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tui_train.facts.gpus import judge
+from tui_train.facts.gpus import gpu_verdicts
 from tui_train.facts.sets import recommended
 from tui_train.facts.types import Gpu, Peer
 from tui_train.resolve.idle import named
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
 def choose(peer: Peer, wanted: int, names: Collection[str]) -> Choice:
     """Return the choice among a host's cards: those of the first host's kinds, else those recommended there."""
     gpus = peer.gpus
-    verdicts = judge(gpus, peer.toolchain, peer.machine.driver_cuda if peer.machine else None)
+    verdicts = gpu_verdicts(gpus, peer.toolchain, peer.machine.driver_cuda if peer.machine else None)
     usable = tuple(gpu for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked")
     if not usable:
         return Choice((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))

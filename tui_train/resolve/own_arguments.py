@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Parameter, Source
-from tui_train.presets import PLACEHOLDER, Argument, Preset
+from tui_train.presets import PLACEHOLDER, Preset, PresetArgument
 from tui_train.profile.types import Profile
-from tui_train.trainers.script import started
+from tui_train.trainers.script import entry_point
 from tui_train.trainers.suited import in_scope
 
 # Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
@@ -149,11 +149,11 @@ def row_key(name: str) -> str:
 def source_of(profile: Profile, facts: Facts, preset: Preset) -> Source | None:
     """Return the facts on the source of the script that is started, None where there is none or it is not Python."""
     path = profile.trainer.script
-    source = facts.sources.get(path) if path and started(profile, preset) == path else None
+    source = facts.sources.get(path) if path and entry_point(profile, preset) == path else None
     return None if source is None or source.problem else source
 
 
-def by_preset(preset: Preset, parameter: Parameter) -> tuple[Argument, ...]:
+def by_preset(preset: Preset, parameter: Parameter) -> tuple[PresetArgument, ...]:
     """Return the arguments of a preset that are this parameter of the script."""
     names = parameter.flags or (parameter.name,)
     return tuple(argument for argument in preset.arguments if argument.words[0].partition("=")[0] in names)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
-from tui_train.facts.gpus import called, judge, recommended
+from tui_train.facts.gpus import find_gpus, gpu_verdicts, recommended
 from tui_train.facts.types import Document, Facts, Gpu, Toolchain, Verdict
 from tui_train.launchers import LAUNCHERS, that_shard
 from tui_train.presets import Preset
@@ -16,12 +16,12 @@ from tui_train.profile import fields
 from tui_train.profile.types import Launcher, Profile
 from tui_train.resolve import communication, fallbacks, launcher_config
 from tui_train.resolve.context import LadderContext
-from tui_train.resolve.in_force import InForce, in_force, is_default, settle, user_output
+from tui_train.resolve.in_force import EffectiveValue, in_force, is_default, settle, user_output
 from tui_train.resolve.options import script_options
 from tui_train.resolve.toolchain import launcher_of, pick_toolchain, too_old_to_shard, why_unusable
 from tui_train.trainers import suited, takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.script import started
+from tui_train.trainers.script import entry_point
 
 MODEL_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What all attempts of a plan share: none of it is chosen anew for a fallback.
@@ -41,14 +41,14 @@ class Setup:
     by_data: values by their key that follow from the training data
     """
 
-    def __init__(self, profile: Profile, facts: Facts, defaults: Mapping[str, InForce] | None = None) -> None:
+    def __init__(self, profile: Profile, facts: Facts, defaults: Mapping[str, EffectiveValue] | None = None) -> None:
         """Hold both; `defaults` replace the trainer's, by name in the recipe, or by key beyond it."""
         self.profile, self.facts = profile, facts
         self.by_data = {name: value for name, value in (defaults or {}).items() if "." in name}
         self._defaults = {name: value for name, value in (defaults or {}).items() if "." not in name}
         self._kept: dict[Callable[[Setup], Any], Any] = {}
 
-    def with_defaults(self, defaults: Mapping[str, InForce]) -> "Setup":
+    def with_defaults(self, defaults: Mapping[str, EffectiveValue]) -> "Setup":
         """Return the setup with defaults of ours in place of the trainer's, on the same Python, cards and launcher."""
         other = Setup(self.profile, self.facts, defaults)
         other.__dict__.update({name: getattr(self, name) for name in _MACHINE})
@@ -90,7 +90,7 @@ class Setup:
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What each card of the machine can do with this Python."""
-        return judge(self.facts.machine.gpus, self.toolchain, self.facts.machine.driver_cuda)
+        return gpu_verdicts(self.facts.machine.gpus, self.toolchain, self.facts.machine.driver_cuda)
 
     @cached_property
     def _cards(self) -> tuple[Gpu, ...]:
@@ -101,7 +101,7 @@ class Setup:
         if not hardware.gpus:
             usable = recommended(cards, self.verdicts)
             return tuple(card for card in cards if card.uuid and card.uuid in usable)
-        named = [matching[0] for name in hardware.gpus if len(matching := called(cards, name)) == 1]
+        named = [matching[0] for name in hardware.gpus if len(matching := find_gpus(cards, name)) == 1]
         return tuple(card for card in cards if card.uuid and card in named)
 
     @cached_property
@@ -201,7 +201,7 @@ class Setup:
         return self.facts.documents.get(self.profile.trainer.config)
 
     @cached_property
-    def values(self) -> dict[str, InForce]:
+    def values(self) -> dict[str, EffectiveValue]:
         """The values in force by their name in the recipe."""
         profile = self._with_data
         by_launcher = launcher_config.held(profile, self.preset, self.launcher_config)
@@ -269,7 +269,7 @@ class Setup:
             return True
         sources = {self.values[name].source for name in ("micro_batch", "global_batch")}
         is_script = takes_field(self.profile, "trainer.script")
-        own_script = is_script and started(self.profile, self.preset) != self.preset.module
+        own_script = is_script and entry_point(self.profile, self.preset) != self.preset.module
         return own_script and any(source.endswith("default") for source in sources)
 
     def _why_not_sharded(self) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tui_train.base.versions import at_least
-from tui_train.facts.gpus import judge
+from tui_train.facts.gpus import gpu_verdicts
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
 from tui_train.launchers import LAUNCHERS, automatic
 from tui_train.profile.fields import absolute
@@ -27,7 +27,7 @@ def why_unusable(profile: Profile, toolchain: Toolchain) -> str:
     missing = [name for name, version in versions.items() if version is None]
     if missing:
         return f"has no {', '.join(missing)}"
-    if problem := trainer_of(profile).lacks(toolchain):
+    if problem := trainer_of(profile).why_unusable(toolchain):
         return f"has {problem}"
     return too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
@@ -56,7 +56,7 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
         for tool in usable:
-            if any(verdict.kind != "blocked" for verdict in judge(cards, tool, driver)):
+            if any(verdict.kind != "blocked" for verdict in gpu_verdicts(cards, tool, driver)):
                 return tool
     return next(iter(usable), None)
 

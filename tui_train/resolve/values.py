@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from tui_train.base.command import Joined, Word, in_run_dir
 from tui_train.base.versions import at_least, known_since
 from tui_train.facts.types import Toolchain
-from tui_train.presets import PLACEHOLDERS, applies
+from tui_train.presets import PLACEHOLDERS, condition_holds
 from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile, Recipe, Tracking
 from tui_train.resolve.arguments import plain
@@ -33,19 +33,19 @@ def accumulation(profile: Profile, copies: int) -> int | None:
     recipe = profile.recipe
     if recipe.global_batch is None or recipe.micro_batch is None:
         return None
-    return batch.accumulation(recipe.global_batch, recipe.micro_batch, copies)
+    return batch.gradient_accumulation(recipe.global_batch, recipe.micro_batch, copies)
 
 
-def passed(first: Profile, edits: Iterable[str]) -> frozenset[str]:
+def keys_to_pass(chosen: Profile, edits: Iterable[str]) -> frozenset[str]:
     """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
 
     Some trainers are passed all of them.
     """
-    if trainer_of(first).passed_all:
+    if trainer_of(chosen).passed_all:
         return frozenset(key for key in PLACEHOLDERS.values() if key.startswith("recipe."))
-    keys = {key for key in fields.chosen(first) if key.startswith("recipe.")} | set(edits)
+    keys = {key for key in fields.chosen_keys(chosen) if key.startswith("recipe.")} | set(edits)
     # A scaled learning rate is another one than the trainer's own.
-    return frozenset(keys | ({"recipe.learning_rate"} if first.recipe.lr_scaling != "none" else set()))
+    return frozenset(keys | ({"recipe.learning_rate"} if chosen.recipe.lr_scaling != "none" else set()))
 
 
 def values(
@@ -139,4 +139,4 @@ def saving(setup: Setup, passed_values: Mapping[str, Value]) -> tuple[str, ...]:
     library, _, since = stop.needs.partition(" ")
     versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
     fits = not library or known_since(versions.get(library), since)
-    return stop.arguments if fits and applies(stop.when, plain(words(passed_values))) else ()
+    return stop.arguments if fits and condition_holds(stop.when, plain(words(passed_values))) else ()

@@ -18,7 +18,7 @@ from tui_train import __version__
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, TuiTrainError
 from tui_train.base.files import PRIVATE, write_beside, write_new
-from tui_train.base.parse import built
+from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
 from tui_train.facts.saved import masking
 from tui_train.profile import store
@@ -127,7 +127,7 @@ def _names(folder: int, pattern: str) -> list[str]:
 def _rendered(run: RunDir) -> set[str]:
     """Return the names of the files beside launch.sh, without supervisor/, which is the same for all runs."""
     try:
-        files = msgspec.convert(run.plan(), built(_Files))
+        files = msgspec.convert(run.plan(), prepared_type(_Files))
     except msgspec.ValidationError:
         return set()
     configs = [config.path for config in files.configs]
@@ -187,14 +187,14 @@ def _cleaner(run: RunDir) -> Callable[[str, str], Entry]:
 
 def _known(run: RunDir) -> frozenset[str]:
     """Return known secret values: of variables with secret names, in the environment and profile, and of arguments."""
-    values = {value for name, value in os.environ.items() if secrets.named(name)}
+    values = {value for name, value in os.environ.items() if secrets.is_secret_name(name)}
     try:
         trainer = store.load(str(run.profile)).trainer
     except TuiTrainError:
         return frozenset(values)
     values |= {os.environ.get(name, "") for name in trainer.secrets}
-    values |= {value for name, value in trainer.environment.items() if secrets.named(name)}
-    values |= {secret.value for secret in secrets.in_words(trainer.arguments)}
+    values |= {value for name, value in trainer.environment.items() if secrets.is_secret_name(name)}
+    values |= {secret.value for secret in secrets.secret_arguments(trainer.arguments)}
     return frozenset(values)
 
 

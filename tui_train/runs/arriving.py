@@ -14,8 +14,8 @@ from stat import S_ISREG
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
-from tui_train.base.files import read_regular, write_beside, writing
-from tui_train.base.text import amount, counted, visible
+from tui_train.base.files import read_regular, reporting_write_errors, write_beside
+from tui_train.base.text import counted, size_with_kib, visible
 from tui_train.runs.host_lines import HostStream, Line, parsed, refusal
 from tui_train.supervisor.regular import folder_at
 
@@ -42,7 +42,7 @@ class Announced(Struct, frozen=True):
 def beside(run: Path) -> Iterator[Path]:
     """Yield an empty folder in a run folder, emptied at the end; Unavailable while another fetch has it."""
     folder = run / _BESIDE
-    with writing(folder):
+    with reporting_write_errors(folder):
         folder.mkdir(exist_ok=True)
         with folder_at(run, listed=True) as parent, folder_at(_BESIDE, parent, listed=True) as held:
             try:
@@ -83,8 +83,10 @@ def announced(stream: HostStream, host: str, folder: Path) -> Announced:
         raise _strange(host, f"it announces {told.files} files" if told.files else "it announces no files")
     free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
     if told.total + _SPARED > free:
-        message = f"the results on {host} take {amount(told.total)}, and this disk has {amount(free)} free"
-        raise CannotWrite(message, f"Free {amount(told.total + _SPARED - free)} in {visible(str(folder))}.")
+        message = (
+            f"the results on {host} take {size_with_kib(told.total)}, and this disk has {size_with_kib(free)} free"
+        )
+        raise CannotWrite(message, f"Free {size_with_kib(told.total + _SPARED - free)} in {visible(str(folder))}.")
     if inodes.f_files and told.files > inodes.f_favail:
         message = f"the results on {host} are {told.files} files, and this disk has room for {inodes.f_favail}"
         raise CannotWrite(message, "Remove files that you do not need.")
@@ -107,7 +109,7 @@ def receive(
             return
         name, count = _name(host, told), count + 1
         if count > expected.files or not 0 <= told.size <= expected.total - taken:
-            raise _strange(host, f"it sends more than the {amount(expected.total)} that it announced")
+            raise _strange(host, f"it sends more than the {size_with_kib(expected.total)} that it announced")
         refuse(name)
         for size in _write(stream, host, folder, name, told.size):
             taken += size
@@ -127,7 +129,7 @@ def _name(host: str, told: Line) -> str:
 def _write(stream: HostStream, host: str, folder: Path, name: str, left: int) -> Iterator[int]:
     """Write a new file of so many bytes, and yield those of each piece."""
     path = folder / name
-    with writing(path):
+    with reporting_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -157,7 +159,7 @@ def merge(run: Path, folder: Path, target: Path) -> None:
     # What is moved is known as fetched before and after, wherever this is ended.
     _write_list(run, {*earlier, *arrived.values()})
     for name in names:
-        with writing(target / name):
+        with reporting_write_errors(target / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).replace(target / name)
     kept = {entry for entry in earlier if os.fsdecode(entry.split(b" ", 2)[2]) not in arrived}
@@ -209,5 +211,5 @@ def _read_list(run: Path) -> set[bytes]:
 
 
 def _write_list(run: Path, entries: set[bytes]) -> None:
-    with writing(run / _LIST):
+    with reporting_write_errors(run / _LIST):
         write_beside(run / _LIST, b"\0".join(sorted(entries)))

@@ -20,7 +20,7 @@ _NEWEST = 32
 _LOOK = 0.05
 
 
-def taken(port: int = 0) -> tuple[Taken, ...]:
+def resources_in_use(port: int = 0) -> tuple[Taken, ...]:
     """Return the resources of training runs, also without a supervisor; and `port` if another program uses it."""
     resources = [wants(run) for run in (*all_runs(), *_trials()) if _trains(run)]
     if port and all(resource.port != port for resource in resources) and busy(port):
@@ -55,7 +55,7 @@ def wants(run: RunDir) -> Taken:
 def refuse_clashes(run: RunDir) -> None:
     """Raise Unavailable if a run conflicts with a live one."""
     wanted = wants(run)
-    for other in taken(wanted.port):
+    for other in resources_in_use(wanted.port):
         if other.run != wanted.run and (words := clash(wanted, other)):
             raise Unavailable(words, remedy(other))
 

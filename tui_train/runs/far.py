@@ -11,7 +11,7 @@ from typing import Any
 from tui_train.base import ssh
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.ask import NOT_STARTED, ask
+from tui_train.facts.ask import NOT_STARTED, run_child
 from tui_train.render import SCRIPT, File
 from tui_train.runs.heard import standing
 from tui_train.runs.host_lines import Line, parsed, refusal
@@ -33,7 +33,7 @@ def put(host: str, name: str, files: Sequence[File]) -> Place:
             info = tarfile.TarInfo(file.path)
             info.size, info.mode = len(data), 0o755 if file.path == SCRIPT else 0o644
             tar.addfile(info, io.BytesIO(data))
-    answer = _answer(host, {"do": "put", "name": name, "half_made": HALF_MADE}, given=packed.getvalue())
+    answer = _answer(host, {"do": "put", "name": name, "half_made": HALF_MADE}, stdin_data=packed.getvalue())
     if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
         raise Unavailable(f"{host} names no folder for the run", f"Look at it there: ssh {host}")
     return Place(host, answer.folder)
@@ -75,12 +75,12 @@ def _program() -> str:
 
 def words(host: str, question: dict[str, Any]) -> list[str]:
     """Return the command that has a host answer a question about a run."""
-    return ssh.python(host, _program(), question)
+    return ssh.remote_python_command(host, _program(), question)
 
 
-def _answer(host: str, question: dict[str, Any], *, given: bytes = b"", deadline: float = _PATIENCE) -> Line:
+def _answer(host: str, question: dict[str, Any], *, stdin_data: bytes = b"", deadline: float = _PATIENCE) -> Line:
     """Return the line with which a host answers; NoAnswer where it does not, Unavailable for what it cannot do."""
-    answer = ask(words(host, question), deadline, folder=None, given=given, lasting=True)
+    answer = run_child(words(host, question), deadline, folder=None, given=stdin_data, lasting=True)
     for line in reversed(answer.out.splitlines()):
         if told := parsed(line):
             if told.error:

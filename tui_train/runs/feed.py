@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 
 from tui_train.base.errors import CannotWrite, NoAnswer
-from tui_train.base.files import writing
+from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import size, visible
 from tui_train.runs.far import words
 from tui_train.runs.heard import keep, standing
@@ -110,7 +110,7 @@ def _write(run: RunDir, name: str, at: int, data: bytes) -> None:
     path = run.path / name
     if (free := shutil.disk_usage(run.path).free) < _SPARED:
         raise CannotWrite(f"cannot write {visible(str(path))}: this disk has {size(free)} left", "Free some space.")
-    with writing(path):
+    with reporting_write_errors(path):
         opened = os.open(path, flags, 0o644)
         try:
             left = memoryview(data if 0 <= at <= os.fstat(opened).st_size else b"")

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
-from tui_train.base.files import read_regular, write_beside, writing
+from tui_train.base.files import read_regular, reporting_write_errors, write_beside
 from tui_train.base.text import visible
 from tui_train.render import PLAN, PROFILE, SCRIPT
 from tui_train.runs import far
@@ -108,7 +108,7 @@ def _asked(place: Place, question: dict[str, Any]) -> Iterator[HostStream]:
 
 
 def _mark(run: RunDir, what: str) -> None:
-    with writing(run.path / _FETCHED):
+    with reporting_write_errors(run.path / _FETCHED):
         write_beside(run.path / _FETCHED, what.encode())
 
 

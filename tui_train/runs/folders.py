@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
-from tui_train.base.files import read_regular, write_beside, writing
+from tui_train.base.files import read_regular, reporting_write_errors, write_beside
 from tui_train.base.places import runs_folder
 from tui_train.base.text import visible
 from tui_train.runs import leftovers
@@ -104,10 +104,10 @@ def rename(run: RunDir, name: str) -> RunDir:
 
 def _move(run: RunDir, target: Path) -> None:
     """Rename a run's folder, and take that back where launch.sh was started meanwhile."""
-    with writing(run.path):
+    with reporting_write_errors(run.path):
         run.path.rename(target)
     if status(RunDir(target)).live:
-        with writing(run.path):
+        with reporting_write_errors(run.path):
             target.rename(run.path)
         raise Unavailable(f"{visible(run.name)} was started just now", "Stop it first.")
 
@@ -129,5 +129,5 @@ def put_note(run: RunDir, text: str) -> None:
     if line:
         write_beside(run.path / NOTE, f"{line}\n")
     else:
-        with writing(run.path / NOTE):
+        with reporting_write_errors(run.path / NOTE):
             (run.path / NOTE).unlink(missing_ok=True)

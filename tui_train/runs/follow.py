@@ -176,7 +176,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             not_resumed=reader.not_resumed if reader else "",
             gpu_names=plan.gpu_names,
             last_steps=tuple(last_steps.items()),
-            waits=queue.words(run.path) if now.state == "queued" else "" if now.live else ended_by(run.path),
+            waits=queue.queue_summary(run.path) if now.state == "queued" else "" if now.live else ended_by(run.path),
             unread=reader.unread(reading) if reader and now.state != "failed" else "",
         )
         ended = not continues(now) and not unread_before and not (reader and reader.tail.behind)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from tui_train.base.files import write_beside, writing
+from tui_train.base.files import reporting_write_errors, write_beside
 from tui_train.base.text import visible
 from tui_train.runs.host_lines import Line
 from tui_train.runs.place import HEARD, Heard
@@ -45,5 +45,5 @@ def _visible(value: Any) -> Any:
 
 def keep(run: RunDir, heard: Heard) -> None:
     """Write what was heard of a run into its folder here."""
-    with writing(run.path / HEARD):
+    with reporting_write_errors(run.path / HEARD):
         write_beside(run.path / HEARD, msgspec.json.encode(heard))

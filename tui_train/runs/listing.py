@@ -16,7 +16,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     damage: str = ""
 
     @property
-    def going(self) -> bool:
+    def stoppable(self) -> bool:
         """Whether it has processes that can be stopped."""
         return self.status is not None and (self.status.live or bool(self.status.leftover))
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from tui_train.base.files import regular_size, unreadable
+from tui_train.base.files import regular_size, why_unreadable
 from tui_train.supervisor.regular import open_regular
 
 # Longer lines are cut at the end of a block of this size that has no newline. So cuts can be found from any offset, and
@@ -88,7 +88,7 @@ class LogFile:
 
     def problem(self) -> str:
         """Return why the existing file cannot be read, empty if it can."""
-        return unreadable(self.path) if os.path.lexists(self.path) else ""
+        return why_unreadable(self.path) if os.path.lexists(self.path) else ""
 
     def forward(self, offset: int) -> Iterator[Line]:
         """Yield the lines from the one at byte `offset` to the current end."""

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, contents, json_as
+from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.supervisor import events
 from tui_train.supervisor.state import Status, possible
 
@@ -51,7 +51,7 @@ def heard_of(folder: Path) -> Heard | None:
 
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
     try:
-        return json_as(contents(path, _MOST), kind)
+        return json_as(read_bytes(path, _MOST), kind)
     except Unparsable:
         return None
 

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.files import write_beside, writing
-from tui_train.base.parse import Unparsable, contents, json_as
+from tui_train.base.files import reporting_write_errors, write_beside
+from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
 from tui_train.render.slurm import LIMIT
 from tui_train.runs.feed import ONE_LOOK, feed
@@ -57,7 +57,7 @@ class Job(Struct, frozen=True, kw_only=True):
 def job_of(folder: Path) -> Job | None:
     """Return the job of a run folder, None where Slurm has nothing to do with it."""
     try:
-        return json_as(contents(folder / JOB, _MOST), Job)
+        return json_as(read_bytes(folder / JOB, _MOST), Job)
     except Unparsable:
         return None
 
@@ -94,7 +94,7 @@ def _course(folder: Path) -> tuple[int, bool]:
     return sum(event.event == "run_started" for event in logged), limited
 
 
-def words(folder: Path) -> str:
+def queue_summary(folder: Path) -> str:
     """Return why a job waits and when it may start, in words for a list; empty where Slurm does not say."""
     job = job_of(folder)
     if job is None:
@@ -182,7 +182,7 @@ def _as_listed(run: RunDir, job: Job, rows: Sequence[list[str]]) -> Job:
     return Job(number=job.number, starts=job.starts, cluster=job.cluster, state="")
 
 
-def held(run: RunDir) -> Job | None:
+def wait_while_completing(run: RunDir) -> Job | None:
     """Ask squeue for the job of a run that Slurm still has, None where it has none; Unavailable without an answer.
 
     One that is completing gets some seconds to leave, unless it is queued again.
@@ -254,5 +254,5 @@ def scancel(run: RunDir, job: Job, *options: str) -> subprocess.CompletedProcess
 
 def keep(run: RunDir, job: Job) -> None:
     """Write a run's job into its folder."""
-    with writing(run.path / JOB):
+    with reporting_write_errors(run.path / JOB):
         write_beside(run.path / JOB, msgspec.json.encode(job))

@@ -99,8 +99,8 @@ def summary(ranks: Sequence[Rank]) -> str:
     named = ", ".join(name + (f" ×{times}" if times > 1 and name != "CPU" else "") for name, times in devices.items())
     backends = {rank.backend: None for rank in ranks if rank.backend != "none"}
     world = ranks[0].world_size
-    said = f"{world} ranks, the first {MOST}" if len(ranks) == MOST < world else counted(len(ranks), "rank")
-    return ", ".join((f"{said} on {named}", *backends))
+    count_text = f"{world} ranks, the first {MOST}" if len(ranks) == MOST < world else counted(len(ranks), "rank")
+    return ", ".join((f"{count_text} on {named}", *backends))
 
 
 def _rank(match: re.Match[str]) -> Rank:

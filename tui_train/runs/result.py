@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Unparsable, contents, json_table
+from tui_train.base.parse import Unparsable, json_table, read_bytes
 from tui_train.base.text import energy, thousands
 from tui_train.profile import store
 from tui_train.runs.fetching import output_here
@@ -182,7 +182,7 @@ def _stopped_at(run: RunDir, now: Status, output: Path, saved: str, written: flo
 def _state_step(folder: Path) -> int:
     """Return the step in the trainer_state.json of a folder, 0 where there is none."""
     try:
-        step = json_table(contents(folder / "trainer_state.json", _MOST_STATE), _MOST_LOGGED).get("global_step")
+        step = json_table(read_bytes(folder / "trainer_state.json", _MOST_STATE), _MOST_LOGGED).get("global_step")
     except Unparsable:
         return 0
     return step if isinstance(step, int) and 0 < step < 1 << 50 else 0

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import others, write_inside, writing
-from tui_train.base.parse import Missing, Unparsable, built, contents, json_table
+from tui_train.base.files import foreign_owner, reporting_write_errors, write_inside
+from tui_train.base.parse import Missing, Unparsable, json_table, prepared_type, read_bytes
 from tui_train.base.places import expanded, runs_folder
 from tui_train.base.text import visible
 from tui_train.plan.types import Log
@@ -95,7 +95,7 @@ class RunDir(Struct, frozen=True):
         """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
-            return json_table(contents(self.plan_file, MOST_PLAN)), ""
+            return json_table(read_bytes(self.plan_file, MOST_PLAN)), ""
         except Missing:
             return {}, ""
         except Unparsable as error:
@@ -104,7 +104,7 @@ class RunDir(Struct, frozen=True):
     def reading(self) -> Reading:
         """Return how log lines are read according to the plan; invalid values are ignored."""
         try:
-            log = msgspec.convert(self.plan().get("log", {}), built(Log))
+            log = msgspec.convert(self.plan().get("log", {}), prepared_type(Log))
             return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return Reading()
@@ -120,13 +120,13 @@ class RunDir(Struct, frozen=True):
 def create(name: str, files: Sequence[File]) -> RunDir:
     """Create a run folder atomically and return it; CannotWrite if that fails."""
     parent = runs_folder()
-    with writing(parent):
+    with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         leftovers.remove(parent)
         number = next_number(run.path for run in all_runs())
         beside = Path(tempfile.mkdtemp(dir=parent, prefix=leftovers.HALF_MADE))
     try:
-        with writing(beside), leftovers.held(beside):
+        with reporting_write_errors(beside), leftovers.held(beside):
             fill(beside, (*files, File(NUMBER, f"{number}\n")))
             return RunDir(_first_free(name, parent, beside.rename))
     except BaseException:
@@ -136,7 +136,7 @@ def create(name: str, files: Sequence[File]) -> RunDir:
 
 def fill(folder: Path, files: Sequence[File]) -> None:
     """Write files into a folder, which is created if needed, without following links."""
-    with writing(folder):
+    with reporting_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with folder_at(folder) as opened:
             _write(opened, folder, files)
@@ -146,7 +146,7 @@ def _write(opened: int, folder: Path, files: Sequence[File], *, replace: bool = 
     """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
         mode = 0o755 if file.path == SCRIPT else 0o644
-        with writing(folder / file.path):
+        with reporting_write_errors(folder / file.path):
             try:
                 write_inside(opened, file.path, file.text, mode, replace=replace)
             except FileExistsError:
@@ -165,10 +165,10 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
     in it.
     """
     targets = tuple(folder / file.path for file in files)
-    with writing(folder):
+    with reporting_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with folder_at(folder) as opened:
-            if owner := others(opened):
+            if owner := foreign_owner(opened):
                 message = (
                     f"{visible(str(folder))} belongs to {visible(owner)}, who could change the files that you start"
                 )
@@ -260,7 +260,7 @@ def _order(folder: Path) -> tuple[int, str]:
 
 def new_folder(name: str, parent: Path) -> Path:
     """Create an empty folder named by time and name; CannotWrite if that fails."""
-    with writing(parent):
+    with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _first_free(name, parent, lambda folder: folder.mkdir())
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import run_child
 from tui_train.facts.submit_host import CONNECTS, NOT_FOUND, PATIENCE, answers, command
 
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
@@ -24,7 +24,7 @@ def at(cluster: str) -> tuple[str, ...]:
 
 
 def answer(
-    words: Sequence[str], *, host: str = "", folder: str = "", given: str = ""
+    words: Sequence[str], *, host: str = "", folder: str = "", stdin_data: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Return what a command of Slurm answers in a folder, here or on a host.
 
@@ -32,11 +32,11 @@ def answer(
     """
     without = _OVERRIDES if words[0] == "sbatch" else _ASKS
     if host:
-        return _answer_of(host, words, without, folder, given)
+        return _answer_of(host, words, without, folder, stdin_data)
     kept = {name: value for name, value in os.environ.items() if not re.fullmatch(without, name)}
     try:
         return subprocess.run(
-            words, input=given, cwd=folder or None, env=kept, capture_output=True, text=True,
+            words, input=stdin_data, cwd=folder or None, env=kept, capture_output=True, text=True,
             errors="replace", timeout=PATIENCE, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -47,21 +47,21 @@ def answer(
 
 
 def _answer_of(
-    host: str, words: Sequence[str], without: str, folder: str, given: str
+    host: str, words: Sequence[str], without: str, folder: str, stdin_data: str
 ) -> subprocess.CompletedProcess[str]:
-    asked = command(host, (words,), without=without, folder=folder, given=given)
+    asked = command(host, (words,), without=without, folder=folder, given=stdin_data)
     # Not given up with the program, which may have it submit or cancel a job.
-    (said,) = answers(ask(asked, PATIENCE + CONNECTS, folder=None, lasting=True), 1)
-    if said.failure or said.code is None:
-        why = f"{words[0]} on {host} gave no answer: {said.failure}"
+    (result,) = answers(run_child(asked, PATIENCE + CONNECTS, folder=None, lasting=True), 1)
+    if result.failure or result.code is None:
+        why = f"{words[0]} on {host} gave no answer: {result.failure}"
         raise NoAnswer(visible(why), f"Check `ssh {host} scontrol ping`.")
-    error = said.error.decode("utf-8", "replace")
-    if said.code == NOT_FOUND:
+    error = result.error.decode("utf-8", "replace")
+    if result.code == NOT_FOUND:
         remedy = f"Name a login node of the cluster, one on which `ssh {host} {words[0]} --version` works."
         raise Unavailable(f"{words[0]} cannot be started on {visible(host)}: {last_line(error)}", remedy)
-    return subprocess.CompletedProcess(words, said.code, said.out.decode("utf-8", "replace"), error)
+    return subprocess.CompletedProcess(words, result.code, result.out.decode("utf-8", "replace"), error)
 
 
-def last_line(said: str) -> str:
+def last_line(output: str) -> str:
     """Return the last line that a command said, safe to show."""
-    return visible((said.strip().splitlines() or ["it does not say why"])[-1][:300])
+    return visible((output.strip().splitlines() or ["it does not say why"])[-1][:300])

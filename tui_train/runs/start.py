@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tui_train.base.errors import Interrupted, Unavailable
-from tui_train.base.files import reason, writing
+from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.runs.conflicts import one_at_a_time, refuse_clashes
 from tui_train.runs.interrupts import NONE, Interrupts
@@ -82,7 +82,7 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
         remedy = f"End them first: tui-train stop {visible(run.name)}"
         raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
     before = len(run.events())
-    with writing(run.launcher_log):
+    with reporting_write_errors(run.launcher_log):
         run.launcher_log.touch()
         offset = _size(run.launcher_log)
     options = ["--resume"] if resume and _by_hand(run) else []
@@ -114,7 +114,9 @@ def _size(log: Path) -> int:
         with open_regular(log) as file:
             return os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise Unavailable(f"cannot use {visible(str(log))}: {reason(error)}", "Remove it, then start again.") from None
+        raise Unavailable(
+            f"cannot use {visible(str(log))}: {error_reason(error)}", "Remove it, then start again."
+        ) from None
 
 
 def said(log: Path, offset: int = 0) -> str:
@@ -124,7 +126,7 @@ def said(log: Path, offset: int = 0) -> str:
             file.seek(offset)
             return visible(file.read(4000).decode(errors="replace").strip())
     except OSError as error:
-        return f"{visible(str(log))} cannot be read: {reason(error)}"
+        return f"{visible(str(log))} cannot be read: {error_reason(error)}"
 
 
 def _has_begun(run: RunDir, pid: int, before: int, interrupts: Interrupts) -> bool:

@@ -27,12 +27,12 @@ _NEVER = frozenset({
 
 def try_out(script: str, host: str = "") -> str:
     """Return what `sbatch --test-only` says of a job that Slurm would take; Unavailable where it refuses it."""
-    done = answer(("sbatch", "--test-only"), host=host, given=script)
-    said = last_line(done.stderr).removeprefix("sbatch: ")
+    done = answer(("sbatch", "--test-only"), host=host, stdin_data=script)
+    answer_line = last_line(done.stderr).removeprefix("sbatch: ")
     if done.returncode:
         remedy = "Change nodes.count, hardware.gpus or the keys of `tui-train keys slurm`; `sinfo` lists what there is."
-        raise Unavailable(f"Slurm refuses the job: {said}", remedy)
-    return said
+        raise Unavailable(f"Slurm refuses the job: {answer_line}", remedy)
+    return answer_line
 
 
 def submit(run: RunDir) -> Job:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.base.files import reason, regular_size
+from tui_train.base.files import error_reason, regular_size
 from tui_train.supervisor.lines import bar, fold, last_of
 from tui_train.supervisor.regular import open_regular
 
@@ -79,7 +79,7 @@ class Tail:
                 piece = file.read(_PIECE)
         except OSError as error:
             # It does not exist yet.
-            self.problem = "" if isinstance(error, FileNotFoundError) else reason(error)
+            self.problem = "" if isinstance(error, FileNotFoundError) else error_reason(error)
             return b""
         self.problem = ""
         self.offset += len(piece)

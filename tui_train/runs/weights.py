@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.base.files import regular_size
-from tui_train.base.parse import Unparsable, contents, json_table
+from tui_train.base.parse import Unparsable, json_table, read_bytes
 from tui_train.base.text import visible
 from tui_train.facts.safetensors import tensors
 
@@ -150,7 +150,7 @@ def _damage(file: Path) -> str:
 def _table(file: Path, most: int) -> dict[str, Any]:
     """Return a JSON file's object; ValueError says why there is none."""
     try:
-        return json_table(contents(file, most))
+        return json_table(read_bytes(file, most))
     except Unparsable as error:
         raise ValueError(f"{file.name}: {error}") from None
 

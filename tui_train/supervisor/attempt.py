@@ -48,33 +48,33 @@ class Ended(NamedTuple):
 def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     """Make one attempt, its output in `log`, and return how it ended."""
     try:
-        given = _given(start, position)
+        resumed_from = _given(start, position)
     except Refused as refused:
         say(refused.message)
         return Ended(refused.code)
-    return _attempt(start, position, number, log, given)
+    return _attempt(start, position, number, log, resumed_from)
 
 
 def _given(start: Start, position: int) -> str:
     """Return the checkpoint from which all machines can resume, empty where there is none."""
-    given = checkpoint(start, position)
-    useless = start.transport.share(given) if given else ""
+    resumed_from = checkpoint(start, position)
+    useless = start.transport.share(resumed_from) if resumed_from else ""
     if useless:
-        say(f"begins with the first step, and not with {visible(given)}: {useless}")
-    return "" if useless else given
+        say(f"begins with the first step, and not with {visible(resumed_from)}: {useless}")
+    return "" if useless else resumed_from
 
 
-def _attempt(start: Start, position: int, number: int, log: str, given: str) -> Ended:
-    resumed = checkpoints.step(given) if given else 0
-    begins = f"resumes from {visible(given)} and writes" if given else "writes"
+def _attempt(start: Start, position: int, number: int, log: str, resumed_from: str) -> Ended:
+    resumed = checkpoints.step(resumed_from) if resumed_from else 0
+    begins = f"resumes from {visible(resumed_from)} and writes" if resumed_from else "writes"
     say(f"{name_of(start, position)} {begins} {visible(log)}")
     name = container.name(start.planned.engine, start.mark, number)
     # A container is in a cgroup that its engine makes.
-    box = "" if name else cgroup.make(start.mark, number)
+    cgroup_path = "" if name else cgroup.make(start.mark, number)
     try:
-        started = start.transport.start(_command(start, position, log, given, name)._replace(cgroup=box))
+        started = start.transport.start(_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path))
     except OSError as error:
-        cgroup.remove(box, start.mark)
+        cgroup.remove(cgroup_path, start.mark)
         say(f"cannot start it, its output in {log}: {error.strerror}")
         return Ended(CANNOT_WRITE)
     task: Task = started
@@ -85,8 +85,8 @@ def _attempt(start: Start, position: int, number: int, log: str, given: str) -> 
     details: dict[str, object] = {"resumed": resumed} if resumed else {}
     if name:
         details.update(engine=start.planned.engine, container=name)
-    if box and started.enclosed:
-        details.update(cgroup=box)
+    if cgroup_path and started.enclosed:
+        details.update(cgroup=cgroup_path)
     leader, ticks = task.leader
     tell(start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **details)
     family = Family(start.mark, task.leader, os.getpid())
@@ -105,7 +105,7 @@ def _attempt(start: Start, position: int, number: int, log: str, given: str) -> 
     elsewhere = stopped_elsewhere(start) if code == 0 else None
     left = _left(task, family)
     drawn = metering.end()
-    cgroup.remove(box, start.mark)
+    cgroup.remove(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = Ended(code) if asked else _read(start, position, log, code, family)
     elsewhere = elsewhere if code == 0 else stopped_elsewhere(start)
@@ -120,7 +120,7 @@ def _attempt(start: Start, position: int, number: int, log: str, given: str) -> 
     if drawn:
         tell(start, "energy", attempt=number, joules=drawn.joules, metered=drawn.cards, cards=drawn.of)
     tell(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
-    return ended._replace(given=given)
+    return ended._replace(given=resumed_from)
 
 
 def name_of(start: Start, position: int) -> str:
@@ -145,10 +145,10 @@ def newest(start: Start, position: int) -> str:
     return checkpoints.newest(rule, start.run_dir) if rule else ""
 
 
-def _command(start: Start, position: int, log: str, given: str, name: str) -> NodeCommand:
+def _command(start: Start, position: int, log: str, resumed_from: str, name: str) -> NodeCommand:
     words = ["bash", start.script, "--plain", f"--attempt={position}"]
-    if given:
-        words.append(f"--checkpoint={given}")
+    if resumed_from:
+        words.append(f"--checkpoint={resumed_from}")
     if start.other_cards:
         words.append(f"--gpus={','.join(start.cards)}")
     if start.planned.by_hand:

@@ -73,12 +73,12 @@ def _together(name: str, rest: list[str], run_dir: str) -> int:
     from . import fan, node, reach
 
     if name == "keep":
-        return node.keep(run_dir)
+        return node.run_rank(run_dir)
     if name == "fan" and len(rest) > 1:
         return fan.main(rest[0], rest[1:], run_dir)
     if len(rest) != 1:
         raise Refused(USAGE, f"{name}: what is asked?")
-    return (reach.main if name == "reach" else node.look)(rest[0], run_dir)
+    return (reach.main if name == "reach" else node.preflight)(rest[0], run_dir)
 
 
 def _checkpoint(attempt: str, run_dir: str) -> int:

@@ -113,11 +113,11 @@ def _is_sharded(checkpoint: str) -> bool:
     return any(_SHARD.search(name) for _, _, names in os.walk(checkpoint) for name in names)
 
 
-def _answers(said: commands.Answer) -> list[dict[str, Any]]:
+def _answers(probe_answer: commands.Answer) -> list[dict[str, Any]]:
     try:
-        answers = outside.value(said.out.encode(), list)
+        answers = outside.value(probe_answer.out.encode(), list)
     except outside.Unparsable:
-        last = (said.err.strip().splitlines() or ["no answer"])[-1]
+        last = (probe_answer.err.strip().splitlines() or ["no answer"])[-1]
         raise Refused(MISSING, f"the other machines cannot be asked: {visible(last)}") from None
     return [dict(answer) for answer in answers]
 

@@ -37,7 +37,7 @@ _MOST = 16 << 20
 _TORCH = "import importlib.metadata as m; print(m.version('torch'))"
 
 
-def look(text: str, run_dir: str) -> int:
+def preflight(text: str, run_dir: str) -> int:
     """Print as JSON how this machine can take part in the training of a run folder: address, torch, what is wrong."""
     asked: dict[str, Any] = json.loads(text)
     plan = planned.read(run_dir)
@@ -101,7 +101,7 @@ def _answers(address: str, port: int, token: bytes) -> bool:
         return False
 
 
-def keep(run_dir: str) -> int:
+def run_rank(run_dir: str) -> int:
     """Start this machine's part of an attempt as stdin's first line says, and return its exit code.
 
     It is asked to end by a word on stdin, and ended with all that it started where stdin ends or is silent.
@@ -117,12 +117,12 @@ def keep(run_dir: str) -> int:
         words.append(f"--gpus={','.join(cards)}")
     adopt()
     # The link itself would stay open while any of them lives, and a slow one would have them wait.
-    said, says = os.pipe()
+    read_end, write_end = os.pipe()
     child = subprocess.Popen(
-        words, env=environment, stdin=subprocess.DEVNULL, stdout=says, stderr=says, start_new_session=True
+        words, env=environment, stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end, start_new_session=True
     )
-    os.close(says)
-    output = _Output(said)
+    os.close(write_end)
+    output = _Output(read_end)
     leader = process(child.pid)._replace(pid=child.pid)
     family = Family(environment[MARK], leader, os.getpid())
     try:
@@ -203,11 +203,11 @@ def _watch(leader: Process, family: Family, signals: Signals, output: _Output) -
                 _reaped(leader.pid)
             return code
         if output.wait(_LOOK, 0):
-            said = os.read(0, 4096)
-            if not said:
+            received = os.read(0, 4096)
+            if not received:
                 return 128 + signal.SIGKILL
             heard = time.monotonic()
-            signals.stop = signals.stop or ("asked" if ASK in said else "")
+            signals.stop = signals.stop or ("asked" if ASK in received else "")
         if signals.stop and not asked:
             asked = True
             send(leader, signal.SIGTERM)

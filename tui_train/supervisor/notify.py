@@ -35,8 +35,8 @@ def _run(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
     if answer.code is None:
         say(f"notify.command: {visible(answer.err)[:_MOST_SAID] or f'it did not end within {_PATIENCE:g} s'}")
     elif answer.code != 0:
-        said = visible(answer.err.strip().rpartition("\n")[2])[:_MOST_SAID]
-        say(f"notify.command ended with exit code {answer.code}{f': {said}' if said else ''}")
+        last_line = visible(answer.err.strip().rpartition("\n")[2])[:_MOST_SAID]
+        say(f"notify.command ended with exit code {answer.code}{f': {last_line}' if last_line else ''}")
 
 
 def address(named: str, environment: Mapping[str, str]) -> tuple[str, str]:

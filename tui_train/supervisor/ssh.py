@@ -46,9 +46,9 @@ def words(host: str, command: Sequence[str]) -> tuple[str, ...]:
     return ("ssh", "-T", *(word for option in _OPTIONS for word in ("-o", option)), "--", host, line)
 
 
-def lost(said: bytes) -> str:
+def lost(stderr: bytes) -> str:
     """Return what to do about what ssh, or the shell at its other end, said last."""
-    text = said.decode(errors="replace")
+    text = stderr.decode(errors="replace")
     known = next((meaning for part, meaning in _MEANINGS if part in text), "")
     last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
     return f"{known} ({visible(last)})" if known else visible(last)

@@ -9,7 +9,7 @@ from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
 from tui_train.profile.types import AUTO, Profile
 from tui_train.trainers import takes_field
-from tui_train.trainers.script import started
+from tui_train.trainers.script import entry_point
 
 
 class HelpQuestion(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class HelpQuestion(Struct, frozen=True, kw_only=True):
 def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
     """Return the command that prints the --help of the profile's script; Unavailable without a script or a Python."""
     setup = set_up(profile, facts)
-    key = started(profile, setup.preset) if takes_field(profile, "trainer.script") else ""
+    key = entry_point(profile, setup.preset) if takes_field(profile, "trainer.script") else ""
     if not key:
         raise Unavailable("no script is set", "Name the file that trains.")
     if setup.toolchain is None:

@@ -11,9 +11,9 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.places import runs_folder
 from tui_train.facts import hub, images, models, nemo_models, probe
-from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data import DataQuestion, DataReport
 from tui_train.facts.data_cache import read_data
-from tui_train.facts.data_use import key as data_key
+from tui_train.facts.data_use import question_key as data_key
 from tui_train.facts.documents import documents
 from tui_train.facts.hub import HubModel
 from tui_train.facts.models import ModelFolder
@@ -34,7 +34,7 @@ from tui_train.facts.wandb import has_key
 from tui_train.memory import settings
 from tui_train.memory.length import set_up
 from tui_train.plan.types import Plan
-from tui_train.presets import UserPreset, UserPresets, preset
+from tui_train.presets import UserPreset, UserPresets, get_preset
 from tui_train.presets.user import user_presets
 from tui_train.profile.types import AUTO, Profile
 from tui_train.render.prepare import Prepared
@@ -42,7 +42,7 @@ from tui_train.resolve.data import question
 from tui_train.resolve.hub import endpoint, to_ask
 from tui_train.resolve.in_force import user_output
 from tui_train.runs import rundir
-from tui_train.runs.conflicts import taken
+from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import another_start, start
@@ -74,7 +74,7 @@ class Named(Struct, frozen=True, kw_only=True):
 
 def named(profile: Profile) -> Named:
     """Read the files that a profile names."""
-    script, accelerate_config = profile.trainer.script, hub.accelerate_config(hub.variables(profile))
+    script, accelerate_config = profile.trainer.script, hub.accelerate_config(hub.hub_variables(profile))
     read = documents(filter(None, (*configs(profile), accelerate_config)))
     by_user = user_presets()
     sources = sources_of(profile)
@@ -110,7 +110,7 @@ def shape(profile: Profile, name: str) -> ModelFolder:
     if name.startswith("/"):
         return models.folder(name)
     revision = profile.trainer.revision if name == profile.trainer.model else ""
-    folder = hub.snapshot(hub.variables(profile), name, revision)
+    folder = hub.snapshot_folder(hub.hub_variables(profile), name, revision)
     if not folder:
         return ModelFolder()
     return msgspec.structs.replace(models.folder(folder), path=folder)
@@ -122,7 +122,7 @@ def _user_output(
     """Return the output folder that the profile's arguments or file name."""
     try:
         named_preset, words = profile.trainer.preset, profile.trainer.arguments
-        chosen = preset(named_preset, user_presets) if named_preset != AUTO else suited(own, words)
+        chosen = get_preset(named_preset, user_presets) if named_preset != AUTO else suited(own, words)
     except BadInput:
         return ()
     return tuple(filter(None, (user_output(profile, chosen, read.get(profile.trainer.config)),)))
@@ -168,8 +168,8 @@ def look(profile: Profile) -> Facts:
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),
-        taken=taken(met_at(profile)),
-        hub=hub.cache(hub.variables(profile)),
+        taken=resources_in_use(met_at(profile)),
+        hub=hub.read_hub_cache(hub.hub_variables(profile)),
     )
     facts = msgspec.structs.replace(facts, hub_models=asked(profile, facts))
     if question := undecided(profile, facts):
@@ -178,13 +178,13 @@ def look(profile: Profile) -> Facts:
     return facts if inside else msgspec.structs.replace(facts, data=data(profile, facts))
 
 
-def data(profile: Profile, facts: Facts) -> dict[str, DataLook]:
+def data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
     """Return what the Python that trains reads in the profile's data; up to two minutes, at once where it is kept."""
     asked = data_question(profile, facts)
     return {asked[0]: read_data(asked[2], asked[1])} if asked else {}
 
 
-def data_question(profile: Profile, facts: Facts) -> tuple[str, Question, Toolchain] | None:
+def data_question(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
     setup = set_up(profile, facts)
     asked = None if setup.problem else question(setup)
@@ -198,7 +198,7 @@ def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:
     name = to_ask(profile, facts)
     if not name or facts.hub is None:
         return {}
-    return {name: hub.ask_hub(profile.trainer.model, endpoint(profile, facts.hub), profile.trainer.revision)}
+    return {name: hub.query_hub(profile.trainer.model, endpoint(profile, facts.hub), profile.trainer.revision)}
 
 
 def met_at(profile: Profile) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
-from tui_train.base.files import write_beside, writing
+from tui_train.base.files import reporting_write_errors, write_beside
 from tui_train.base.text import duration, visible
 from tui_train.facts import remote
 from tui_train.facts.types import Facts
@@ -129,7 +129,7 @@ def ended_there(run: RunDir, now: Status) -> Status:
 def put(host: str, run: RunDir, prepared: Prepared) -> Place:
     """Write a run's files on a host as well, and keep in its folder here where they are."""
     place = far.put(host, run.name, prepared.files)
-    with writing(run.path / PLACE):
+    with reporting_write_errors(run.path / PLACE):
         write_beside(run.path / PLACE, msgspec.json.encode(place))
     return place
 

@@ -101,7 +101,7 @@ class Slurm(Struct, frozen=True):
     def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
         """Submit a run's job again; it resumes from its newest checkpoint."""
         interrupts.check(run.name)
-        job, name = queue.held(run), visible(run.name)
+        job, name = queue.wait_while_completing(run), visible(run.name)
         if self._now(run).live:
             raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
         if job:

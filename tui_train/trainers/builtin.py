@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.presets import Argument, Preset, presets
+from tui_train.presets import Preset, PresetArgument, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import Trainer, Words
@@ -45,7 +45,7 @@ class Builtin(Trainer):
     def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
         """Return the built-in trainer's preset, with evaluations."""
         del toolchain, facts
-        own = presets()["builtin"]
+        own = shipped_presets()["builtin"]
         return replace(own, arguments=(*own.arguments, *_evaluation(profile)))
 
     def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
@@ -76,11 +76,11 @@ class Builtin(Trainer):
         return (*(ProgramFile(name, f"target/{name}") for name in names), *super().files(profile))
 
 
-def _evaluation(profile: Profile) -> tuple[Argument, ...]:
+def _evaluation(profile: Profile) -> tuple[PresetArgument, ...]:
     """Return when it evaluates, where there is data for it: at the end, which ends its epoch, unless steps are set."""
     if not profile.trainer.validation_data:
         return ()
     return (
-        Argument(("--eval_strategy=epoch",), when="evaluate_every="),
-        Argument(("--eval_strategy=steps", "--eval_steps={evaluate_every}")),
+        PresetArgument(("--eval_strategy=epoch",), when="evaluate_every="),
+        PresetArgument(("--eval_strategy=steps", "--eval_steps={evaluate_every}")),
     )

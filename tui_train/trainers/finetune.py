@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.base.versions import at_least
-from tui_train.facts.data_use import format_of
+from tui_train.facts.data_use import format_of_files
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.types import Facts, Gpu, Toolchain
-from tui_train.presets import Argument, Checkpoints, FileValue, Literal, Preset, Stop, TrainerFile
+from tui_train.presets import Checkpoints, FileValue, Preset, PresetArgument, Scalar, Stop, TrainerFile
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
 from tui_train.trainers.finetune_data import PROGRAMS, data_parts, end_token
@@ -27,8 +27,8 @@ RATES: dict[Method, tuple[float, float]] = {
     "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
 }  # fmt: skip
 # One pass and a longer warm-up, as those examples and the alignment handbook have them.
-_PREFERENCES: dict[str, Literal] = {"epochs": 1.0, "warmup": 0.1}
-DEFAULTS: dict[str, Literal] = {
+_PREFERENCES: dict[str, Scalar] = {"epochs": 1.0, "warmup": 0.1}
+DEFAULTS: dict[str, Scalar] = {
     "sequence_length": 1024,
     "micro_batch": 4,
     "global_batch": 16,
@@ -43,17 +43,17 @@ DEFAULTS: dict[str, Literal] = {
 # What the attempts may change stands in the command, and so do the paths of the run.
 _ARGUMENTS = (
     # Two words: TRL looks for "--config" alone.
-    Argument(("--config", "{config}")),
-    Argument(("--output_dir={output}",)),
-    Argument(("--per_device_train_batch_size={micro_batch}",)),
-    Argument(("--gradient_accumulation_steps={accumulation}",)),
-    Argument(("--per_device_eval_batch_size={eval_batch}", "--eval_accumulation_steps=8")),
-    Argument(("--max_length={sequence_length}",)),
-    Argument(("--gradient_checkpointing=True",), when="activation_checkpointing=yes"),
-    Argument(("--gradient_checkpointing=False",), when="activation_checkpointing=no"),
-    Argument(("--optim=adamw_torch_fused",), when="fused_optimizer=yes"),
-    Argument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
-    Argument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
+    PresetArgument(("--config", "{config}")),
+    PresetArgument(("--output_dir={output}",)),
+    PresetArgument(("--per_device_train_batch_size={micro_batch}",)),
+    PresetArgument(("--gradient_accumulation_steps={accumulation}",)),
+    PresetArgument(("--per_device_eval_batch_size={eval_batch}", "--eval_accumulation_steps=8")),
+    PresetArgument(("--max_length={sequence_length}",)),
+    PresetArgument(("--gradient_checkpointing=True",), when="activation_checkpointing=yes"),
+    PresetArgument(("--gradient_checkpointing=False",), when="activation_checkpointing=no"),
+    PresetArgument(("--optim=adamw_torch_fused",), when="fused_optimizer=yes"),
+    PresetArgument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
+    PresetArgument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
 )
 _WEIGHTS = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -121,7 +121,7 @@ class Finetune(Trainer):
         adapters = () if tuning == "full" else ("peft",)
         return ("trl", *adapters, *_of_4_bits(profile.finetune), "datasets", "transformers", "accelerate")
 
-    def lacks(self, toolchain: Toolchain) -> str:
+    def why_unusable(self, toolchain: Toolchain) -> str:
         """Return that TRL is too old."""
         version = toolchain.packages.get("trl")
         old = version is not None and not at_least(version, NEEDED_TRL)
@@ -142,10 +142,10 @@ class Finetune(Trainer):
         """Return how TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
         del toolchain
         chosen = profile.finetune
-        kind = format_of(profile.trainer.data, facts.data) if facts else ""
+        kind = format_of_files(profile.trainer.data, facts.data) if facts else ""
         # A full fine-tune may fall back to an adapter.
         falls = chosen.tuning == "full"
-        arguments = (*_ARGUMENTS, Argument(_adapter_words(chosen), when="lora=yes")) if falls else _ARGUMENTS
+        arguments = (*_ARGUMENTS, PresetArgument(_adapter_words(chosen), when="lora=yes")) if falls else _ARGUMENTS
         values = (*_VALUES, *_evaluation(profile), *options(chosen, kind))
         if facts and (end := end_token(profile, facts.data)):
             values = (*values, FileValue("eos_token", end))
@@ -172,7 +172,7 @@ class Finetune(Trainer):
         """Return the placeholders of the preset, and what the preparation takes."""
         return super().takes(profile, toolchain, preset) | _ELSEWHERE
 
-    def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Literal]:
+    def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Scalar]:
         """Return the precision: bf16 where the GPUs have it."""
         del profile
         if not gpus:
@@ -217,7 +217,7 @@ class Finetune(Trainer):
         """Return what writes the data as TRL takes it."""
         if not profile.trainer.data:
             return ()
-        kind = format_of(profile.trainer.data, facts.data)
+        kind = format_of_files(profile.trainer.data, facts.data)
         parts = data_parts(profile, DATA, marked=marks_answers(profile.finetune, kind))
         return (Prepares("data", "writes data/ from your files, as TRL takes it; once", parts),)
 

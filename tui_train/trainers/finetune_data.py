@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tui_train.base.command import Part, in_run_dir
 from tui_train.base.parse import json_as
-from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data import DataQuestion, DataReport
 from tui_train.profile.mixture import weights
 from tui_train.profile.types import Profile
 
@@ -66,13 +66,13 @@ def chat_template(profile: Profile) -> str:
     return _option(profile, "--chat_template_path")
 
 
-def end_token(profile: Profile, looks: Mapping[str, DataLook]) -> str:
+def end_token(profile: Profile, looks: Mapping[str, DataReport]) -> str:
     """Return the token to pass as the end of a chat, where its data was read and the model would not stop at it."""
     if profile.finetune.method != "sft" or _option(profile, "--eos_token"):
         return ""
     wanted = profile.trainer.data, profile.trainer.model, profile.trainer.revision, chat_template(profile)
     for asked, look in looks.items():
-        question = json_as(asked.encode(), Question)
+        question = json_as(asked.encode(), DataQuestion)
         if (question.files, question.model, question.revision, question.chat_template) == wanted:
             return look.ends.passed
     return ""

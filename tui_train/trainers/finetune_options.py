@@ -1,6 +1,6 @@
 """What TRL is passed for a fine-tuning besides the recipe: what is learned, the adapter, the type of the weights."""
 
-from tui_train.presets import FileValue, Literal
+from tui_train.presets import FileValue, Scalar
 from tui_train.profile.types import Finetune as Chosen
 
 # What TRL calls a completion has a prompt of its own.
@@ -17,7 +17,7 @@ def marks_answers(chosen: Chosen, data_format: str) -> bool:
 
 def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
     """Return the options of TRL that the fine-tuning sets besides the recipe."""
-    values: dict[str, Literal | list[str]] = {}
+    values: dict[str, Scalar | list[str]] = {}
     if chosen.method == "sft":
         values["packing"] = chosen.packing
         if chosen.answers_only is not None:
@@ -34,9 +34,9 @@ def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
     return (*plain, *_weights(chosen))
 
 
-def adapter(chosen: Chosen) -> dict[str, Literal | list[str]]:
+def adapter(chosen: Chosen) -> dict[str, Scalar | list[str]]:
     """Return the options of an adapter, for each its value."""
-    values: dict[str, Literal | list[str]] = {
+    values: dict[str, Scalar | list[str]] = {
         "use_peft": True,
         "lora_r": chosen.rank,
         "lora_alpha": chosen.alpha,

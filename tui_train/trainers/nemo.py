@@ -19,7 +19,7 @@ from tui_train.base.versions import at_least, older
 from tui_train.facts import nemo_models
 from tui_train.facts.nemo_models import OwnValues
 from tui_train.facts.types import Facts, Gpu, Toolchain
-from tui_train.presets import Argument, Preset
+from tui_train.presets import Preset, PresetArgument
 from tui_train.profile.batch import learning_rate
 from tui_train.profile.types import Nemo, Profile
 from tui_train.trainers import nemo_settings
@@ -49,10 +49,10 @@ _LINE = (
 )
 
 _OF_A_RECIPE = (
-    Argument(("--output={output}",)),
-    Argument(("--micro-batch={micro_batch}",)),
-    Argument(("--sequence-length={sequence_length}",)),
-    Argument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
+    PresetArgument(("--output={output}",)),
+    PresetArgument(("--micro-batch={micro_batch}",)),
+    PresetArgument(("--sequence-length={sequence_length}",)),
+    PresetArgument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
 )
 PRESETS: dict[Flavour, Preset] = {
     "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo", arguments=_OF_A_RECIPE),
@@ -77,9 +77,9 @@ PRESETS: dict[Flavour, Preset] = {
             "seed": 42,
         },
         arguments=(
-            Argument(("--checkpoint.checkpoint_dir={output}",)),
-            Argument(("--step_scheduler.local_batch_size={micro_batch}",)),
-            Argument(("--distributed.activation_checkpointing=true",), when="activation_checkpointing=yes"),
+            PresetArgument(("--checkpoint.checkpoint_dir={output}",)),
+            PresetArgument(("--step_scheduler.local_batch_size={micro_batch}",)),
+            PresetArgument(("--distributed.activation_checkpointing=true",), when="activation_checkpointing=yes"),
         ),
     ),
 }
@@ -99,7 +99,7 @@ def order(toolchain: Toolchain) -> int:
     return kinds.index(found) if found else len(kinds)
 
 
-def lacks(packages: dict[str, str]) -> str:
+def why_unusable(packages: dict[str, str]) -> str:
     """Return what these packages lack to train with NeMo, as words that follow "has"; empty if nothing."""
     if not all(lack(packages) for *_, lack in _KINDS):
         return ""
@@ -147,12 +147,12 @@ _KINDS: tuple[tuple[Flavour, str, Callable[[dict[str, str]], str]], ...] = (
 def preset(profile: Profile, kind: Flavour | None) -> Preset:
     """Return the preset by which the values that attempts may change are passed to NeMo."""
     chosen = PRESETS[kind or "recipes"]
-    more: tuple[Argument, ...] = ()
+    more: tuple[PresetArgument, ...] = ()
     if kind == "automodel":
         length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
-        more = (Argument((f"--dataset.{length}={{sequence_length}}",)),)
+        more = (PresetArgument((f"--dataset.{length}={{sequence_length}}",)),)
     elif takes_size(profile, kind) and profile.recipe.layers is not None:
-        more = (Argument(("--layers={layers}",)),)
+        more = (PresetArgument(("--layers={layers}",)),)
     return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
 
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tui_train.base.command import Plain
+from tui_train.base.command import PlainData
 
 
 class NemoFile(Struct, frozen=True, kw_only=True):
@@ -42,4 +42,4 @@ class NemoFile(Struct, frozen=True, kw_only=True):
     validation_data: tuple[str, ...] = ()
     test_data: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    more: tuple[tuple[str, Plain], ...] = ()
+    more: tuple[tuple[str, PlainData], ...] = ()

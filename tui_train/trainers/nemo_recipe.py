@@ -57,9 +57,9 @@ class NemoRecipe(Trainer):
         """Return the flavour of NeMo that a Python has."""
         return nemo.flavour(toolchain)
 
-    def lacks(self, toolchain: Toolchain) -> str:
+    def why_unusable(self, toolchain: Toolchain) -> str:
         """Return the missing packages."""
-        return nemo.lacks(toolchain.packages)
+        return nemo.why_unusable(toolchain.packages)
 
     def order(self, toolchain: Toolchain) -> int:
         """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""

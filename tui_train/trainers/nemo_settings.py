@@ -7,7 +7,7 @@ from typing import Any
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
-from tui_train.profile.fields import dotted
+from tui_train.profile.fields import is_dotted_name
 
 # Settings that the plan writes, each with the profile key that changes it.
 WRITTEN = {
@@ -89,7 +89,7 @@ def _plain(parsed: Any) -> bool:
 
 def why_not(name: str, *, own_size: bool) -> tuple[str, str]:
     """Return why a setting cannot be set and what to do instead, empty if it can."""
-    if not dotted(name) or name.partition(".")[0] not in ROOTS:
+    if not is_dotted_name(name) or name.partition(".")[0] not in ROOTS:
         return "is not a setting of a recipe", f"Start with one of {', '.join(ROOTS)}, with dots between names."
     written = WRITTEN | ({} if own_size else _SIZES)
     for setting, key in written.items():

@@ -48,7 +48,7 @@ class Script(Trainer):
     def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
         """Return the script or the module."""
         del flavour
-        return started(profile, preset)
+        return entry_point(profile, preset)
 
     def default_source(self, profile: Profile, preset: Preset) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
@@ -57,11 +57,11 @@ class Script(Trainer):
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
         """Return the script or the module."""
         del flavour
-        named = started(profile, preset)
+        named = entry_point(profile, preset)
         return (Part(("-m", named) if named == preset.module else (named,)),)
 
 
-def started(profile: Profile, preset: Preset) -> str:
+def entry_point(profile: Profile, preset: Preset) -> str:
     """Return the script or module that a preset starts; empty if a required script is not set."""
     return (profile.trainer.script if preset.wants_script else "") or preset.module
 

@@ -8,7 +8,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Parameter, Source
-from tui_train.presets import DEFAULT_NAMES, Argument, Literal, Preset, presets, takes
+from tui_train.presets import DEFAULT_NAMES, Preset, PresetArgument, Scalar, accepted_placeholders, shipped_presets
 from tui_train.profile import fields
 from tui_train.profile.rows import Field
 from tui_train.profile.types import AUTO, Profile
@@ -42,8 +42,8 @@ _SAME = {
 }
 _NO_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
 _PRECISION = (
-    Argument(("--mixed_precision=no",), "precision=fp32"),
-    Argument(("--mixed_precision={precision}",), "precision!=fp32"),
+    PresetArgument(("--mixed_precision=no",), "precision=fp32"),
+    PresetArgument(("--mixed_precision={precision}",), "precision!=fp32"),
 )
 _ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 _SAID = {
@@ -63,10 +63,10 @@ def suited(source: Source | None, words: Sequence[str] = ()) -> Preset:
     source = source or Source()
     source = msgspec.structs.replace(source, parameters=in_scope(source, words))
     if named := base(source):
-        return _extended(_without_length(presets()[named], source), source, whole=True)
+        return _extended(_without_length(shipped_presets()[named], source), source, whole=True)
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.accelerates else ""
     own = Preset(label="the script", about="what its source declares")
-    return _extended(_like(presets()[like], own, source) if like else own, source)
+    return _extended(_like(shipped_presets()[like], own, source) if like else own, source)
 
 
 def command_of(source: Source, words: Sequence[str]) -> str:
@@ -117,10 +117,10 @@ def named(profile: Profile, sources: Mapping[str, Source]) -> Profile:
 
 def _extended(preset: Preset, source: Source, *, whole: bool = False) -> Preset:
     """Return the preset with what the source declares under sure names; `whole`: the script takes all of it."""
-    there = takes(preset)
+    there = accepted_placeholders(preset)
     found = dict(_matched(source.parameters))
     more = [
-        Argument((f"{each.name}={{{name}}}",), after=each.command)
+        PresetArgument((f"{each.name}={{{name}}}",), after=each.command)
         for name, each in found.items()
         if not there & {name, *_SAME.get(_STANDS_FOR.get(name, name), ())}
     ]
@@ -156,12 +156,12 @@ def _like(preset: Preset, own: Preset, source: Source) -> Preset:
     )
 
 
-def _spelled(argument: Argument, taken: Mapping[str, str]) -> Argument | None:
+def _spelled(argument: PresetArgument, taken: Mapping[str, str]) -> PresetArgument | None:
     """Return an argument in the script's own spelling, None where the script does not take it."""
     words = [(taken.get(_plain(option)), equals, value) for option, equals, value in map(_parts, argument.words)]
     if not all(name for name, _, _ in words):
         return None
-    return Argument(tuple(f"{name}{equals}{value}" for name, equals, value in words), argument.when)
+    return PresetArgument(tuple(f"{name}{equals}{value}" for name, equals, value in words), argument.when)
 
 
 def _parts(word: str) -> tuple[str, str, str]:
@@ -188,7 +188,7 @@ def _plain(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_").lower()
 
 
-def _defaults(matched: Mapping[str, Parameter]) -> Iterator[tuple[str, Literal]]:
+def _defaults(matched: Mapping[str, Parameter]) -> Iterator[tuple[str, Scalar]]:
     """Yield the defaults that a source writes out, for values of which a preset may say one."""
     for placeholder, parameter in matched.items():
         name = _STANDS_FOR.get(placeholder, placeholder)

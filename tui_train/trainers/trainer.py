@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from tui_train.base.command import Part, ProgramFile
 from tui_train.facts.types import Facts, Gpu, Toolchain
-from tui_train.presets import Literal, Preset
-from tui_train.presets import preset as named_preset
-from tui_train.presets import takes as preset_takes
+from tui_train.presets import Preset, Scalar
+from tui_train.presets import accepted_placeholders as preset_takes
+from tui_train.presets import get_preset as named_preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 
@@ -83,7 +83,7 @@ class Trainer:
         del profile
         return ()
 
-    def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Literal]:
+    def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Scalar]:
         """Return its defaults that depend on the GPUs, which replace those of the preset; by placeholder."""
         del profile, gpus
         return {}
@@ -118,7 +118,7 @@ class Trainer:
         del toolchain
         return None
 
-    def lacks(self, toolchain: Toolchain) -> str:
+    def why_unusable(self, toolchain: Toolchain) -> str:
         """Return what a Python lacks besides `needs`, as words that follow "has"; empty if nothing."""
         del toolchain
         return ""

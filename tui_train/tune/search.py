@@ -55,7 +55,7 @@ class Space(Struct, frozen=True, kw_only=True):
     hopeless: frozenset[Setting] = frozenset()
 
 
-def following(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
+def next_setting(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
     """Return the setting to try next, None when the fastest is found or the number of trials is used up.
 
     First the profile's own setting and the largest micro batch that is predicted to fit, in each precision; then the
@@ -72,14 +72,14 @@ def following(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
             return first
     fastest = best(trials)
     plain = next((lane for lane in lanes if fastest and lane.precision == fastest.setting.precision), lanes[0])
-    if (next_plain := plain.following()) or not space.checkpointing or not plain.full():
+    if (next_plain := plain.next_setting()) or not space.checkpointing or not plain.full():
         return next_plain
     saving = _Lane(space, tried, checkpointing=True, precision=plain.precision, above=plain.limit())
     first_saving = tried.get(saving.begin() or space.own)
     plainer = fastest if fastest and not fastest.setting.checkpointing else None
     if first_saving and plainer and first_saving.outcome == "measured" and first_saving.rate < _BEHIND * plainer.rate:
         return None
-    return saving.following()
+    return saving.next_setting()
 
 
 def best(trials: tuple[Trial, ...]) -> Trial | None:
@@ -106,7 +106,7 @@ class _Lane:
             (place for place, one in enumerate(self._settings) if one in space.hopeless), len(self._settings)
         )
 
-    def following(self) -> Setting | None:
+    def next_setting(self) -> Setting | None:
         """Return what begins, then neighbours of the fastest; after memory ran out, something between."""
         begin, top, fastest = self._begin(), self.limit(), self._fastest()
         places: list[int] = [] if begin is None else [begin]

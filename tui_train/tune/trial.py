@@ -12,10 +12,10 @@ import psutil
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.files import reason, writing
+from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.diagnose import of_run
-from tui_train.facts.live import samples
+from tui_train.facts.live import live_samples
 from tui_train.runs.conflicts import one_at_a_time, refuse_clashes
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -119,7 +119,7 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
-    with one_at_a_time(), writing(run.launcher_log), run.launcher_log.open("wb") as log:
+    with one_at_a_time(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
         refuse_clashes(run)
         return subprocess.Popen(
             [str(tools["timeout"]), "--kill-after=30", str(int(deadline) + 60), str(tools["bash"]), str(run.script)],
@@ -176,7 +176,7 @@ def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
         try:
             launcher_log = regular.read(run.launcher_log, 1000, end=True).decode(errors="replace").strip()
         except OSError as error:
-            launcher_log = f"{run.launcher_log} cannot be read: {reason(error)}"
+            launcher_log = f"{run.launcher_log} cannot be read: {error_reason(error)}"
         return "failed", visible(launcher_log)
     try:
         diagnosis = of_run(run) if _failed(now) else None
@@ -208,7 +208,7 @@ class Memory:
         self._thread.join(timeout=5)
 
     def _on_cards(self) -> None:
-        for now in samples(self._over.is_set):
+        for now in live_samples(self._over.is_set):
             for card in now:
                 if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
                     self.most = max(self.most or 0, card.memory_total - card.memory_free)

@@ -18,7 +18,7 @@ from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve.setup import Setup
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.tune.search import Setting, Space, Trial, best, following
+from tui_train.tune.search import Setting, Space, Trial, best, next_setting
 from tui_train.tune.space import change_to, space, trial_profile
 from tui_train.tune.trial import Watched, run_trial
 
@@ -58,7 +58,7 @@ def tune(
     tokens = setup.settled.recipe.sequence_length or 0
     now = Tuned(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
     watched = Watched(tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), deadline)
-    while not cancelled() and (setting := following(among, now.trials)):
+    while not cancelled() and (setting := next_setting(among, now.trials)):
         now = msgspec.structs.replace(now, trying=setting)
         yield now
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")

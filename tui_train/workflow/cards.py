@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.files import reason
-from tui_train.base.parse import Unparsable, built, contents, toml_table
+from tui_train.base.files import error_reason
+from tui_train.base.parse import Unparsable, prepared_type, read_bytes, toml_table
 from tui_train.base.places import last_profile, profiles_folder
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
@@ -63,7 +63,7 @@ class Cards:
         try:
             changed = path.stat().st_mtime_ns
         except OSError as error:
-            return Card(name=path.stem, damage=reason(error))
+            return Card(name=path.stem, damage=error_reason(error))
         kept = self._profiles.get(path.stem)
         if kept is None or kept[0] != changed:
             kept = changed, _card(path)
@@ -74,8 +74,8 @@ class Cards:
 def read_about(path: Path) -> tuple[About, Profile | None, str]:
     """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
     try:
-        data: dict[str, Any] = toml_table(contents(path, _MOST_PROFILE))
-        profile = msgspec.convert(data, built(Profile))
+        data: dict[str, Any] = toml_table(read_bytes(path, _MOST_PROFILE))
+        profile = msgspec.convert(data, prepared_type(Profile))
     except (Unparsable, msgspec.ValidationError, RecursionError) as error:
         return About(), None, visible(str(error))[:200]
     return about(profile), profile, ""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tui_train.base.text import home, size, visible
+from tui_train.base.text import display_path, size, visible
 from tui_train.checks.communication import refused
 from tui_train.facts import recipes
 from tui_train.facts.cluster import as_time
@@ -14,7 +14,7 @@ from tui_train.facts.images import ENGINES
 from tui_train.facts.slurm import chosen_partitions
 from tui_train.ladder.rungs import RUNGS
 from tui_train.launchers import LAUNCHERS, labels
-from tui_train.presets import presets
+from tui_train.presets import shipped_presets
 from tui_train.profile import fields
 from tui_train.profile.types import AUTO, Method, Profile
 from tui_train.resolve import reach, strategies
@@ -59,14 +59,14 @@ def options(key: str, setup: Setup) -> tuple[Option, ...]:
 def _unset(key: str, setup: Setup) -> Option:
     """Return the option to leave a field unset, with the value that then applies."""
     held = setup.values.get(key.removeprefix("recipe."))
-    return Option("", UNSET, (held.words or fields.show(held.value)) if held and held.source else "")
+    return Option("", UNSET, (held.words or fields.format_value(held.value)) if held and held.source else "")
 
 
 def words(key: str) -> tuple[str, ...]:
     """Return all values that a field can have, where these are few."""
     row = fields.field(key)
     if key == "trainer.preset":
-        return (AUTO, *(name for name in presets() if name != "builtin"))
+        return (AUTO, *(name for name in shipped_presets() if name != "builtin"))
     if key == "ladder.rungs":
         return tuple(RUNGS)
     return ("yes", "no") if row.kind == "switch" else row.options
@@ -87,7 +87,7 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
         "trainer.launcher": tuple((name, launcher.LABEL) for name, launcher in LAUNCHERS.items()),
         "trainer.preset": (
             (AUTO, AUTO),
-            *((name, preset.label) for name, preset in presets().items() if name != "builtin"),
+            *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
         ),
         "trainer.python": (("", _BEST_PYTHON),),
         "finetune.method": tuple((name, label) for name, label in METHODS.items()),
@@ -147,12 +147,14 @@ def _recipe(setup: Setup) -> tuple[Option, ...]:
 
 def _preset(setup: Setup) -> tuple[Option, ...]:
     facts = setup.facts
-    shipped = [Option(name, preset.label, preset.about) for name, preset in presets().items() if name != "builtin"]
+    shipped = [
+        Option(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
+    ]
     own_options = [Option(AUTO, AUTO, read(facts.sources.get(setup.profile.trainer.script)) or "goes by the script")]
     for name, own_preset in facts.presets.items():
         if own_preset.preset:
             own_options.append(Option(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
-        elif name not in presets():
+        elif name not in shipped_presets():
             own_options.append(Option(name, visible(name), "", visible(own_preset.problem)))
     return (own_options[0], *shipped, *own_options[1:])
 
@@ -188,7 +190,7 @@ def _strategy(setup: Setup) -> tuple[Option, ...]:
 
 def _python(setup: Setup) -> tuple[Option, ...]:
     profile = setup.profile
-    best = f"now {home(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
+    best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
     options = [Option("", _BEST_PYTHON, best)]
     for tool, problem in setup.unusable:
         trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
@@ -197,8 +199,8 @@ def _python(setup: Setup) -> tuple[Option, ...]:
             f"trl {trl}" if trl else "",
             f"Python {tool.version}" if tool.version else "",
         )
-        note = "  ".join(visible(part) for part in (*versions, home(tool.python)) if part)
-        why = f"in this folder, not started; o uses {home(tool.python)}" if tool.unchosen else problem
+        note = "  ".join(visible(part) for part in (*versions, display_path(tool.python)) if part)
+        why = f"in this folder, not started; o uses {display_path(tool.python)}" if tool.unchosen else problem
         options.append(Option(tool.python, visible(tool.label) or "named", note, visible(why)))
     return tuple(options)
 

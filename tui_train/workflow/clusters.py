@@ -1,17 +1,17 @@
 """A Slurm cluster in rows, for Hardware and `tui-train facts --slurm`: its partitions, limits, nodes and accounts."""
 
 from tui_train.base.text import counted, size, table, visible
-from tui_train.facts.cluster import Cluster, Nodes, Partition, as_time
+from tui_train.facts.cluster import Cluster, NodeGroup, Partition, as_time
 
 HEAD = ("partition", "time limit", "nodes idle", "GPUs of each", "cores", "memory")
 
 
 def rows(cluster: Cluster) -> list[tuple[str, ...]]:
     """Return a row for each kind of node in each partition, under HEAD; safe to show."""
-    return [_row(part, nodes) for part in cluster.partitions for nodes in part.nodes or (Nodes(count=0),)]
+    return [_row(part, nodes) for part in cluster.partitions for nodes in part.nodes or (NodeGroup(count=0),)]
 
 
-def _row(part: Partition, nodes: Nodes) -> tuple[str, ...]:
+def _row(part: Partition, nodes: NodeGroup) -> tuple[str, ...]:
     out = f", {nodes.out} down" if nodes.out else ""
     mark = "*" if part.default else ""
     idle = f"{nodes.idle} of {nodes.count}{out}" if part.up else "takes no jobs"
@@ -20,7 +20,7 @@ def _row(part: Partition, nodes: Nodes) -> tuple[str, ...]:
     return f"{visible(part.name)}{mark}", as_time(part.limit) or "none", idle, gpus(nodes), cores, memory
 
 
-def gpus(nodes: Nodes) -> str:
+def gpus(nodes: NodeGroup) -> str:
     """Return the GPUs of a node, as `4 a100`; a dash for none."""
     return ", ".join(f"{count} {visible(kind) or 'GPU'}" for kind, count in nodes.cards) or "-"
 

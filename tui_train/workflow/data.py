@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from tui_train.base.text import counted, home, percent, size, spark, thousands, visible
-from tui_train.facts.data import DataLook, DataSample, Question, State, Tokens
-from tui_train.facts.data_use import FORMATS, Epoch
+from tui_train.base.text import counted, display_path, percent, size, sparkline, thousands, visible
+from tui_train.facts.data import DataQuestion, DataReport, DataSample, State, Tokens
+from tui_train.facts.data_use import FORMAT_LABELS, Epoch
 from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
 
@@ -14,30 +14,33 @@ _MOST_SHARES = 4
 MARKS: dict[State, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
 
 
-def title(look: DataLook) -> str:
+def title(look: DataReport) -> str:
     """Return the first file and how many more there are."""
-    names = [home(file.path) for file in look.files]
+    names = [display_path(file.path) for file in look.files]
     more = look.file_count - 1
     return names[0] + (f" and {counted(more, 'more file')}" if more else "") if names else "no file"
 
 
-def bytes_of(look: DataLook) -> str:
+def bytes_of(look: DataReport) -> str:
     """Return the size of all files."""
     return size(look.size) if look.size >= _MIB else f"{thousands(look.size)} bytes"
 
 
-def left_out(look: DataLook) -> int:
+def left_out(look: DataReport) -> int:
     """Return how many rows cannot be trained on."""
     return max(0, look.rows - look.usable)
 
 
-def summary(look: DataLook) -> str:
+def summary(look: DataReport) -> str:
     """Return what data holds, in a line."""
     if look.problem:
         return f"could not be read: {look.problem}"
     if not look.rows:
         return "no rows"
-    parts = [f"{thousands(look.rows)} rows" if look.rows != 1 else "1 row", FORMATS.get(look.format, "unknown format")]
+    parts = [
+        f"{thousands(look.rows)} rows" if look.rows != 1 else "1 row",
+        FORMAT_LABELS.get(look.format, "unknown format"),
+    ]
     if look.tokens:
         parts.append(f"{thousands(look.tokens.median)} tokens median")
     if out := left_out(look):
@@ -65,7 +68,7 @@ def why_unread(setup: Setup) -> str:
     return visible(f"{missing[0]} does not exist") if missing else "not read yet"
 
 
-def epoch_words(one: Epoch, question: Question) -> str:
+def epoch_words(one: Epoch, question: DataQuestion) -> str:
     """Return what a pass through the data is: rows, tokens and steps as far as they are known."""
     parts = [f"{'about ' * one.estimated}{thousands(one.rows)} {'answers' if question.method == 'kto' else 'rows'}"]
     parts += [f"{thousands(one.tokens)} tokens"] if one.tokens else []
@@ -73,7 +76,7 @@ def epoch_words(one: Epoch, question: Question) -> str:
     return ", ".join(parts)
 
 
-def share_lines(look: DataLook) -> list[str]:
+def share_lines(look: DataReport) -> list[str]:
     """Return what each file has of an epoch: its share, and how often a row of it is taken; of many the first."""
     whole = max(sum(share.taken for share in look.shares), 1)
     lines = [
@@ -85,7 +88,7 @@ def share_lines(look: DataLook) -> list[str]:
     return [*lines, *([f"and {counted(more, 'more file')}"] if more else [])]
 
 
-def end_words(look: DataLook, question: Question) -> str:
+def end_words(look: DataReport, question: DataQuestion) -> str:
     """Return with which token the turns of chats end where the model would not stop at it, else nothing."""
     ends = look.ends
     if not ends.passed or question.method == "reward":
@@ -100,11 +103,11 @@ def histogram(tokens: Tokens, width: int = 0) -> str:
     if width and len(counts) > width:
         every = -(-len(counts) // width)
         counts = [sum(counts[at : at + every]) for at in range(0, len(counts), every)]
-    drawn = spark(counts, len(counts), (0, max(counts, default=0)))
+    drawn = sparkline(counts, len(counts), (0, max(counts, default=0)))
     return "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
 
 
-def cut_words(look: DataLook, tokens: Tokens, question: Question) -> str:
+def cut_words(look: DataReport, tokens: Tokens, question: DataQuestion) -> str:
     """Return what share of the rows is longer than the sequence length."""
     done = "left out" if question.method == "reward" else "cut"
     return f"{percent(tokens.cut / max(look.usable, 1), 1)} of the rows {done}"

@@ -19,7 +19,7 @@ from tui_train.base.files import regular_size
 from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import counted, visible
 from tui_train.facts import bounded, hub
-from tui_train.facts.ask import GIVEN_UP
+from tui_train.facts.ask import ALL_CANCELLED
 from tui_train.runs.rundir import RunDir
 
 _MOST_LINE = 1 << 20
@@ -78,9 +78,9 @@ class Dialogue:
         child = str(resources.files("tui_train").joinpath(f"target/result/{program}"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
         self._rest = b""
-        self._memory = bounded.loading(_folders(request), cuda=found.device == "cuda")
+        self._memory = bounded.loading_limit(_folders(request), cuda=found.device == "cuda")
         try:
-            self._process = bounded.start(
+            self._process = bounded.start_limited(
                 [found.python, "-B", child, json.dumps(request)],
                 self._memory,
                 found.environment,
@@ -116,7 +116,7 @@ class Dialogue:
             while True:
                 if message := self._next():
                     return message
-                if cancelled() or GIVEN_UP.is_set():
+                if cancelled() or ALL_CANCELLED.is_set():
                     raise Cancelled
                 if monotonic() >= ends:
                     why = f"no answer for {counted(round(seconds), 'second')}"
@@ -152,7 +152,7 @@ class Dialogue:
         except subprocess.TimeoutExpired:
             code = 0
         last = self._last_error()
-        if why := bounded.exceeded(code, last, self._memory):
+        if why := bounded.out_of_memory_reason(code, last, self._memory):
             return failure("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
 
@@ -164,7 +164,7 @@ class Dialogue:
 
     def close(self) -> None:
         """End it and all that it started."""
-        bounded.end(self._process, 2.0)
+        bounded.kill_and_close(self._process, 2.0)
         self._errors.close()
 
 
@@ -172,7 +172,7 @@ def _folders(request: dict[str, Any]) -> list[str]:
     """Return the folders of the models that a request names."""
     base, revision = str(request.get("base") or ""), str(request.get("revision") or "")
     in_cache = base and not Path(base).is_absolute()
-    return [str(request.get("folder") or ""), hub.snapshot(os.environ, base, revision) if in_cache else base]
+    return [str(request.get("folder") or ""), hub.snapshot_folder(os.environ, base, revision) if in_cache else base]
 
 
 _REMEDIES = {

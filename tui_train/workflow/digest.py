@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Missing, Unparsable, contents, json_as
+from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
 from tui_train.plan.types import Log
 from tui_train.resolve.naming import About
@@ -248,7 +248,7 @@ def _key(folder: Path) -> tuple[int, ...]:
 
 def _plan(run: RunDir) -> tuple[_Planned, str]:
     try:
-        return json_as(contents(run.plan_file, MOST_PLAN), _Planned), ""
+        return json_as(read_bytes(run.plan_file, MOST_PLAN), _Planned), ""
     except Missing:
         return _Planned(), ""
     except Unparsable as error:

@@ -9,7 +9,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Document
 from tui_train.profile import fields
-from tui_train.profile.secret_values import displayed
+from tui_train.profile.secret_values import displayed_value
 from tui_train.profile.types import Profile
 from tui_train.resolve import launcher_config
 from tui_train.resolve.in_force import in_force, settle
@@ -50,7 +50,7 @@ def effective(profile: Profile, plan: Mapping[str, Any], document: Document | No
 
     `document` is the trainer's own configuration file, as far as it was read.
     """
-    settled, chosen = _settled(profile, plan, document), {*fields.chosen(profile)}
+    settled, chosen = _settled(profile, plan, document), {*fields.chosen_keys(profile)}
     return {key: _setting(key, profile, settled, plan, chosen=key in chosen) for key in fields.FIELDS}
 
 
@@ -82,7 +82,7 @@ def _setting(key: str, profile: Profile, settled: Profile, plan: Mapping[str, An
 
 
 def _shown(key: str, profile: Profile) -> str:
-    return visible(displayed(profile, key))
+    return visible(displayed_value(profile, key))
 
 
 def _planned(key: str, plan: Mapping[str, Any]) -> str:
@@ -93,7 +93,7 @@ def _planned(key: str, plan: Mapping[str, Any]) -> str:
         value = uneven[0] if isinstance(uneven, list) and uneven else value
     if isinstance(value, list):
         return ", ".join(str(each) for each in value)
-    return fields.show(value) if isinstance(value, (str, int, float)) and value else ""
+    return fields.format_value(value) if isinstance(value, (str, int, float)) and value else ""
 
 
 def _empty(key: str, profile: Profile) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts import probe, saved
-from tui_train.facts.gpus import all_blocked, judge, recommended, sets
+from tui_train.facts.gpus import gpu_verdicts, recommended, sets, why_all_blocked
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
@@ -82,7 +82,7 @@ def facts_for(profile: Profile, source: Source) -> Facts:
 def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
     """Return the facts for JSON: machine, cards with verdicts, sets of cards, toolchains."""
     cards = facts.machine.gpus
-    verdicts = judge(cards, toolchain, facts.machine.driver_cuda)
+    verdicts = gpu_verdicts(cards, toolchain, facts.machine.driver_cuda)
     chosen = recommended(cards, verdicts)
     machine = msgspec.to_builtins(facts.machine)
     gpus = [
@@ -96,7 +96,7 @@ def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
         "sets": msgspec.to_builtins(sets(cards, verdicts)),
-        "all_blocked": all_blocked(cards, verdicts, toolchain, facts.machine.driver_cuda),
+        "all_blocked": why_all_blocked(cards, verdicts, toolchain, facts.machine.driver_cuda),
         "judged_for": msgspec.to_builtins(toolchain),
         "toolchains": msgspec.to_builtins(facts.toolchains),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
-from tui_train.base.files import writing
+from tui_train.base.files import reporting_write_errors
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.runs.result import Result, result
@@ -82,7 +82,7 @@ def merge(
     if not base:
         raise BadInput("the adapter does not name its base model", "Name it: --base FOLDER")
     python = interpreter(run, options.python)
-    with writing(into):
+    with reporting_write_errors(into):
         beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
     try:
         request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
@@ -92,7 +92,7 @@ def merge(
             merged = _follow(child, str(into), say, cancelled)
         finally:
             child.close()
-        with writing(into):
+        with reporting_write_errors(into):
             _open_to_others(beside)
             if os.path.lexists(into):
                 raise AlreadyExists(f"{visible(str(into))} was created meanwhile", "Name a new folder.")

@@ -7,7 +7,7 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts import hub_config
-from tui_train.facts.hub import HubCache, variables
+from tui_train.facts.hub import HubCache, hub_variables
 from tui_train.facts.hub_config import HubConfig
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
@@ -41,7 +41,7 @@ def fetch(profile: Profile, hub: HubCache, name: str) -> Path:
     found = hub_config.fetch(name, at, revision, _TOKEN if _TOKEN in profile.trainer.secrets else "")
     if found.refusal:
         raise _refused(name, visible(at), found)
-    return hub_config.keep(variables(profile), name, revision, found)
+    return hub_config.keep(hub_variables(profile), name, revision, found)
 
 
 def _refused(name: str, at: str, found: HubConfig) -> TuiTrainError:

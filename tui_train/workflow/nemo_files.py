@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import own_folder, write_beside, writing
+from tui_train.base.files import own_folder, reporting_write_errors, write_beside
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.base.text import home, visible
+from tui_train.base.text import display_path, visible
 from tui_train.facts import bounded, probe
 from tui_train.facts.types import Toolchain
 from tui_train.supervisor import regular
@@ -57,7 +57,7 @@ def python(named: str) -> str:
     if able:
         return able[0].python
     lacking = "; ".join(
-        f"{home(tool.python)} has {nemo.lacks(tool.packages) or 'other trainers only'}" for tool in tools
+        f"{display_path(tool.python)} has {nemo.why_unusable(tool.packages) or 'other trainers only'}" for tool in tools
     )
     raise Unavailable(
         f"no Python here has NeMo: {visible(lacking) or 'none was found'}", "Create one: tui-train env create nemo"
@@ -90,7 +90,7 @@ def prepare(data: Data, interpreter: str, say: Callable[[Progress], None], *, fo
         if not question_file.is_file():
             remedy = "Remove it, or name another --out."
             raise CannotWrite(f"{visible(str(work))} already exists, and is not from an earlier preparation", remedy)
-        with writing(work):
+        with reporting_write_errors(work):
             shutil.rmtree(work)
     own_folder(work)
     if not resumes:
@@ -144,15 +144,15 @@ def convert(what: str, source: Path, target: Path, interpreter: str) -> Progress
         raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another one.")
     if os.path.lexists(target):
         raise CannotWrite(f"{visible(str(target))} already exists", "Name another place, or remove it first.")
-    with writing(target):
+    with reporting_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:40]}."))
     try:
         model, work = beside / "model", beside / "work"
-        with writing(target):
+        with reporting_write_errors(target):
             work.mkdir()
         result = _child(interpreter, "nemo_convert.py", (what, str(source), str(model), str(work)), lambda _: None)
-        with writing(target):
+        with reporting_write_errors(target):
             model.rename(target)
         return result
     finally:
@@ -162,11 +162,11 @@ def convert(what: str, source: Path, target: Path, interpreter: str) -> Progress
 def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[Progress], None]) -> Progress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
     path = str(resources.files("tui_train").joinpath(f"target/nemo/{program}"))
-    memory = bounded.loading(words, cuda=False)
+    memory = bounded.loading_limit(words, cuda=False)
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         try:
-            process = bounded.start([interpreter, "-B", path, *words], memory, quiet, folder, stderr=log)
+            process = bounded.start_limited([interpreter, "-B", path, *words], memory, quiet, folder, stderr=log)
         except OSError as error:
             why = f"{visible(interpreter)} cannot be started: {error.strerror}"
             raise Unavailable(why, "Name another Python: --python PATH") from None
@@ -179,7 +179,7 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
             # Its own exit code has to be read before it is killed.
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         finally:
-            bounded.end(process, 2.0)
+            bounded.kill_and_close(process, 2.0)
         if last.problem:
             remedy = (
                 last.remedy or "NeMo rejected it: check that the model is complete and of a kind that NeMo supports."
@@ -189,7 +189,7 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
             log_lines = log.read(4000).decode("utf-8", "replace").strip().splitlines()
             ending = visible(log_lines[-1][:300]) if log_lines else "no output"
-            if why := bounded.exceeded(process.returncode, ending, memory):
+            if why := bounded.out_of_memory_reason(process.returncode, ending, memory):
                 raise Unavailable(f"NeMo's process: {why}", "Use a machine with more memory, or smaller files.")
             why = f"NeMo's process ended with exit code {process.returncode}: {ending}"
             raise Unavailable(why, "Start it again: prepared data is kept.")

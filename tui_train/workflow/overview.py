@@ -6,20 +6,20 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from tui_train.base.text import counted, duration, percent, thousands, visible
-from tui_train.facts.data_use import FORMATS
+from tui_train.facts.data_use import FORMAT_LABELS
 from tui_train.memory.predict import predict
 from tui_train.memory.settings import model_of
 from tui_train.plan.words import warm_up
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
 from tui_train.resolve.data import look_of, one_epoch, steps_of
-from tui_train.resolve.in_force import InForce, is_default
+from tui_train.resolve.in_force import EffectiveValue, is_default
 from tui_train.resolve.options import script_options
 from tui_train.resolve.setup import Setup
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import rate as usual_rate
-from tui_train.trainers.script import started
+from tui_train.trainers.script import entry_point
 from tui_train.trainers.suited import OWN
 
 _THOUSAND = 1000
@@ -65,7 +65,7 @@ def text(lines: tuple[Line, ...]) -> str:
 def _model(setup: Setup) -> Line:
     profile, prediction = setup.settled, predict(setup)
     recipe, new = profile.recipe, trainer_of(profile).makes_model
-    asked, estimate, note = prediction.asked, prediction.estimate, []
+    asked, estimate, note = prediction.workload, prediction.estimate, []
     name = model_of(profile, script_options(profile, setup.facts.documents))
     if takes_field(profile, "nemo"):
         value = profile.nemo.recipe or "no recipe"
@@ -75,7 +75,7 @@ def _model(setup: Setup) -> Line:
         value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
         note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
     else:
-        value = f"that of {_name(started(profile, setup.preset)) or 'the script'}"
+        value = f"that of {_name(entry_point(profile, setup.preset)) or 'the script'}"
     if asked.how and asked.how.method == "lora":
         note.append(f"LoRA rank {asked.how.rank}")
     if estimate and estimate.trained != estimate.parameters:
@@ -112,7 +112,7 @@ def _tuned_data(setup: Setup) -> Line:
     notes = []
     if look and one:
         about = "about " if one.estimated and not look.all_read else ""
-        notes = [f"{about}{thousands(one.rows)} rows", FORMATS.get(look.format, "")]
+        notes = [f"{about}{thousands(one.rows)} rows", FORMAT_LABELS.get(look.format, "")]
         notes.append(f"{many(one.tokens)} tokens" if one.tokens else "")
     if trainer.validation_data:
         notes.append(f"evaluated on {_files(trainer.validation_data)}")
@@ -196,7 +196,7 @@ def counted_epochs(epochs: float | None) -> str:
     return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
 
 
-def _held(held: InForce, value: str) -> str:
+def _held(held: EffectiveValue, value: str) -> str:
     return held.words or value
 
 

@@ -47,7 +47,7 @@ def commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
     """Yield the rsync that brings each of some paths to a host; nothing there is deleted."""
     if ":" in host:
         raise BadInput(f"rsync would not understand {visible(host)}", "Give the host a name in ~/.ssh/config.")
-    shell = shlex.join(ssh.words(host)[:-2])
+    shell = shlex.join(ssh.ssh_command(host)[:-2])
     for path in paths:
         end = "/" if path.is_dir() else ""
         folder = str(path) if end else str(PurePosixPath(path).parent)
@@ -57,10 +57,10 @@ def commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
         yield ["rsync", *options, "--", f"{path}{end}", f"{host}:{path}{end}"]
 
 
-def _show(said: IO[bytes]) -> None:
+def _show(stderr: IO[bytes]) -> None:
     """Print what rsync, ssh and the host say, without what would change the terminal."""
     with suppress(ValueError, OSError):
-        while line := said.readline(_LONGEST):
+        while line := stderr.readline(_LONGEST):
             sys.stderr.write(f"{visible(line.decode(errors='replace').rstrip())}\n")
 
 
@@ -69,11 +69,11 @@ def send(words: list[str]) -> None:
     if not shutil.which("rsync"):
         raise Unavailable("rsync is not on this machine", _INSTALL)
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        says = threading.Thread(target=_show, args=(child.stderr,), daemon=True)
-        says.start()
+        printer = threading.Thread(target=_show, args=(child.stderr,), daemon=True)
+        printer.start()
         code = child.wait()
         # A connection that stays for the next command may keep it open.
-        says.join(_LAST_WORDS)
+        printer.join(_LAST_WORDS)
     if code == _NO_RSYNC:
         raise Unavailable("rsync is not on that host", _INSTALL)
     if code:

@@ -4,7 +4,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE, write_beside
 from tui_train.base.places import last_profile
 from tui_train.profile import store
-from tui_train.profile.secret_values import SecretValue, without
+from tui_train.profile.secret_values import SecretValue, without_secrets
 from tui_train.profile.types import Profile
 
 
@@ -13,9 +13,9 @@ def remember(profile: Profile) -> tuple[SecretValue, ...]:
 
     Errors are ignored, as nothing depends on it.
     """
-    rest, left = without(profile)
+    rest, left = without_secrets(profile)
     try:
-        write_beside(last_profile(), store.dumps(store.with_webhook_kept(rest)), PRIVATE)
+        write_beside(last_profile(), store.dumps(store.with_webhook_stored(rest)), PRIVATE)
     except TuiTrainError:
         return ()
     return left

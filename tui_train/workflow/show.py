@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, duration, ranges, size, table, typeset, visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus import all_blocked, build_of, judge, sets
+from tui_train.facts.gpus import gpu_verdicts, recommended_wheel, sets, why_all_blocked
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
@@ -64,7 +64,7 @@ def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str,
 
 def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...], room: int | None) -> list[str]:
     """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
-    verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
+    verdicts = gpu_verdicts(machine.gpus, judged_for, machine.driver_cuda)
     rows: list[tuple[str, ...]] = [_HEAD]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
         mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
@@ -89,7 +89,7 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
             for gpu_set in offered
         ]
         lines += ["", table(rows, room)]
-    sentence = all_blocked(machine.gpus, verdicts, judged_for, machine.driver_cuda)
+    sentence = why_all_blocked(machine.gpus, verdicts, judged_for, machine.driver_cuda)
     if not sentence:
         return lines
     return [*lines, f"! {visible(sentence)}", f"  {_torch_for(machine)}"]
@@ -98,7 +98,7 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
 def _torch_for(machine: Machine) -> str:
     """Return how to get a torch for the cards of a machine, or why there is none."""
     try:
-        return f"Make an environment that can: tui-train env create hf ({build_of(machine).name})."
+        return f"Make an environment that can: tui-train env create hf ({recommended_wheel(machine).name})."
     except Unavailable as error:
         return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
 
@@ -139,7 +139,7 @@ def finding(result: Finding) -> str:
 
 def options(change: Change) -> str:
     """Return the options of `plan` and `run` that make a change."""
-    edits = (f"{key}={fields.show(value)}" for key, value in change.edits)
+    edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
     return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)
 
 
@@ -158,7 +158,7 @@ def plan(planned: Plan) -> str:
 
 def _ways_down(planned: Plan) -> list[str]:
     """Return which attempts follow in each phase, and in one line the phases in which none does."""
-    ways = {WHERE[phase]: planned.way_down(phase) for phase in planned.phases}
+    ways = {WHERE[phase]: planned.fallback_path(phase) for phase in planned.phases}
     lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in ways.items() if way[1:]]
     helpless = ", ".join(where for where, way in ways.items() if not way[1:])
     return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines
@@ -172,7 +172,9 @@ def run_row(listed: Listed) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
     lasted = "-" if (seconds := took(now)) is None else duration(seconds)
     damaged = ", damaged" if listed.damage else ""
-    why = queue.words(listed.run.path) if now.state == "queued" else "" if now.live else ended_by(listed.run.path)
+    why = (
+        queue.queue_summary(listed.run.path) if now.state == "queued" else "" if now.live else ended_by(listed.run.path)
+    )
     waits = f" ({why})" if why else ""
     heard = heard_of(listed.run.path) if now.live else None
     if heard and time.time() - heard.at > _FRESH:

@@ -2,7 +2,7 @@
 
 from tui_train.checks import Finding
 from tui_train.memory.length import set_up
-from tui_train.profile.store import with_webhook_kept
+from tui_train.profile.store import with_webhook_stored
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.targets import Target
@@ -12,7 +12,7 @@ from tui_train.workflow.peers import facts_to_start
 
 def ready(profile: Profile) -> tuple[Prepared, Target]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
-    kept = with_webhook_kept(profile)
+    kept = with_webhook_stored(profile)
     return prepare(set_up(kept, facts_to_start(kept, Source()))), source_for(kept, Source()).target
 
 

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from tui_train.base.text import visible
 from tui_train.facts import images
-from tui_train.facts.ask import Answer
+from tui_train.facts.ask import ChildResult
 from tui_train.facts.types import ContainerImage, Toolchain
 from tui_train.resolve.container import card_words
 
@@ -50,7 +50,7 @@ def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "
     cards: tuple[str, ...] = ()
     if gpus:
         words = ("nvidia-smi", "-L")
-        answer = images.run(engine, name, words, _PATIENCE, card_words(engine, gpus))
+        answer = images.run_in_image(engine, name, words, _PATIENCE, card_words(engine, gpus))
         cards = _lines(answer)
         unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
         if answer.code != 0:
@@ -59,7 +59,7 @@ def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "
             wrong.append(f"GPUs not visible inside: {', '.join(unseen)}")
     location = ""
     if recipe:
-        answer = images.run(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _PATIENCE)
+        answer = images.run_in_image(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _PATIENCE)
         location = (_lines(answer) or ("missing",))[-1]
         if location != "there":
             wrong.append(f"the image does not have NeMo's recipe {recipe}")
@@ -85,5 +85,5 @@ def _inside(tool: Toolchain) -> list[str]:
     return [f"{name:<7} {version}" for name, version in versions.items() if version]
 
 
-def _lines(answer: Answer) -> tuple[str, ...]:
+def _lines(answer: ChildResult) -> tuple[str, ...]:
     return tuple(filter(None, (line.strip() for line in answer.out.decode("utf-8", "replace").splitlines())))
