@@ -397,8 +397,8 @@ def test_a_driver_that_comes_later_is_found(on, no_library, starts, monkeypatch)
 
 
 READER = """
-from tui_train.facts.live import samples
-for cards in samples(lambda: False):
+from tui_train.facts.live import live_samples
+for cards in live_samples(lambda: False):
     print(len(cards), flush=True)
 """
 

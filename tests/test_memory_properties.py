@@ -58,8 +58,8 @@ def errors(chosen, where):
 
 def may_rise(before, after):
     """Bytes that a change may cost while it saves others: what it is physically bought with."""
-    then, model = after.asked.how, after.asked.model
-    now = before.asked.how
+    then, model = after.workload.how, after.workload.model
+    now = before.workload.how
     cost = 0
     if then.gather and not now.gather:
         # The gradients of one micro batch are there while the next is computed.

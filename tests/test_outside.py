@@ -398,14 +398,14 @@ THREADS = """
 import sys, threading
 sys.setswitchinterval(1e-7)
 import msgspec
-from tui_train.base.parse import built
+from tui_train.base.parse import prepared_type
 inner = [msgspec.defstruct(f"I{n}", [(f"a{k}", int, 0) for k in range(20)]) for n in range(60)]
 Big = msgspec.defstruct("Big", [(f"f{n}", kind, msgspec.field(default_factory=kind)) for n, kind in enumerate(inner)])
 data = {f"f{n}": {"a1": 1} for n in range(60)}
 barrier = threading.Barrier(4)
 def one():
     barrier.wait()
-    msgspec.convert(data, built(Big))
+    msgspec.convert(data, prepared_type(Big))
 threads = [threading.Thread(target=one) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()

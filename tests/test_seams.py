@@ -159,7 +159,7 @@ def test_a_launcher_is_added(project):
 
 TRAINER = """
 from tui_train.base.command import Part
-from tui_train.presets import Argument, Preset
+from tui_train.presets import PresetArgument, Preset
 from tui_train.trainers.trainer import Trainer
 
 
@@ -168,7 +168,7 @@ class Toy(Trainer):
     about = "trains nothing"
 
     def preset(self, profile, toolchain, own):
-        return Preset(label="toy", about="", arguments=(Argument(("--batch={micro_batch}",)),))
+        return Preset(label="toy", about="", arguments=(PresetArgument(("--batch={micro_batch}",)),))
 
     def program(self, profile, preset, flavour):
         return (Part(("-m", "toy")),)
