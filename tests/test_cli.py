@@ -23,10 +23,13 @@ from screens.run_end import look_at_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
 from tui_train.cli import start, watch
+from tui_train.cli.diagnose import try_it
 from tui_train.diagnose.again import fails_again
+from tui_train.profile.changes import Change
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
+from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
 from tui_train.supervisor.progress import Progress
@@ -613,6 +616,14 @@ def test_the_fix_of_a_finding_repeats_no_secret(tmp_path):
     secret = refused("plan", "quickstart", *sets, "--set=trainer.arguments=--niters=3 --api-key=hunter2x9", code=65)
     assert "Did you mean --niter?" in secret
     assert "hunter2x9" not in secret
+
+
+@pytest.mark.parametrize(("value", "shown"), [("--lr=1", "arguments=--lr=1"), ("--api-key=hunter2x9", "")])
+def test_the_command_with_a_change_repeats_no_secret(tmp_path, value, shown):
+    change = Change("", "", (("trainer.arguments", (value,)),))
+    command = try_it(RunDir(tmp_path), change)
+    assert command.endswith(shown)
+    assert "hunter2x9" not in command
 
 
 def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):

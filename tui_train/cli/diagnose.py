@@ -122,12 +122,13 @@ def words(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
         for label, text in rows
         if text
     ]
-    if run and diagnosis.change:
+    if run and diagnosis.change and (command := try_it(run, diagnosis.change)):
         # On one line, so that it can be copied.
-        lines.append(f"try it    {try_it(run, diagnosis.change)}")
+        lines.append(f"try it    {command}")
     return "\n".join(lines)
 
 
 def try_it(run: RunDir, change: Change) -> str:
-    """Return the command that starts a run's profile with a change."""
-    return f"tui-train run {visible(shlex.quote(str(run.profile)))} {show.options(change)}"
+    """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
+    options = show.options(change)
+    return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""

@@ -79,7 +79,8 @@ def resume(reference: str, *, detach: bool, force: bool) -> None:
         return
     if not force and (same := fails_again(run_dir, now)):
         name, change = visible(run_dir.name), same.change
-        other = f"\n  With {change.title}: {try_it(run_dir, change)}" if change else ""
+        command = try_it(run_dir, change) if change else ""
+        other = f"\n  With {change.title}: {command}" if change and command else ""
         anyway = f"\n  Where you have changed what it needs: tui-train resume {name} --force"
         why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
         raise Unavailable(why, same.remedy + other + anyway)

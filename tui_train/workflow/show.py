@@ -131,14 +131,15 @@ def doing(sample: Sample) -> str:
 
 def finding(result: Finding) -> str:
     """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
-    # A plan is logged and sent to others: a value that may be a secret is not repeated.
-    plain = result.change and not any(secret_values(apply(result.change, Profile())))
-    fix = f"\n  Fix: {options(result.change)}" if result.change and plain else ""
+    fix = f"\n  Fix: {made}" if result.change and (made := options(result.change)) else ""
     return f"{result.level}: {result.message}\n  {result.remedy}{fix}"
 
 
 def options(change: Change) -> str:
-    """Return the options of `plan` and `run` that make a change."""
+    """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
+    # What a command prints is logged and sent to others.
+    if any(secret_values(apply(change, Profile()))):
+        return ""
     edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
     return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)
 
