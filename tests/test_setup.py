@@ -26,15 +26,15 @@ def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     setup = set_up(store.load(str(case / "profile.toml")), found)
     rungs = [step.profile for step in climb(setup.settled, setup.context)]
-    anew = [Setup(rung, found) for rung in rungs]
-    alone = [predict(each) for each in anew]
-    wanted = [[getattr(each, name) for name in MACHINE] for each in anew]
+    separate = [Setup(rung, found) for rung in rungs]
+    alone = [predict(each) for each in separate]
+    wanted = [[getattr(each, name) for name in MACHINE] for each in separate]
     picked = []
     monkeypatch.setattr(module, "pick_toolchain", lambda *words: picked.append(words))
     shared = [setup.at(rung) for rung in rungs]
     assert [[getattr(each, name) for name in MACHINE] for each in shared] == wanted
     assert [predict(each) for each in shared] == alone
-    assert not picked, "no attempt chooses a Python anew"
+    assert not picked, "no attempt chooses a Python again"
     # A batch that holds by a default is no choice of the user's, though each attempt names it.
     assert {each.context.batch_not_set for each in shared} == {setup.context.batch_not_set}
 

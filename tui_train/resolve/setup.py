@@ -24,7 +24,7 @@ from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import entry_point
 
 MODEL_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
-# What all attempts of a plan share: none of it is chosen anew for a fallback.
+# What all attempts of a plan share: none of it is chosen again for a fallback.
 _SHARED = (
     "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "copies", "backend",
     "launcher_config", "preset", "accepted", "values", "settled", "context",
