@@ -149,6 +149,10 @@ def tuned(options=None, **more):
     return msgspec.structs.replace(with_data, data={data_key(LOOKED_AT): look})
 
 
+# A model whose weights were read.
+LAYERS = msgspec.structs.replace(
+    tuned(), models={"/m": ModelFolder(layers=("model.embed_tokens", "model.layers.0.self_attn.q_proj"))}
+)
 CLUSTERED = msgspec.structs.replace(
     facts(),
     scheduler="slurm",
@@ -186,7 +190,13 @@ FAULTS = {
         fix=True),
     "a script that reads its rank": error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"},
         msgspec.structs.replace(facts(), sources={"/t.py": Source(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
-        "line 3 of the script reads LOCAL_RANK", fix=True),
+        "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
+    "LoRA's targets that the model does not have": error(
+        FINE | {"trainer.model": "/m", "finetune.targets": ("query_key_value", "dense")}, LAYERS, "finetune.targets",
+        "the model has no layer called query_key_value or dense: LoRA would have nothing to train", fix=True),
+    "one of LoRA's targets that the model does not have": warning(
+        FINE | {"trainer.model": "/m", "finetune.targets": ("q_proj", "c_attn")}, LAYERS, "finetune.targets",
+        "called c_attn: only q_proj would get an adapter", fix=True),
     "a notebook as a script": error(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(facts(), sources={"/t.py": Source(problem="it is not Python", other="a notebook")}),
         "trainer.script", "/t.py is a notebook"),

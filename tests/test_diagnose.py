@@ -151,7 +151,7 @@ def test_full_disks_and_limits(tmp_path):
     [
         (signal.SIGTERM, "sigterm"),
         (signal.SIGHUP, "sighup"),
-        (signal.SIGKILL, "host_oom"),
+        (signal.SIGKILL, "sigkill"),
         (signal.SIGSEGV, "segfault"),
     ],
 )
@@ -202,9 +202,12 @@ def test_memory_that_was_caught_is_not_what_ended_it(begin):
 
 def test_what_lies_beside_the_log_decides():
     killed = "  exitcode  : -9 (pid: 12)\n"
-    assert "by a user" in said(killed, oom_kills=0).cause
-    assert "by a user" not in said(killed, oom_kills=3).cause
-    assert "the 700 MiB that it may use" in said("step 14 loss 1.2\n", 137, oom_kills=1, memory_limit=700 << 20).cause
+    assert "a user or a scheduler did it" in said(killed, oom_kills=0).cause
+    assert [said(text, 137, oom_kills=0).failure for text in (killed, "step 14 loss 1.2\n")] == ["sigkill", "sigkill"]
+    assert said("step 14 loss 1.2\n", 137).failure == "sigkill"
+    assert "a user" not in said(killed, oom_kills=3).cause
+    by_kernel = said("step 14 loss 1.2\n", 137, oom_kills=1, memory_limit=700 << 20)
+    assert (by_kernel.failure, "the 700 MiB that it may use" in by_kernel.cause) == ("host_oom", True)
     bus = "  exitcode  : -7 (pid: 12)\n"
     assert said(bus, free_disk=0, free_shm=2**34).failure == "disk_full"
     assert said(bus, free_disk=0, free_shm=0).failure == "shm_too_small"

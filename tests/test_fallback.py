@@ -148,7 +148,7 @@ OWN = "Including non-PyTorch memory, this process has 2.00 GiB memory in use."
             "the host's memory may have run",
         ),
         ("exitcode  : -9 (pid: 17)", 1, "the host's memory may have run out"),
-        ("", 137, "the host's memory may have run out"),
+        ("", 137, "killed by signal 9 (exit code 137)"),
         ("ValueError: out of memory of nothing", 3, "failed with exit code 3: see"),
     ],
 )

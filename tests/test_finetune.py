@@ -36,6 +36,7 @@ from tui_train.facts.data_use import question_key as data_key
 from tui_train.memory.length import set_up
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
+from tui_train.profile.types import Finetune as Chosen
 from tui_train.resolve.data import question
 from tui_train.runs import rundir
 from tui_train.runs.result import result
@@ -43,6 +44,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.targets.here import look
 from tui_train.trainers.finetune import RATES, Finetune, abilities, rate
+from tui_train.trainers.finetune_options import adapter
 from tui_train.workflow.merge import Options, merge
 from tui_train.workflow.overview import overview
 
@@ -255,6 +257,9 @@ def test_weights_that_an_adapter_leaves_alone_take_16_bits_where_the_gpus_can():
 def test_only_an_adapter_has_options_of_one():
     lora = config(tuning(finetune__rank=8, finetune__targets=("q_proj", "v_proj")))
     assert (lora["use_peft"], lora["lora_r"], lora["lora_target_modules"]) == (True, 8, ["q_proj", "v_proj"])
+    # Of a list of one TRL makes an expression for the whole path, which fits no layer.
+    assert adapter(Chosen(targets=("q_proj",)))["lora_target_modules"] == ["q_proj", "q_proj"]
+    assert adapter(Chosen(targets=("all-linear",)))["lora_target_modules"] == "all-linear"
     assert not [key for key in config(tuning(finetune__tuning="full")) if "lora" in key or "peft" in key]
     four = config(tuning(finetune__tuning="qlora"), facts(gpus=(gpu(0),), packages=LIBRARIES))
     assert four["load_in_4bit"]

@@ -295,6 +295,8 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
 
 def test_the_names_in_a_profile_are_the_launchers():
     assert get_args(Launcher) == tuple(LAUNCHERS)
+    assert [automatic(1, "ddp", machines, reads_ranks=True) for machines in (1, 2)] == ["torchrun", "torchrun"]
+    assert automatic(1, "fsdp2", reads_ranks=True) == "accelerate"
     assert all(automatic(processes, strategy) in LAUNCHERS for processes in (1, 2) for strategy in STRATEGIES)
 
 

@@ -504,10 +504,17 @@ def test_a_folder_tells_shape_and_exact_count(tmp_path):
     safetensors(tmp_path / "b.safetensors", {"v": bf16(7)}, data=bytes(14))
     index = {"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    found = folder(str(tmp_path)).dimensions
-    assert (found.parameters, found.dtype, found.qkv_bias) == (207, "bf16", True)
+    read = folder(str(tmp_path))
+    found = read.dimensions
+    assert (found.parameters, found.dtype, found.qkv_bias, read.layers) == (207, "bf16", True, ("w",))
     where = msgspec.structs.replace(facts(), models={"/m": ModelFolder(found)})
     assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
+
+
+def test_a_layer_is_found_by_the_end_of_its_path():
+    model = ModelFolder(layers=("model.layers.0.mlp.up_proj",))
+    assert all(map(model.has_layer, ("up_proj", "mlp.up_proj", "layers.7.mlp.up_proj")))
+    assert not any(map(model.has_layer, ("proj", "mlp", "up_proj.weight", "")))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, check, facts, profile, toolchain
+from support import SCRIPTS, check, facts, plan, profile, toolchain
 
 from tui_train.base.errors import BadInput
 from tui_train.facts import probe
@@ -281,14 +281,18 @@ def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
         "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "auto",
         "trainer.script": str(script), "trainer.python": sys.executable, "hardware.device": "cpu",
     })  # fmt: skip
-    (finding,) = [one for one in check(chosen, look(chosen)) if "RANK" in one.message]
+    made = plan(chosen, look(chosen))
+    assert made.launcher == "torchrun"
+    assert "Launcher torchrun: line 3 of train.py reads RANK." in made.notes
+    by_hand = fields.put(chosen, "trainer.launcher", "python")
+    (finding,) = [one for one in check(by_hand, look(by_hand)) if "RANK" in one.message]
     assert finding.forbids
-    assert finding.message == "line 3 of the script reads RANK: python sets none of them for one process"
-    changed = apply(finding.change, chosen)
+    assert finding.message == "line 3 of train.py reads RANK, and python does not set the ranks of a single process"
+    changed = apply(finding.change, by_hand)
     assert changed.trainer.launcher == "torchrun"
     assert not [one for one in check(changed, look(changed)) if one.level == "error"]
     accelerated = fields.put(chosen, "trainer.launcher", "accelerate")
-    assert [one for one in check(accelerated, look(accelerated)) if "accelerate sets none" in one.message]
+    assert [one for one in check(accelerated, look(accelerated)) if "accelerate does not set" in one.message]
 
 
 @pytest.mark.parametrize(

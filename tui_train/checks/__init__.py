@@ -132,6 +132,7 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.script", script_arguments.readable),
     _for("trainer.script", script_arguments.likely),
     _for("finetune", finetune.needed),
+    _for("finetune", finetune.targets),
     _for("finetune", finetune.mixture),
     _for("finetune", finetune.unread_answers),
     _for("finetune", finetune.read),

@@ -17,7 +17,7 @@ from tui_train.resolve import data, options
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune import METHODS, evaluated, keeps_best, rate
-from tui_train.trainers.finetune_options import marks_answers
+from tui_train.trainers.finetune_options import ALL_LINEAR, marks_answers
 
 # What the plan sets, each with the key for it.
 INSTEAD = {
@@ -31,6 +31,10 @@ INSTEAD = {
     "eval_strategy": "data.evaluation",
     "resume_from_checkpoint": "",
 }
+
+# Matrices that are embeddings, or the head: adapters of them are not what LoRA usually trains.
+_NO_TARGETS = frozenset({"embed_tokens", "lm_head", "wte", "wpe", "word_embeddings", "embed_in", "embed_out"})
+_SHOWN = 12
 
 
 def needed(setup: Setup) -> Iterator[Finding]:
@@ -117,6 +121,31 @@ def read(setup: Setup) -> Iterator[Finding]:
         room = Room(profile.data.cut, longest(setup))
         known = {path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}}
         yield from data_findings(look, asked, frozenset(map(visible, known)), room)
+
+
+def targets(setup: Setup) -> Iterator[Finding]:
+    """LoRA's targets that no layer of the model has as its name: PEFT refuses them if no other name fits."""
+    profile = setup.profile
+    names, model = profile.finetune.targets, setup.facts.models.get(profile.trainer.model)
+    if profile.finetune.tuning == "full" or not model or not model.layers or names == (ALL_LINEAR,):
+        return
+    missing = [name for name in names if not model.has_layer(name)]
+    if not missing:
+        return
+    known = dict.fromkeys(path.rpartition(".")[2] for path in model.layers)
+    layers = ", ".join([name for name in known if name not in _NO_TARGETS][:_SHOWN])
+    # Experts may be stored by other names than the classes of transformers have.
+    fails = len(missing) == len(names) and not (model.dimensions and model.dimensions.experts)
+    rest = tuple(name for name in names if name not in missing)
+    title = f"only {', '.join(rest)}" if rest else "all linear layers"
+    yield Finding(
+        level="error" if fails else "warning",
+        key="finetune.targets",
+        message=f"the model has no layer called {' or '.join(missing)}"
+        + (f": only {', '.join(rest)} would get an adapter" if rest else ": LoRA would have nothing to train"),
+        remedy=f"Its layers are {layers}. Leave the targets empty for all of them.",
+        change=Change(title, "the model has them", (("finetune.targets", rest),)),
+    )
 
 
 def weights(setup: Setup) -> Iterator[Finding]:

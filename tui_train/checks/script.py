@@ -88,11 +88,8 @@ def _sure(setup: Setup) -> Literal["error", "warning"]:
 
 def ranks(setup: Setup) -> Iterator[Finding]:
     """A script that reads a rank, and a launcher that sets none for one process."""
-    source, launcher = own_arguments.source_of(setup.profile, setup.facts, setup.preset), LAUNCHERS[setup.launcher]
-    if source is None or not source.rank_line or launcher.SETS_RANKS or setup.world_size > 1:
-        return
-    does = f"reads {source.rank}" if source.rank.isupper() else f"calls {source.rank}, which needs RANK and WORLD_SIZE"
-    message = f"line {source.rank_line} of the script {does}: {launcher.LABEL} sets none of them for one process"
-    yield Finding(
-        level="error", key="trainer.launcher", message=message, remedy="Choose torchrun, which does.", change=TORCHRUN
-    )
+    launcher = LAUNCHERS[setup.launcher]
+    if setup.rank_use and not launcher.SETS_RANKS and setup.world_size == 1:
+        message = f"{setup.rank_use}, and {launcher.LABEL} does not set the ranks of a single process"
+        remedy = "Start it with torchrun (trainer.launcher=torchrun)."
+        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=TORCHRUN)

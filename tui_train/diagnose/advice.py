@@ -32,7 +32,8 @@ def advice(
         return REMEDIES[evidence.phase], groups
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
         return _SMALLEST, groups
-    if signature.failure == "host_oom" and profile and trainer_of(profile).makes_model:
+    by_kernel = signature.failure == "host_oom" or (signature.failure == "sigkill" and evidence.oom_kills is None)
+    if by_kernel and profile and trainer_of(profile).makes_model:
         return (_OWN_OOM if signature.strength >= _SURE else f"{_WHETHER}{_OWN_OOM}"), groups
     if signature.remedy.startswith(_LOOK) and (frame := own_frame(evidence.lines, line)):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")

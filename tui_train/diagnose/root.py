@@ -212,13 +212,21 @@ def _decided(best: Hit, evidence: Evidence) -> Hit:
     bus_error = best.signature.failure == "shm_too_small" and "shared memory" not in best.line.text and not shared
     if full and (vague or bus_error) and not evidence.oom_kills:
         return msgspec.structs.replace(best, signature=_first("disk_full"))
-    if vague and best.signature.failure in {"host_oom", "dataloader_worker"}:
+    if vague and best.signature.failure in {"host_oom", "sigkill", "dataloader_worker"}:
         if evidence.oom_kills:
             return msgspec.structs.replace(best, signature=_killed(evidence))
-        if evidence.oom_kills == 0 and best.signature.failure == "host_oom":
-            cause = "A process was killed by signal 9, not by the kernel for memory but by a user or a scheduler."
-            return msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, cause=cause))
+        if evidence.oom_kills == 0 and best.signature.failure != "dataloader_worker":
+            return msgspec.structs.replace(best, signature=_by_someone())
     return best
+
+
+def _by_someone() -> Signature:
+    """Return the signature of a process that was killed while the kernel counted no kill for memory."""
+    return msgspec.structs.replace(
+        _first("sigkill"),
+        cause="The process was killed by signal 9. The kernel counts no kill for memory: a user or a scheduler did it.",
+        remedy="Ask who ended it (`last`, the scheduler's log); start it again to resume from the newest checkpoint.",
+    )
 
 
 def _killed(evidence: Evidence) -> Signature:

@@ -24,13 +24,24 @@ class ModelFolder(Struct, frozen=True):
     """The shape of the model in a folder, or the `problem` why there is none.
 
     `path` is the folder of a model that was named by its id on the Hub, `limit` how many tokens it takes by its
-    config.json (0: it does not say).
+    config.json (0: it does not say). `layers` are the paths of its weight matrices as in its safetensors, each number
+    in them 0 (model.layers.0.mlp.up_proj); none where they were not read.
     """
 
     dimensions: Dimensions | None = None
     problem: str = ""
     path: str = ""
     limit: int = 0
+    layers: tuple[str, ...] = ()
+
+    def has_layer(self, name: str) -> bool:
+        """Return whether a weight matrix has this name, as PEFT compares them: by the end of its path."""
+        ending = _numbers_as_0(name)
+        return any(f".{path}".endswith(f".{ending}") for path in self.layers)
+
+
+def _numbers_as_0(path: str) -> str:
+    return ".".join("0" if part.isdigit() else part for part in path.split("."))
 
 
 def folder(path: str) -> ModelFolder:
@@ -45,9 +56,10 @@ def folder(path: str) -> ModelFolder:
     except (ValueError, msgspec.ValidationError) as error:
         return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"), limit=most)
     try:
-        return ModelFolder(msgspec.structs.replace(shape, exact=parameters(Path(path))), limit=most)
+        count, layers = weights(Path(path))
     except ValueError as error:
         return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"), limit=most)
+    return ModelFolder(msgspec.structs.replace(shape, exact=count), limit=most, layers=layers)
 
 
 def limit(config: dict[str, Any]) -> int:
@@ -116,8 +128,11 @@ def _variant(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def parameters(path: Path) -> int:
-    """Return the number of weights in the safetensors of a folder, 0 without any; ValueError for damaged ones."""
+def weights(path: Path) -> tuple[int, tuple[str, ...]]:
+    """Return the number of weights in the safetensors of a folder, 0 without any, and the layers as in ModelFolder.
+
+    ValueError for damaged ones.
+    """
     index = path / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
@@ -127,11 +142,15 @@ def parameters(path: Path) -> int:
         names = sorted({str(name) for name in placed.values()})
     if len(names) > _MOST_FILES or any("/" in name or name.startswith(".") for name in names):
         raise ValueError("model.safetensors.index.json refers to files in other folders, or to too many")
-    return sum(_count(path / name) for name in names if (path / name).is_file())
+    total, layers = 0, set[str]()
+    for name in names:
+        if (path / name).is_file():
+            total += _count(path / name, layers)
+    return total, tuple(sorted(layers))
 
 
-def _count(path: Path) -> int:
-    """Return the number of weights in a safetensors file."""
+def _count(path: Path, layers: set[str]) -> int:
+    """Return the number of weights in a safetensors file, and add its layers."""
     total = 0
     try:
         found = tensors(path)
@@ -141,4 +160,6 @@ def _count(path: Path) -> int:
         if tensor.dtype not in _PLAIN:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
         total += tensor.count
+        if len(tensor.shape) > 1:
+            layers.add(_numbers_as_0(visible(name.removesuffix(".weight"))))
     return total

@@ -52,15 +52,20 @@ class Launcher(Protocol):
 LAUNCHERS: dict[Name, Launcher] = {"python": python, "torchrun": torchrun, "accelerate": accelerate}
 
 
-def automatic(processes: int, strategy: Strategy, machines: int = 1) -> Name:
-    """Return the launcher for that many processes on each machine and this strategy."""
-    return next(
+def automatic(processes: int, strategy: Strategy, machines: int = 1, *, reads_ranks: bool = False) -> Name:
+    """Return the launcher for that many processes on each machine and this strategy.
+
+    reads_ranks: the script needs RANK and its like for a single process too.
+    """
+    able = [
         name
         for name, launcher in LAUNCHERS.items()
         if (strategy == "ddp" or strategy in launcher.SHARDS)
         and (processes == 1 or launcher.SEVERAL)
         and (machines == 1 or launcher.SPANS)
-    )
+    ]
+    alone = reads_ranks and processes == machines == 1
+    return next((name for name in able if not alone or LAUNCHERS[name].SETS_RANKS), able[0])
 
 
 def labels(able: Callable[[Launcher], bool]) -> str:

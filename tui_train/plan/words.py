@@ -114,6 +114,7 @@ def notes(setup: Setup) -> tuple[str, ...]:
     if facts.elsewhere and not facts.paths and paths_of(profile):
         said.append("Whether its paths exist was not checked.")
     said += _script(profile, facts)
+    said += _launcher(setup)
     said += left_out(setup)
     said += _kept(setup)
     document = facts.documents.get(profile.trainer.config)
@@ -150,6 +151,12 @@ def _script(profile: Profile, facts: Facts) -> list[str]:
     return [
         f"Read of {visible(script.rpartition('/')[2])}: {read(facts.sources.get(script), profile.trainer.arguments)}."
     ]
+
+
+def _launcher(setup: Setup) -> list[str]:
+    """Return why a single process is started by a launcher that sets its ranks, where that was chosen for it."""
+    because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.rank_use
+    return [f"Launcher {LAUNCHERS[setup.launcher].LABEL}: {setup.rank_use}."] if because else []
 
 
 def _kept(setup: Setup) -> list[str]:

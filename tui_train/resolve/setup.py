@@ -3,18 +3,20 @@
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.facts.gpus import find_gpus, gpu_verdicts, recommended
 from tui_train.facts.types import Document, Facts, Gpu, Toolchain, Verdict
 from tui_train.launchers import LAUNCHERS, that_shard
 from tui_train.presets import Preset
 from tui_train.profile import fields
 from tui_train.profile.types import Launcher, Profile
-from tui_train.resolve import communication, fallbacks, launcher_config
+from tui_train.resolve import communication, fallbacks, launcher_config, own_arguments
 from tui_train.resolve.context import LadderContext
 from tui_train.resolve.in_force import EffectiveValue, in_force, is_default, settle, user_output
 from tui_train.resolve.options import script_options
@@ -118,7 +120,18 @@ class Setup:
     @cached_property
     def launcher(self) -> Launcher:
         """What starts the processes."""
-        return launcher_of(self.profile, self._cards)
+        return launcher_of(self.profile, self._cards, reads_ranks=bool(self.rank_use))
+
+    @cached_property
+    def rank_use(self) -> str:
+        """Which line of the script fails unless a launcher sets the ranks, in words; empty for none."""
+        if isinstance(self._preset, BadInput):
+            return ""
+        source = own_arguments.source_of(self.profile, self.facts, self._preset)
+        if source is None or not source.rank_line:
+            return ""
+        does = "reads" if source.rank.isupper() else "calls"
+        return f"line {source.rank_line} of {visible(Path(self.profile.trainer.script).name)} {does} {source.rank}"
 
     @cached_property
     def processes(self) -> int:

@@ -66,14 +66,14 @@ def _whole(python: str) -> str:
     return absolute(python, Path("/"))
 
 
-def launcher_of(profile: Profile, gpus: tuple[Gpu, ...]) -> Launcher:
-    """Return the launcher that a profile names, or else the one for its config, or for so many GPUs."""
+def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = False) -> Launcher:
+    """Return the launcher that a profile names, or else the one for its config, or for so many GPUs and the script."""
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
     if profile.trainer.accelerate_config and not takes_field(profile, "nemo"):
         return next(name for name, launcher in LAUNCHERS.items() if launcher.READS_CONFIG)
     processes = max(len(gpus), profile.hardware.processes, 1)
-    return automatic(processes, profile.trainer.strategy, profile.nodes.machines)
+    return automatic(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)
 
 
 def too_old_to_shard(toolchain: Toolchain) -> str:

@@ -92,8 +92,10 @@ def _finished(ended: Ended, checkpoint: str) -> str:
 def _failure(ended: Ended) -> str:
     if ended.apart:
         return "its processes never formed a group: each trained alone, as rank 0 of 1"
+    if ended.code == 137 and not ended.on_host:
+        return "killed by signal 9 (exit code 137); `dmesg | grep -i oom` shows whether the host's memory ran out"
     why = f"failed with exit code {ended.code}"
-    if ended.code == 137 or ended.on_host:
+    if ended.on_host:
         why += "; the host's memory may have run out: fewer data loader workers, no offload"
     return why
 

@@ -34,6 +34,17 @@ def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
     return (*plain, *_weights(chosen))
 
 
+ALL_LINEAR = "all-linear"
+
+
+def _targets(names: tuple[str, ...]) -> str | list[str]:
+    """Return LoRA's targets as TRL takes them."""
+    if names in {(), (ALL_LINEAR,)}:
+        return ALL_LINEAR
+    # Of a list of one TRL makes a text, which PEFT takes for an expression that has to fit the whole path.
+    return [*names, *names] if len(names) == 1 else list(names)
+
+
 def adapter(chosen: Chosen) -> dict[str, Scalar | list[str]]:
     """Return the options of an adapter, for each its value."""
     values: dict[str, Scalar | list[str]] = {
@@ -41,7 +52,7 @@ def adapter(chosen: Chosen) -> dict[str, Scalar | list[str]]:
         "lora_r": chosen.rank,
         "lora_alpha": chosen.alpha,
         "lora_dropout": chosen.dropout,
-        "lora_target_modules": list(chosen.targets) or "all-linear",
+        "lora_target_modules": _targets(chosen.targets),
     }
     if chosen.method == "reward":
         # The head that gives the reward is new, and is trained whole.

@@ -161,7 +161,8 @@ def _preset(setup: Setup) -> tuple[Option, ...]:
 
 def _launcher(setup: Setup) -> tuple[Option, ...]:
     profile = setup.profile
-    options = [Option("auto", "auto", f"now {setup.launcher}")]
+    because = f": {setup.rank_use}" if setup.rank_use and setup.world_size == 1 else ""
+    options = [Option("auto", "auto", f"now {setup.launcher}{because}")]
     tool = setup.toolchain
     there = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
     devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))

@@ -18,7 +18,7 @@ TRAINER = (
         label="Launcher",
         kind="choice",
         options=("auto", *get_args(Launcher)),
-        help="Program that starts the processes. auto: python for one, torchrun for several, accelerate for sharding.",
+        help="Starts the processes. auto: python; torchrun for several or for RANK in the script; accelerate to shard.",
     ),
     Field(
         key="trainer.strategy",
