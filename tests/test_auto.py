@@ -1,6 +1,7 @@
 """What a script is by its source, and what `auto` therefore passes to it: nothing that it does not take."""
 
 import sys
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from tui_train.screens.messages import OpenStep
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
 from tui_train.facts import probe
-from tui_train.facts.script_help import with_help
+from tui_train.facts.script_help import ask_script, with_help
 from tui_train.facts.sources import read, source
 from tui_train.facts.types import Flag, ScriptHelp
 from tui_train.profile import fields
@@ -274,7 +275,9 @@ def test_what_the_source_leaves_open_is_read_from_the_help(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     chosen, _ = script(tmp_path, DEEP, recipe__learning_rate=0.5, recipe__epochs=3.0)
-    found = look(chosen)
+    waits = []
+    found = look(chosen, waits.append)
+    assert waits == [f"Running {chosen.trainer.script} --help, as its source does not name all arguments …"]
     known = found.sources[chosen.trainer.script]
     assert said(known).endswith("read from --help, line 2: --lr --n_epochs --amp")
     assert [(one.name, one.type, one.default, one.off) for one in known.parameters] == [
@@ -282,6 +285,29 @@ def test_what_the_source_leaves_open_is_read_from_the_help(tmp_path):
     ]  # fmt: skip
     command = argv(plan(chosen, found).attempts[0].command, "/run")
     assert command[command.index(chosen.trainer.script) + 1 :] == ["--lr=0.5", "--n_epochs=3"]
+
+
+def test_a_help_is_kept_until_the_script_or_its_modules_change(tmp_path, monkeypatch):
+    (tmp_path / "below").mkdir()
+    for name, text in {**FILES, "train.py": DEEP}.items():
+        (tmp_path / name).write_text(text)
+    now, waits = [0.0], []
+    monkeypatch.setattr("tui_train.facts.script_help.time", SimpleNamespace(time=lambda: now[0]))
+
+    def asks():
+        return ask_script(sys.executable, (str(tmp_path / "train.py"),), str(tmp_path), lambda: waits.append(now[0]))
+
+    first = asks()
+    assert (asks(), len(waits)) == (first, 1)
+    below = tmp_path / "below" / "base.py"
+    below.write_text(below.read_text().replace("--lr", "--rate"))
+    assert [flag.name for flag in asks().flags] == ["--rate", "--n_epochs", "--amp", "--no-amp"]
+    now[0] = 3600.0
+    asks()
+    assert waits == [0.0, 0.0, 3600.0]
+    (tmp_path / "train.py").write_text("1 / 0")
+    assert (asks().problem, asks().problem) == ("it ended with exit code 1: ZeroDivisionError: division by zero",) * 2
+    assert len(waits) == 5  # what fails may work the next time
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from test_data import CHAT, PLAIN, written
 
 from tui_train.base.places import data_summaries_folder
 from tui_train.facts.data import DataQuestion
-from tui_train.facts.data_cache import MAX_KEPT_REPORTS, read_data
+from tui_train.facts.data_cache import read_data
+from tui_train.facts.kept import MAX_KEPT
 
 LONG_AGO = 1_600_000_000
 
@@ -131,12 +132,12 @@ def test_few_are_kept_and_the_latest_used(reader):
     tool, question, starts = reader
     read_data(tool, question)
     (first,) = kept()
-    for number in range(MAX_KEPT_REPORTS - 1):
+    for number in range(MAX_KEPT - 1):
         copy = first.with_name(f"{number}.json")
         copy.write_bytes(first.read_bytes())
         os.utime(copy, (LONG_AGO + number, LONG_AGO + number))
     read_data(tool, replace(question, length=7))
-    assert len(kept()) == MAX_KEPT_REPORTS
+    assert len(kept()) == MAX_KEPT
     assert "0.json" not in {file.name for file in kept()}
     read_data(tool, question)
     assert starts() == 2

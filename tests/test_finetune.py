@@ -177,6 +177,12 @@ def test_what_an_attempt_falls_back_to_reaches_trl():
         assert expected[name] in argv(alone.attempts[0].command, "/run")
 
 
+def test_what_is_not_evaluated_has_no_fallback_for_evaluations():
+    assert "eval" not in ready(tuning(), facts(packages=LIBRARIES)).plan.phases
+    assert "evaluation batch" not in str(ready(tuning(), facts(packages=LIBRARIES)).plan.attempts)
+    assert "evaluation batch" in str(ready(tuning(data__evaluation=0.1), facts(packages=LIBRARIES)).plan.attempts)
+
+
 def test_a_warmup_is_said_as_this_transformers_takes_it():
     old = facts(packages=LIBRARIES, transformers="4.57.6")
     assert (config(tuning())["warmup_steps"], config(tuning(), old)["warmup_ratio"]) == (0.03, 0.03)

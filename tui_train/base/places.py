@@ -81,6 +81,11 @@ def data_summaries_folder() -> Path:
     return platformdirs.user_cache_path(_NAME) / "data"
 
 
+def script_help_folder() -> Path:
+    """Return the folder of what scripts said to --help, which may not exist yet."""
+    return platformdirs.user_cache_path(_NAME) / "help"
+
+
 def faults_log() -> Path:
     """Return the log of internal errors, which may not exist."""
     return platformdirs.user_state_path(_NAME) / "faults.log"

@@ -7,6 +7,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, visible
+from tui_train.cli import columns
 from tui_train.cli.plans import edited, require
 from tui_train.memory.length import set_up
 from tui_train.plan.types import Plan
@@ -50,7 +51,7 @@ def edits_of(array: str) -> tuple[str, ...]:
 def planned(profile: Profile, array: str, target: Target) -> tuple[Member, ...]:
     """Return all members, planned before any is submitted; exits where an error forbids one."""
     edits = edits_of(array)
-    facts = target.look(profile)
+    facts = target.look(profile, columns.waiting)
     members, shown_messages = [], set[str]()
     for edit in edits:
         own = edited(profile, (edit,))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from tui_train.base.text import table as whole
+from tui_train.base.text import visible
 
 _WIDEST = 120
 
@@ -14,6 +15,12 @@ _WIDEST = 120
 def width() -> int | None:
     """Return how wide standard output is; None where it is no terminal, and nothing is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def waiting(what: str) -> None:
+    """Say at a terminal what the command waits for."""
+    if sys.stderr.isatty():
+        click.echo(visible(what), err=True)
 
 
 def listed(rows: Sequence[tuple[str, str]]) -> str:

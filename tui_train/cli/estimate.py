@@ -7,7 +7,7 @@ import click
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size, typeset, visible
 from tui_train.checks import check
-from tui_train.cli.columns import table
+from tui_train.cli import columns
 from tui_train.cli.plans import edited, load, print_json, sizes_from, with_fetched
 from tui_train.memory import trace as traces
 from tui_train.memory.length import set_up
@@ -29,7 +29,7 @@ def estimate(  # noqa: PLR0913 - one for each option
     profile = edited(load(reference), edits)
     if method:
         only_here(profile, f"--{method}")
-    facts = facts_for(profile, source)
+    facts = facts_for(profile, source, columns.waiting)
     if fetch:
         facts = with_fetched(profile, facts, source)
     setup = set_up(profile, facts)
@@ -93,7 +93,7 @@ def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     ]
     lines += [
         "",
-        table(rows),
+        columns.table(rows),
         "",
         f"Estimated: at most {size(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
@@ -103,7 +103,7 @@ def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
         rows = [(typeset(each.change.title), _signed(each.difference), each.band or "") for each in changes]
-        lines += ["", table([("Change", "reserved" if prediction.places else "allocated", ""), *rows])]
+        lines += ["", columns.table([("Change", "reserved" if prediction.places else "allocated", ""), *rows])]
     return lines
 
 

@@ -10,7 +10,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
-from tui_train.cli import plans
+from tui_train.cli import columns, plans
 from tui_train.memory.length import set_up
 from tui_train.profile import fields
 from tui_train.render import SCRIPT, File, listed
@@ -26,7 +26,7 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     """Write the files of a profile's plan to a folder."""
     profile = plans.edited(plans.load(reference), edits)
     source = machines.source_for(profile, source)
-    prepared = prepare(set_up(profile, machines.facts_for(profile, source)))
+    prepared = prepare(set_up(profile, machines.facts_for(profile, source, columns.waiting)))
     made_plan = plans.require(prepared)
     target = _write(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT)))
@@ -61,7 +61,7 @@ def export_for(  # noqa: PLR0913, PLR0917 - one for each option
     profile = plans.edited(plans.load(reference), edits)
     # A manifest is for another scheduler.
     profile = placed(fields.put(profile, "hardware.scheduler", "none"), kind)
-    setup = set_up(profile, machines.facts_for(profile, source))
+    setup = set_up(profile, machines.facts_for(profile, source, columns.waiting))
     made_plan = plans.require(_taken(prepare(setup)))
     cluster = for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.manifest(cluster)

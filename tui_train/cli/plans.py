@@ -84,7 +84,7 @@ def plan(  # noqa: PLR0913 - one for each option
     """
     profile = edited(load(reference), edits)
     earlier = _earlier(profile, against)
-    facts = facts_to_start(profile, source)
+    facts = facts_to_start(profile, source, columns.waiting)
     if fetch:
         facts = with_fetched(profile, facts, source)
     setup = set_up(profile, facts)

@@ -56,7 +56,7 @@ def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool,
         if array:
             arrays.submit(arrays.planned(profile, array, target), target)
             return
-        prepared = prepare(set_up(profile, facts_to_start(profile, chosen)))
+        prepared = prepare(set_up(profile, facts_to_start(profile, chosen, columns.waiting)))
         plan = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)

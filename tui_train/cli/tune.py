@@ -9,7 +9,7 @@ import msgspec
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
-from tui_train.cli.columns import table
+from tui_train.cli import columns
 from tui_train.cli.plans import edited, load, print_json
 from tui_train.memory.length import set_up
 from tui_train.profile import fields
@@ -54,7 +54,7 @@ def dry_run(
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = edited(load(reference), edits)
-    among = allowed(set_up(profile, facts_for(profile, source)), precisions)
+    among = allowed(set_up(profile, facts_for(profile, source, columns.waiting)), precisions)
     expected = {setting: among.bands.get(setting, "not known") for setting in settings_of(among)}
     if as_json:
         print_json(
@@ -65,14 +65,14 @@ def dry_run(
     rows += [
         (*words.named(setting), band, "first" if setting == among.own else "") for setting, band in expected.items()
     ]
-    click.echo(table(rows))
+    click.echo(columns.table(rows))
     click.echo(f"At most {MOST} of them are tried: the profile's own first, then by the results so far.")
 
 
 def _lines(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:
     lines = ["", words.verdict(now)]
     if now.trials:
-        lines = ["", table([words.HEAD, *words.rows(msgspec.structs.replace(now, trying=None))]), *lines]
+        lines = ["", columns.table([words.HEAD, *words.rows(msgspec.structs.replace(now, trying=None))]), *lines]
         lines.append(f"Table and logs: {visible(str(now.folder / TABLE))}")
     if now.change:
         combined = [*edits, *(f"{key}={fields.format_value(value)}" for key, value in now.change.edits)]

@@ -1,16 +1,28 @@
 """Runs a script with --help and reads the arguments that it lists."""
 
+import itertools
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
+from tui_train.base.files import read_regular
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.places import script_help_folder
+from tui_train.facts import kept
 from tui_train.facts.ask import run_child
 from tui_train.facts.types import Facts, Flag, Parameter, ParameterForm, ScriptHelp, Source
 
 # Importing transformers takes that long from a slow disk.
-_DEADLINE = 60.0
+_DEADLINE = 30.0
+_MOST_SCRIPT = 2**22
+_MOST_MODULES = 500
+# Of what is kept; another one where `parse` reads more.
+_VERSION = 1
 # No GPU, no wrapped lines, no colours, no downloads.
 _QUIET = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -99,8 +111,48 @@ def _paired(parameters: list[Parameter]) -> Iterator[Parameter]:
             yield one
 
 
-def ask_script(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
-    """Run `python *words --help` in `folder` for at most a minute without GPU, and return its arguments."""
+def ask_script(
+    python: str, words: tuple[str, ...], folder: str, waits: Callable[[], None] = lambda: None
+) -> ScriptHelp:
+    """Return the arguments that `python *words --help` lists in `folder`, within 30 seconds and without GPU.
+
+    They are kept until the script, the modules around it or the packages of the Python change, for an hour at most;
+    `waits` is called if the script has to be run.
+    """
+    file = script_help_folder() / f"{kept.digest(_identity(python, words, folder))}.json"
+    content = kept.load(file)
+    if content is not None:
+        with suppress(Unparsable):
+            return json_as(content, ScriptHelp)
+    waits()
+    found = _run(python, words, folder)
+    if not found.problem:
+        kept.store(file, msgspec.json.encode(found))
+    return found
+
+
+def _identity(python: str, words: tuple[str, ...], folder: str) -> bytes:
+    """Return all on which an answer depends."""
+    script = Path(words[-1])
+    content = b""
+    with suppress(OSError, ValueError):
+        content = read_regular(str(script), _MOST_SCRIPT)
+    around = [kept.state(file) for file in _around(script.parent)] if content else []
+    # What the script imports from elsewhere, such as a package installed as editable, is not looked at.
+    hour = int(time.time() // 3600)
+    return msgspec.json.encode((_VERSION, hour, python, kept.installed(python), words, folder, content, around))
+
+
+def _around(folder: Path) -> list[Path]:
+    """Return the modules in a folder and the packages in it, as far as these are few."""
+    found: list[Path] = []
+    for pattern in ("*.py", "*/*.py", "*/*/*.py"):
+        with suppress(OSError):
+            found += itertools.islice(folder.glob(pattern), _MOST_MODULES)
+    return sorted(found)
+
+
+def _run(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
     answer = run_child([python, *words, "--help"], _DEADLINE, _QUIET, folder)
     output = answer.out.decode("utf-8", "replace") + "\n" + answer.error.decode("utf-8", "replace")
     flags = parse(output)

@@ -37,8 +37,11 @@ class Target(Protocol):
         """Return the facts of the machine, without those of a profile."""
         ...
 
-    def look(self, profile: Profile) -> Facts:
-        """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
+    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+        """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
+
+        `waits` gets what may take longer, before it does.
+        """
         ...
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:

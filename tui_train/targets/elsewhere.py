@@ -1,5 +1,6 @@
 """The machine in a file: it can be planned for, but nothing is started on it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, ClassVar, NoReturn
 
@@ -52,8 +53,9 @@ class MachineFile(Struct, frozen=True):
         """Return the facts in the file."""
         return saved.load_machine(self.path)
 
-    def look(self, profile: Profile) -> Facts:
+    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return them with what a plan needs besides."""
+        del waits
         return with_files_here(profile, saved.load_to_plan(self.path))
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:

@@ -147,8 +147,11 @@ def _tokenizers(profile: Profile) -> dict[str, NemoTokenizer]:
     return {folder: nemo_models.tokenizer(folder)} if folder and takes_field(profile, "nemo") else {}
 
 
-def look(profile: Profile) -> Facts:
-    """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
+def look(profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
+
+    `waits` gets what may take longer, before it does.
+    """
     files = named(profile)
     inside = profile.container.engine != "none"
     facts = Facts(
@@ -173,7 +176,8 @@ def look(profile: Profile) -> Facts:
     )
     facts = msgspec.structs.replace(facts, hub_models=asked(profile, facts))
     if question := undecided(profile, facts):
-        answer = ask_script(question.python, question.words, question.folder)
+        words = f"Running {question.key} --help, as its source does not name all arguments …"
+        answer = ask_script(question.python, question.words, question.folder, lambda: waits(words))
         facts = with_help(msgspec.structs.replace(facts, help={question.key: answer}))
     return facts if inside else msgspec.structs.replace(facts, data=data(profile, facts))
 
@@ -241,9 +245,9 @@ class Here:
         """Return the facts of the machine, without those of a profile."""
         return look(Profile())
 
-    def look(self, profile: Profile) -> Facts:
+    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; takes up to some seconds."""
-        return look(profile)
+        return look(profile, waits)
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder and start it."""

@@ -49,8 +49,9 @@ class Host(Struct, frozen=True):
         """Return the facts of the host."""
         return remote.facts(self.name)
 
-    def look(self, profile: Profile) -> Facts:
+    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts of the host that a plan needs."""
+        del waits
         python, paths, files = named_python(profile), paths_of(profile), configs(profile)
         script = profile.trainer.script if takes_field(profile, "trainer.script") else ""
         return with_files_here(profile, remote.to_plan(self.name, python, paths, files, script))

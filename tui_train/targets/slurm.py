@@ -61,20 +61,20 @@ class Slurm(Struct, frozen=True):
         """Return the facts of a node, without those of a profile."""
         return self.look(Profile())
 
-    def look(self, profile: Profile) -> Facts:
+    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; its files are those of where it is submitted, on the shared disk."""
-        facts = self._files(profile)
+        facts = self._files(profile, waits)
         cluster = read_cluster(self.host)
         machine = facts.machine if self.machine else planned_for(facts.machine, cluster, profile)
         return msgspec.structs.replace(
             facts, machine=machine, cluster=cluster, taken=taken_by_jobs(facts.taken), scheduler="slurm"
         )
 
-    def _files(self, profile: Profile) -> Facts:
+    def _files(self, profile: Profile, waits: Callable[[str], None]) -> Facts:
         """Return the facts of where it is submitted, with the node and the Pythons of a file where one is given."""
         there = Host(self.host).look(profile) if self.host else None
         if self.machine is None:
-            return there or look(profile)
+            return there or look(profile, waits)
         node = saved.load_to_plan(self.machine)
         if there:
             return msgspec.structs.replace(there, machine=node.machine, toolchains=node.toolchains)

@@ -121,6 +121,10 @@ class Finetune(Trainer):
         adapters = () if tuning == "full" else ("peft",)
         return ("trl", *adapters, *_of_4_bits(profile.finetune), "datasets", "transformers", "accelerate")
 
+    def evaluates(self, profile: Profile) -> bool:
+        """Return whether there is data for it."""
+        return evaluated(profile)
+
     def why_unusable(self, toolchain: Toolchain) -> str:
         """Return that TRL is too old."""
         version = toolchain.packages.get("trl")

@@ -1,5 +1,6 @@
 """What `tui-train facts` reports of this machine, a machine file or another host, judged for any toolchain."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,9 +75,9 @@ def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
     return facts, pick_toolchain(Profile(), facts) or torch
 
 
-def facts_for(profile: Profile, source: Source) -> Facts:
-    """Return the facts that a plan of a profile needs, of where it trains."""
-    return source_for(profile, source).target.look(profile)
+def facts_for(profile: Profile, source: Source, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    """Return the facts that a plan of a profile needs, of where it trains; `waits` gets what may take longer."""
+    return source_for(profile, source).target.look(profile, waits)
 
 
 def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

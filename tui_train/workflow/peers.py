@@ -1,5 +1,6 @@
 """The hosts that a profile names, asked as the host on which it starts reaches them."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -39,8 +40,11 @@ def asking(profile: Profile, facts: Facts, source: Source) -> Asking | None:
     return Asking(named, toolchain.python, paths, hosts.address_of(chosen.host) if chosen.host else "")
 
 
-def facts_to_start(profile: Profile, source: Source) -> Facts:
-    """Return the facts that a start needs, with what the other hosts say; up to 90 s where they do not answer."""
-    facts = facts_for(profile, source)
+def facts_to_start(profile: Profile, source: Source, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    """Return the facts that a start needs, with what the other hosts say; up to 90 s where they do not answer.
+
+    `waits` gets what may take longer, before it does.
+    """
+    facts = facts_for(profile, source, waits)
     asked = asking(profile, facts, source)
     return msgspec.structs.replace(facts, peers=peers(*asked)) if asked else facts

@@ -1,0 +1,53 @@
+"""Keeps answers of programs in files of this user alone, each by the digest of all on which it depends."""
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.files import PRIVATE, read_regular, write_beside
+
+MAX_KEPT = 64
+_LARGEST = 2**20
+
+
+def digest(content: bytes) -> str:
+    """Return what tells a content from any other."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def state(path: Path) -> tuple[str, int, int]:
+    """Return path, size and time of change (ns) of a file; -1 and 0 where there is none."""
+    with suppress(OSError, ValueError):
+        status = path.stat()
+        return str(path), status.st_size, status.st_mtime_ns
+    return str(path), -1, 0
+
+
+def installed(python: str) -> list[tuple[str, int, int]]:
+    """Return the states of the folders of a Python's packages, which an installation changes."""
+    return sorted(state(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
+
+
+def load(path: Path) -> bytes | None:
+    """Return what is kept in a file, None where there is nothing, or it is not what was written."""
+    try:
+        expected, _, content = read_regular(path, _LARGEST).partition(b"\n")
+    except OSError:
+        return None
+    if expected.decode("ascii", "replace") != digest(content):
+        return None
+    with suppress(OSError):
+        os.utime(path)  # the latest used are kept
+    return content
+
+
+def store(path: Path, content: bytes) -> None:
+    """Keep an answer for this user alone; the oldest of too many in its folder are removed."""
+    with suppress(TuiTrainError):
+        write_beside(path, digest(content).encode() + b"\n" + content, PRIVATE)
+    with suppress(OSError):
+        files = sorted((state(file)[2], file) for file in path.parent.glob("*.json"))
+        for _, file in files[:-MAX_KEPT]:
+            file.unlink(missing_ok=True)
