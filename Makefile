@@ -6,20 +6,18 @@
 export PYTHON TORCH PIP_ARGS
 
 help:
-	@echo 'make run     open the wizard; without a terminal, train the quickstart'
-	@echo 'make test    lint, check types and run the tests, as .ci/run does'
-	@echo 'make test-all  what takes too long for that: the whole fallback ladder, every pair of which make test tries a'
-	@echo '                sample, both engines, NeMo, 100,000 random events, thousands of hostile values, stops, races and'
-	@echo '                cut connections, with a table of what failed; and types by pyright'
-	@echo 'make lint    lint and check types only'
+	@echo 'make run       open the wizard; without a terminal, train the quickstart'
+	@echo 'make lint      check style, layers and types'
+	@echo 'make test      lint, and run the tests, as .ci/run does'
+	@echo 'make test-all  all tests: the whole fallback ladder, engines, NeMo, 100,000 random events, hostile values, stops,'
+	@echo '               races, cut connections; and types by pyright. Takes an hour or more; ends with a table of failures'
 	@echo 'make pictures  take the pictures of the screens again, from the real program'
-	@echo 'make clean   remove what these made'
+	@echo 'make clean     remove what these made'
 	@echo
-	@echo 'The first one makes .venv and installs into it. A torch that the Python has, or that .venv has, is taken.'
-	@echo '  PYTHON=python3.12      the Python to use (3.10 or newer; else python3, or another that is found)'
-	@echo '  Else the build of torch that has code for the NVIDIA cards and fits their driver; make run says which.'
-	@echo '  TORCH=2.9.1            another torch than the one in pyproject.toml: a version, or the path of a wheel'
-	@echo '  PIP_ARGS="--find-links …"   more arguments for pip, such as another index'
+	@echo 'make run creates .venv and installs into it. A torch that the Python or .venv already has is kept. Options:'
+	@echo '  PYTHON=python3.12          the Python to use: 3.10 or newer (default: python3, or another that is found)'
+	@echo '  TORCH=2.9.1                a version of torch, or a wheel (default: the build that fits the GPUs and their driver)'
+	@echo '  PIP_ARGS="--find-links …"  more arguments for pip, such as another index'
 
 run:
 	@bash .ci/environment run

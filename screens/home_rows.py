@@ -113,7 +113,7 @@ def hint(digest: Digest) -> str:
 
 
 def _words(card: Card) -> tuple[str, ...]:
-    return (card.name, card.about.method, card.about.model, card.about.data, card.devices, "profile")
+    return (card.name, card.about.words, card.devices, "profile")
 
 
 def _groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
@@ -131,8 +131,7 @@ def _beginnings(draft: Card | None, rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def _about(card: Card) -> str:
-    about = card.about
-    return ", ".join(filter(None, (card.name, about.method, about.model, about.data)))
+    return ", ".join(filter(None, (card.name, card.about.words)))
 
 
 def _widths(runs: Sequence[Digest], profiles: Sequence[Card]) -> Widths:
@@ -238,8 +237,6 @@ def _run(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Conten
 
 
 def _profile(card: Card, widths: Widths, width: int) -> tuple[Content, ...]:
-    about = card.about
-    words = ", ".join(filter(None, (about.method, about.model, about.data)))
-    what = ink(("! ", "$warning"), visible(card.damage)) if card.damage else ink((visible(words), MUTED))
+    what = ink(("! ", "$warning"), visible(card.damage)) if card.damage else ink((visible(card.about.words), MUTED))
     cells = ((ink("  ", visible(card.name)), widths.of_name(width)), (what, 0), (ink((card.devices, MUTED)), -_WHEN))
     return (columns(width, *cells),)

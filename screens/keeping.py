@@ -71,6 +71,8 @@ class Keeping(Looking):
         except TuiTrainError as error:
             self.complain(error)
         else:
+            # Only what was done last can be taken back.
+            self.clear_notifications()
             self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
 
     def _choose_python(self, profile: Profile) -> None:

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, duration, loss, size_with_kib, thousands, visible
+from tui_train.base.text import display_path, duration, loss, size, thousands, visible
 from tui_train.facts.names import names_here
 from tui_train.runs.result import Loss, Result
 from tui_train.runs.rundir import RunDir
@@ -182,7 +182,7 @@ def result_lines(made: Result, width: int) -> list[Content]:
     lines = [heading("Result", visible(made.about) or "nothing was found", width)]
     if weights:
         lines += _row("Path", ink((display_path(weights.path), "b")), width)
-        lines += _row("What", ink(made.origin, (f"   {size_with_kib(weights.size)}", MUTED)), width)
+        lines += _row("What", ink(made.origin, (f"   {size(weights.size)}", MUTED)), width)
     elif made.output:
         lines += _row("Searched", display_path(made.output), width)
     if weights and weights.problem:

@@ -48,19 +48,28 @@ def row_of(key: str, profile: Profile, setup: Setup | None, *, note: str, findin
     if options and not row_is_typed:
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
     hint, fix = fix_words(finding, help_text)
+    value = fields.get(profile, key)
+    wrong = _beside(value, finding) if finding else ""
     return FormRow(
         field=field,
-        value=fields.get(profile, key),
+        value=value,
         options=options,
         reason=reach.why_not(key, setup or profile),
         held=visible(words),
         note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
-        wrong=visible(finding.message) if finding and finding.level == "error" else "",
-        caution=visible(finding.message) if finding and finding.level == "warning" else "",
+        wrong=wrong if finding and finding.level == "error" else "",
+        caution=wrong if finding and finding.level == "warning" else "",
         fix=fix,
         usual=_usual(key, setup),
         hint=hint,
     )
+
+
+def _beside(value: fields.Value, finding: Finding) -> str:
+    """Return what is wrong with a value as it stands beside it, without the label and the value themselves."""
+    message, text = visible(finding.message), visible(fields.format_value(value))
+    before, found, rest = message.partition(f"{text} ")
+    return rest if text and found and (not before or before.endswith(": ")) else message
 
 
 def fix_words(finding: Finding | None, help_text: str) -> tuple[str, str]:

@@ -161,36 +161,40 @@ CLUSTERED = msgspec.structs.replace(
     ),
 )
 FAULTS = {
-    "a fine-tuning without data": error(FINE | {"trainer.data": ()}, tuned(), "trainer.data", "no data is chosen"),
+    "a fine-tuning without data": error(FINE | {"trainer.data": ()}, tuned(), "trainer.data",
+        "no training data is chosen"),
     "a fine-tuning without a model": error(FINE | {"trainer.model": ""}, tuned(), "trainer.model",
         "no model is chosen"),
     "a model folder without weights": error(FINE,
         msgspec.structs.replace(tuned(), paths=dict.fromkeys(Finetune().paths(made_of(FINE)), "missing")),
-        "trainer.model", "/m has no weights"),
-    "data with an empty row": warning(FINE, tuned(usable=1, counts={"empty": 1}), "trainer.data", "1 row is empty"),
+        "trainer.model", "no weights in /m"),
+    "data with an empty row": warning(FINE, tuned(usable=1, counts={"empty": 1}), "trainer.data", "1 is empty"),
     "qlora on the cpu": error(FINE | {"finetune.tuning": "qlora", "hardware.device": "cpu"}, tuned(), "finetune.tuning",
         "needs a GPU", fix=True),
-    "longer samples than the model takes": warning(FINE, tuned(limit=512), "recipe.sequence_length", "limit is 512",
+    "longer samples than the model takes": warning(FINE, tuned(limit=512), "recipe.sequence_length", "limit of 512",
         fix=True),
     "a rate that is not for an adapter": warning(FINE | {"recipe.learning_rate": 3e-3}, tuned(), "recipe.learning_rate",
         "is high", fix=True),
     "a length that the model does not take": error(FINE | {"recipe.sequence_length": 100_000},
         msgspec.structs.replace(tuned(), models={"/m": ModelFolder(limit=1024)}), "recipe.sequence_length",
-        "024 tokens, and samples may have", fix=True),
+        "is beyond the model's limit of 1", fix=True),
     "a length that the model of a script does not take": error(
         TRL | {"trainer.model": "/m", "recipe.sequence_length": 100_000},
         msgspec.structs.replace(facts(packages=TUNED), models={"/m": ModelFolder(limit=1024)}),
-        "recipe.sequence_length", "024 tokens, and samples may have", fix=True),
+        "recipe.sequence_length", "is beyond the model's limit of 1", fix=True),
     "a rate that trains nothing": error(FINE | {"recipe.learning_rate": 2e-2}, tuned(), "recipe.learning_rate",
-        "(100 x that)", fix=True),
+        "is 100 x the usual", fix=True),
     "a rate that trains nothing, by the built-in trainer": error({"recipe.learning_rate": 3.0}, facts(),
-        "recipe.learning_rate", "000 x that)", fix=True),
+        "recipe.learning_rate", "000 x the usual", fix=True),
     "no checkpoint before the end of the epochs": note(FINE | {"recipe.checkpoint_every": 60},
         tuned(usable=320, rows=320), "recipe.checkpoint_every", "no checkpoint is saved before the end, at step 60",
         fix=True),
     "a script that reads its rank": error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"},
         msgspec.structs.replace(facts(), sources={"/t.py": Source(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
         "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
+    "a model whose weights are damaged": error(FINE, msgspec.structs.replace(
+        tuned(), models={"/m": ModelFolder(damaged="model.safetensors: it has only 5 of 9 bytes")}), "trainer.model",
+        "the model's weights cannot be loaded: model.safetensors: it has only 5 of 9 bytes"),
     "LoRA's targets that the model does not have": error(
         FINE | {"trainer.model": "/m", "finetune.targets": ("query_key_value", "dense")}, LAYERS, "finetune.targets",
         "the model has no layer called query_key_value or dense: LoRA would have nothing to train", fix=True),
@@ -201,14 +205,14 @@ FAULTS = {
         msgspec.structs.replace(facts(), sources={"/t.py": Source(problem="it is not Python", other="a notebook")}),
         "trainer.script", "/t.py is a notebook"),
     "epochs and steps": warning(FINE | {"recipe.steps": 200, "recipe.epochs": 2.0}, tuned(), "recipe.epochs",
-        "200 steps end", fix=True),
+        "200 steps end the training", fix=True),
     "a fallback with a rate of its own": note(
         FINE | {"finetune.tuning": "full", "ladder.rungs": ("lora",), "ladder.consent": ("lora",)}, tuned(),
         "recipe.learning_rate", "learning rate of 0.0002"),
     "a micro batch of one for kto": error(FINE | {"finetune.method": "kto", "recipe.micro_batch": 1}, tuned(),
         "recipe.micro_batch", "needs a micro batch of 2"),
     "an argument that undoes the plan": error(FINE | {"trainer.arguments": ("--use_peft=False",)}, tuned(),
-        "trainer.arguments", "--use_peft=False would take the place", fix=True),
+        "trainer.arguments", "--use_peft=False would override what", fix=True),
     "an option of a TRL that cannot be read": note(FINE | {"trainer.arguments": ("--nonsense=1",)}, tuned(),
         "trainer.arguments", "whether this TRL takes --nonsense=1"),
     "a value that this TRL does not have": warning(FINE, tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}),
@@ -217,17 +221,17 @@ FAULTS = {
         tuned(
             format="messages", chat=True, answers=AnswersOnly(why="the template does not mark answers"), tokens=TOKENS
         ),
-        "finetune.answers_only", "what users say is learned too: the template does not"),
+        "finetune.answers_only", "the users' words are learned too: "),
     "a checkpoint that is not evaluated": warning(
         FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100}, tuned(),
         "recipe.checkpoint_every", "the best checkpoint is not kept", fix=True),
     "answers alone of data that is read in a container": note(
         FINE | inside() | {"finetune.answers_only": True, "hardware.device": "cpu"}, boxed(packages=TUNED),
-        "finetune.answers_only", "not read before the run"),
+        "finetune.answers_only", "not checked before the run"),
     "weights of fewer files than there are": error(FINE | {"data.weights": (1, 2)}, tuned(), "data.weights",
         "2 weights for 1 file", fix=True),
     "evaluations of nothing": warning(FINE | {"recipe.evaluate_every": 5}, tuned(), "recipe.evaluate_every",
-        "nothing is evaluated", fix=True),
+        "so nothing is evaluated", fix=True),
     "an id where a folder is needed": error({"trainer.model": "acme/new"}, hub("LlamaForCausalLM"), "trainer.model",
         "loads a folder", fix=True),
     "a revision that has no such name": error(TRL | {"trainer.revision": "a b"}, hub("LlamaForCausalLM"),
@@ -279,7 +283,7 @@ FAULTS = {
     "python that cannot be asked": error({"trainer.python": "/p"}, facts(python="/p", problem="it crashed"),
         "trainer.python", "it crashed", machine=True),
     "no configuration": error({"trainer.preset": "axolotl", "trainer.kind": "script"}, facts(), "trainer.config",
-        "no config file is set"),
+        "needs a config file, and none is set"),
     "a configuration for a preset that takes none": error({"trainer.config": "/c.yaml"} | SCRIPT, facts(),
         "trainer.config", "(trainer.config) is set and not used: “Hugging Face Trainer” does not take it", fix=True),
     "a configuration that is not there": error(YAML, facts(paths={"/c.yaml": "missing"}), "trainer.config",
@@ -300,7 +304,7 @@ FAULTS = {
         "trainer.preset", "the script does not take --output_dir, --logging_steps, ", fix=True),
     "a script that loads no checkpoint": warning({"trainer.preset": "hf-trainer"} | SCRIPT,
         msgspec.structs.replace(facts(), sources={"/t.py": Source(bare_train=7, train_words="trainer.train(last)")}),
-        "trainer.script", "line 7 of the script passes no checkpoint on"),
+        "trainer.script", "train() on line 7 of the script gets no checkpoint"),
     "a script that waits for --local_rank": warning(
         {"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT,
         msgspec.structs.replace(facts(), sources={"/t.py": Source(local_rank=3)}), "trainer.script",
@@ -374,10 +378,10 @@ FAULTS = {
         "/o cannot be used: you may not write in /", fix=True),
     "a disk without room for a checkpoint": error({}, msgspec.structs.replace(facts(), free={"": 5 << 20}),
         "trainer.output",
-        "a checkpoint takes 10 MiB (weights 3 MiB, optimizer 6 MiB), and there are 5 MiB free where runs are kept"),
+        "a checkpoint takes 10 MiB (weights 3 MiB, optimizer 6 MiB), and the disk of the runs has 5 MiB free"),
     "a disk without room for all checkpoints": warning({"trainer.output": "/o"},
         msgspec.structs.replace(facts(), free={"": GIB, "/o": 25 << 20}), "trainer.output",
-        "up to 29 MiB are needed for 3 checkpoints of 10 MiB at a time, and there are 25 MiB free in /o", fix=True),
+        "3 checkpoints of 10 MiB at a time take up to 29 MiB, and /o has 25 MiB free", fix=True),
     "an argument that is no number": error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--size=a",)},
         msgspec.structs.replace(
             facts(),
@@ -391,11 +395,11 @@ FAULTS = {
     "an argument that may be the rate": note(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
             facts(), sources={"/t.py": Source(parameters=(Parameter(name="--eta", type="float", default="0.1"),))}
-        ), "trainer.arguments", "--eta may be the learning rate", fix=True),
+        ), "trainer.arguments", "is --eta the learning rate?", fix=True),
     "a subcommand that the arguments do not choose": error(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
             facts(), sources={"/t.py": Source(kind="click", commands=("export", "train"), needs_command=True)}
-        ), "trainer.arguments", "the script has subcommands (export, train), and the arguments name none", fix=True),
+        ), "trainer.arguments", "no subcommand is given: the script has export, train", fix=True),
     "an argument that the script requires": error(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
             facts(),
@@ -404,7 +408,7 @@ FAULTS = {
                     kind="argparse", parameters=(Parameter(name="--eta", required=True, type="float", line=9),)
                 )
             },
-        ), "trainer.arguments", "the script requires --eta (line 9), and nothing passes it"),
+        ), "trainer.arguments", "missing required argument: --eta (line 9)"),
     "output that is there": warning({"trainer.output": "/o"}, paths(o="folder"), "trainer.output", "already"),
     "variable that is ours": error({"trainer.environment": {"CUDA_VISIBLE_DEVICES": "1"}}, facts(),
         "trainer.environment", "CUDA_VISIBLE_DEVICES is set by the plan"),
@@ -429,7 +433,7 @@ FAULTS = {
     "sharding by torchrun": error(FSDP2 | TORCHRUN, TWO, "trainer.strategy", "needs the launcher acc", fix=True),
     "sharding over one process": error(FSDP2, facts(gpus=(gpu(0),)), "trainer.strategy", "there is only one", fix=True),
     "evaluations of a pretraining without data": warning({"recipe.evaluate_every": 5}, facts(), "recipe.evaluate_every",
-        "there is no data for it", fix=True),
+        "there is no validation data, so nothing is evaluated", fix=True),
     "sharding of a script that may not use accelerate": warning(
         FSDP2 | SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch"}, TWO, "trainer.strategy", "not known"),
     "deepspeed that is not installed": error({"trainer.strategy": "zero3", "trainer.python": "/p"} | SCRIPT,
@@ -630,7 +634,7 @@ FAULTS = {
         SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--bs={micro_batch}",), "ladder.rungs": ()},
         facts(), "recipe.micro_batch", "{micro_batch} in your arguments has no value"),
     "a batch that is not known": note(FALLS | {"trainer.preset": "total-batch"}, facts(), "recipe.micro_batch",
-        "cannot be lowered"),
+        "no smaller batch can be tried"),
     "a global batch without a micro batch": error(
         SCRIPT | {"trainer.preset": "total-batch", "recipe.global_batch": 16}, facts(), "recipe.micro_batch",
         "a global batch of 16 needs a micro batch"),
@@ -649,7 +653,7 @@ FAULTS = {
         "trainer.arguments", "auto_find_batch_size lowers the batch"),
     "more memory than the GPU has": warning(
         {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
-        facts(gpus=(gpu(0),)), "recipe.micro_batch", " allocated), but GPU 0", fix=True),
+        facts(gpus=(gpu(0),)), "recipe.micro_batch", " allocated), and GPU 0", fix=True),
     "unknown preset": error(SCRIPT | {"trainer.preset": "hf"}, facts(), "trainer.preset", "no preset hf", fix=True),
 }  # fmt: skip
 
@@ -1044,12 +1048,25 @@ def test_a_missing_file_is_named_once():
 
 
 def test_another_format_is_said_once():
-    why = "has another format: its columns are text"
+    why = "other columns: text"
     problems = tuple(DataProblem("other", "/d.jsonl", line, why) for line in (21, 22))
     where = tuned(rows=22, usable=20, format="messages", problems=problems, counts={"other": 2})
-    (said,) = [item.message for item in found(FINE, where) if "another format" in item.message]
-    assert said.count("another format") == 1
-    assert "line 22: its columns" in said
+    (said,) = [item.message for item in found(FINE, where) if "left out" in item.message]
+    assert said == "2 of 22 rows are left out: 2 have other columns (line 21: text; line 22: text)"
+
+
+def test_data_without_a_usable_row_is_one_finding():
+    """Neither its rows that are left out nor its format is told besides."""
+    problem = DataProblem("broken", "/d.jsonl", 1, "is not JSON at column 16: Expecting value")
+    one = tuned(rows=1, usable=0, format="", problems=(problem,), counts={"broken": 1})
+    (said,) = [item for item in found(FINE, one) if item.key in {"trainer.data", "finetune.method"}]
+    assert (said.level, said.message) == (
+        "error", "the only row is broken (line 1: is not JSON at column 16: Expecting value)"
+    )  # fmt: skip
+    others = tuned(rows=3, usable=0, format="", counts={"other": 2, "empty": 1})
+    (said,) = [item for item in found(FINE, others) if item.key in {"trainer.data", "finetune.method"}]
+    assert said.message.startswith("none of the 3 rows can be used: 2 have other columns (")
+    assert said.remedy.startswith("sft takes messages, ")
 
 
 def test_a_python_that_cannot_fine_tune_names_the_key_for_another():

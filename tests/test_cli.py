@@ -241,7 +241,7 @@ def test_a_profile_that_is_not_there(tmp_path):
     [
         ("recipe.stepz=1", "Did you mean recipe.steps?"),
         ("recipe.steps", "is not KEY=VALUE"),
-        ("recipe.steps=many", "Type a whole number."),
+        ("recipe.steps=many", "recipe.steps is 'many'"),
         ("recipe.precision=fp8", "Choose one of: fp32, bf16, fp16."),
         ("trainer.arguments=it's", "a quote is not closed"),
         (b"trainer.script=/src/\xff.py", "is not UTF-8 text"),

@@ -325,5 +325,5 @@ def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(t
 
 
 def test_facts_of_this_machine_are_asked_where_no_other_is_named(monkeypatch):
-    monkeypatch.setattr(here, "look", lambda _profile: facts())
+    monkeypatch.setattr(here, "look", lambda _profile, _waits: facts())
     assert machines.facts_for(profile(), Source()) == facts()

@@ -33,6 +33,7 @@ from tui_train.base.text import thousands
 from tui_train.facts import probe
 from tui_train.facts.data import AnswersOnly, DataQuestion, DataReport, Ends, LengthEffect, RowLengths, Tokens
 from tui_train.facts.data_use import question_key as data_key
+from tui_train.facts.models import ModelFolder
 from tui_train.memory.length import set_up
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
@@ -355,6 +356,8 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].text == shown
     mine = set_up(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
     assert mine.values["sequence_length"].text == "700"
+    short = replace(found, data={}, models={LARGE: ModelFolder(limit=512)})
+    assert set_up(chosen, short).values["sequence_length"].text == "512, the model's limit"
     away = replace(found, elsewhere="box", data={})
     assert set_up(chosen, away).values["sequence_length"].text == "1024, default; the data is not known here"
 
@@ -445,22 +448,22 @@ def test_rows_that_the_template_refuses_are_left_out_and_said(tmp_path, tokenize
     path = written(tmp_path / "d.jsonl", [CHAT, SYSTEM, CHAT, {"messages": []}, SYSTEM, CHAT, CHAT])
     words = [f"--model={tokenizer(STRICT)}", "--share=0.5", path]
     said = prepared(tmp_path / "data", *words, python=warm_python)
-    assert [f"line {number}: is refused" in said for number in range(1, 8)] == [
+    assert [f"line {number}: the template refuses" in said for number in range(1, 8)] == [
         number in {2, 5} for number in range(1, 8)
     ]
-    assert "3 of 7 rows are left out, 2 of them because" in said
+    assert "3 of 7 rows are left out, 2 of them refused" in said
     assert (rows_of(tmp_path / "data/train.jsonl"), rows_of(tmp_path / "data/test.jsonl")) == ([CHAT] * 2, [CHAT] * 2)
     # Without the model, and with one that cannot be loaded, nothing is tried.
     prepared(tmp_path / "all", path)
     assert len(rows_of(tmp_path / "all/train.jsonl")) == 6
-    assert "are not tried" in prepared(tmp_path / "some", f"--model={tmp_path}", path, python=warm_python)
+    assert "is not checked" in prepared(tmp_path / "some", f"--model={tmp_path}", path, python=warm_python)
     assert len(rows_of(tmp_path / "some/train.jsonl")) == 6
 
 
 def test_rows_for_evaluations_that_the_template_refuses_are_left_out(tmp_path, tokenizer, warm_python):
     train, test = written(tmp_path / "d.jsonl", [CHAT]), written(tmp_path / "t.jsonl", [SYSTEM, CHAT])
     words = [f"--model={tokenizer(STRICT)}", "--answers-only", f"--validation={test}", train]
-    assert "line 1: is refused" in prepared(tmp_path / "data", *words, python=warm_python)
+    assert "line 1: the template refuses" in prepared(tmp_path / "data", *words, python=warm_python)
     assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
 
 
@@ -496,15 +499,17 @@ def test_validation_data_must_have_the_same_format(tmp_path):
 
 
 def test_one_row_cannot_be_shared(tmp_path):
-    assert "single row" in prepared(tmp_path / "data", "--share=0.5", written(tmp_path / "d.jsonl", [CHAT]), code=65)
+    assert "cannot be split" in prepared(
+        tmp_path / "data", "--share=0.5", written(tmp_path / "d.jsonl", [CHAT]), code=65
+    )
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("messages", ""), ("sharegpt", ""), ("prompt_completion", "prompt + completion, of which answers alone"),
-        ("alpaca", "alpaca, of which answers alone"), ("text", "in which no answers are marked"),
+        ("messages", ""), ("sharegpt", ""), ("prompt_completion", "prompt + completion, of which only answers"),
+        ("alpaca", "alpaca, of which only answers"), ("text", "which has no answers to mark"),
     ],
 )  # fmt: skip
 def test_data_without_marked_answers_is_refused_before_the_training(tmp_path, name, said):
@@ -517,9 +522,9 @@ def test_data_without_marked_answers_is_refused_before_the_training(tmp_path, na
 def test_it_is_done_once(tmp_path):
     path = written(tmp_path / "d.jsonl", [CHAT])
     prepared(tmp_path / "data", path)
-    assert prepared(tmp_path / "data", path).rstrip().endswith("as it was made")
+    assert prepared(tmp_path / "data", path).rstrip().endswith("is reused")
     written(path, [CHAT, CHAT])
-    assert "has changed since" in prepared(tmp_path / "data", path)
+    assert "it was made before" in prepared(tmp_path / "data", path)
     assert rows_of(tmp_path / "data/train.jsonl") == [CHAT]
 
 
@@ -654,7 +659,7 @@ def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, m
         chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
         run, plan = trained(tmp_path / f"run{number}", chosen, trl)
         assert plan.configs[-1].values.get("assistant_only_loss") is only
-        assert ("answers alone are learned: the chat template marks them" in log_of(run, 1)) is (only is None)
+        assert ("only answers are learned: the chat template marks them" in log_of(run, 1)) is (only is None)
         losses += curve(run)
     assert losses[0] == losses[1]
 
@@ -700,7 +705,7 @@ def test_a_stopped_run_resumes(tmp_path, model, trl):
     done = bash(run, env=offline(tmp_path / "run"), timeout=400)
     assert done.returncode == 0, log_of(run, 2)[-3000:]
     assert "resumes from" in done.stdout.decode()
-    assert "stays as it was made" in log_of(run, 2)
+    assert "is reused" in log_of(run, 2)
     rest = curve(run, 2)
     assert rest == pytest.approx(curve(whole)[-len(rest) :], abs=2e-3)
     assert begun + len(rest) >= 300
@@ -878,7 +883,7 @@ def test_trl_trains_on_the_rows_that_its_template_takes(tmp_path, model, trl, to
     (strict / "chat_template.jinja").write_text(STRICT)
     data = written(tmp_path / "d.jsonl", [SYSTEM, *(numbered(CHAT, number) for number in range(7))])
     run, _ = trained(tmp_path / "run", chosen_for(strict, data, recipe__steps=2), trl)
-    assert "line 1: is refused" in log_of(run, 1)
+    assert "line 1: the template refuses" in log_of(run, 1)
     assert len(curve(run)) == 2
 
 

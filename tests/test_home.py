@@ -379,7 +379,7 @@ async def test_profiles_are_copied_renamed_and_deleted() -> None:
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store.save(sleeping("--seconds=0.1", name="good"))
     store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
-    monkeypatch.setattr(Here, "look", lambda _here, chosen: real_look(chosen))
+    monkeypatch.setattr(Here, "look", lambda _here, chosen, _waits: real_look(chosen))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("tab", "g")(pilot)

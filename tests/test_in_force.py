@@ -152,7 +152,7 @@ def test_fallbacks_begin_with_what_holds_and_change_nothing_else(tmp_path):
     chosen, found = filed(tmp_path, "axolotl", **{"ladder.rungs": ("micro_batch",)})
     assert len(plan(chosen, found).attempts) == 1
     (note,) = [item for item in check(chosen, found) if item.key == "recipe.micro_batch"]
-    assert (note.level, "cannot be lowered" in note.message) == ("note", True)
+    assert (note.level, "no smaller batch can be tried" in note.message) == ("note", True)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("llama-factory", "saves/qwen"), ("axolotl", "/data/out")])

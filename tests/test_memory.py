@@ -389,7 +389,7 @@ def test_what_makes_it_fit_keeps_the_global_batch():
 @pytest.mark.parametrize(
     ("values", "part"),
     [
-        (SCRIPT, "set the model"),
+        (SCRIPT, "the script's own model is not known"),
         (
             SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)},
             "its sizes are not known here",
@@ -560,7 +560,7 @@ def test_the_command_prints_phases_and_json():
     mine = ("kind=script", "script=/t.py", "preset=hf-trainer")
     failed = command("quickstart", *(f"--set=trainer.{setting}" for setting in mine))
     assert failed.returncode == 69
-    assert "set the model" in failed.stderr
+    assert "the script's own model is not known" in failed.stderr
 
 
 def test_a_trace_that_fails_or_is_cancelled_says_so():

@@ -45,3 +45,7 @@ def test_a_summary_names_files_without_folders():
     found = about(profile({"trainer.data": ("/d/a.txt", "/d/b.txt", "/d/c.txt"), "trainer.model": "/m/tiny/"}))
     assert (found.method, found.model, found.data) == ("finetune", "tiny", "a.txt, b.txt + 1")
     assert about(Profile()).method == "pretrain"
+    own = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.data": ("/d/a.txt",)}
+    assert about(profile({**own, "trainer.script": "/s/train.py"})).words == "train.py, a.txt"
+    assert about(profile({**own, "trainer.config": "/s/sft.yaml"})).words == "sft.yaml, a.txt"
+    assert about(profile({"trainer.script": "/s/unused.py"})).words == "pretrain"

@@ -290,7 +290,7 @@ DAMAGED_WEIGHTS = {
     "dimensions": (header(tensor(shape=[1] * 10_000), bytes(8)), "header"),
     "overlap": (header(tensor(data_offsets=[4, 12]), bytes(12)), "size or place"),
     "size": (header(tensor(shape=[3]), bytes(8)), "size or place"),
-    "short": (header(tensor(), bytes(7)), "not written to its end"),
+    "short": (header(tensor(), bytes(7)), "it has only"),
 }
 
 

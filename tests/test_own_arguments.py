@@ -22,7 +22,7 @@ from tui_train.facts.sources import read
 from tui_train.profile import fields
 from tui_train.profile.changes import apply
 from tui_train.resolve import own_arguments
-from tui_train.target.survey import closed
+from tui_train.target.survey import closed, room
 from tui_train.targets.here import look
 from tui_train.wizard import wizard
 
@@ -120,7 +120,7 @@ def arguments_found(chosen):
 def test_a_required_argument_that_nothing_passes_is_found(tmp_path):
     text = TEXT + 'parser.add_argument("--seed", type=int, required=True)\n'
     asked = [message.partition(" (")[0] for message in arguments_found(script(tmp_path, text))]
-    assert asked == ["the script requires data", "the script requires --seed"]
+    assert asked == ["missing required argument: data", "missing required argument: --seed"]
     assert arguments_found(script(tmp_path, text, trainer__arguments=("d", "--seed", "1"))) == []
     assert arguments_found(script(tmp_path, text, trainer__arguments=("@file",))) == []
 
@@ -150,11 +150,15 @@ def test_an_output_that_cannot_be_made_is_found_before_the_start(tmp_path):
     assert apply(finding.change, chosen).trainer.output == ""
 
 
-@pytest.mark.parametrize(("path", "why"), [("x" * 300 + "/y", "too long"), ("new/deep/out", ""), (".", "")])
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("x" * 300 + "/y", "too long"), ("new/deep/out", ""), (".", ""), ("/proc/x", "nothing can be saved in /proc")],
+)
 def test_why_nothing_can_be_written(path, why, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert why in closed(path)
     assert bool(why) == bool(closed(path))
+    assert room("/proc/x") is None
 
 
 def test_a_file_system_that_is_read_only_takes_no_output(tmp_path, monkeypatch):
@@ -400,10 +404,10 @@ def test_the_arguments_of_the_chosen_subcommand_are_passed_the_recipe(text, argu
 )
 def test_a_subcommand_that_no_one_chose_is_one_finding(text, level, tmp_path):
     chosen = script(tmp_path, text, trainer__preset="auto")
-    (finding,) = [one for one in check(chosen, known(chosen, text)) if "subcommands" in one.message]
+    (finding,) = [one for one in check(chosen, known(chosen, text)) if "no subcommand" in one.message]
     assert finding.level == level
     assert not [
-        one for one in check(apply(finding.change, chosen), known(chosen, text)) if "subcommands" in one.message
+        one for one in check(apply(finding.change, chosen), known(chosen, text)) if "no subcommand" in one.message
     ]
 
 

@@ -111,7 +111,7 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({"model.safetensors": tensors(cut=1)}, "written to its end"),
+        ({"model.safetensors": tensors(cut=1)}, "it has only 75 of 76 bytes"),
         ({"model.safetensors": b"x" * 20}, "not a safetensors file"),
         ({"model.safetensors.index.json": INDEX, "model-1.safetensors": tensors()}, "model-2.safetensors is missing"),
         ({"model.safetensors.index.json": b"[]"}, "index.json"),
@@ -197,6 +197,26 @@ def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
     os.utime(tmp_path / "out/model.safetensors", (time.time() - 7200,) * 2)
     assert result(run).weights is None
     assert "no adapter and no model" in command("result", f"{run.path}/").stdout
+
+
+def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
+    (tmp_path / "t.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--dest', default='made')\n"
+        "p.add_argument('--data', default='.')\np.add_argument('--cache', default='old')\np.parse_args()\n"
+    )
+    own = {"trainer.kind": "script", "trainer.script": str(tmp_path / "t.py"), "trainer.preset": "custom"}
+    own |= {"trainer.model": "", "recipe.steps": None, "ladder.rungs": ()}
+    run = ended(tmp_path / "run", **own)
+    for name in ("made", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.pt").write_text("x")
+    os.utime(tmp_path / "old/model.pt", (time.time() - 7200,) * 2)
+    assert result(run).written == (str(tmp_path / "made"),)
+    assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
+    put_model(tmp_path / "made")
+    assert result(run).weights.path == result(run).output == str(tmp_path / "made")
+    named = ended(tmp_path / "run2", **own, **{"trainer.arguments": ("--dest", str(tmp_path / "none"))})
+    assert result(named).written == ()
 
 
 def test_a_quantized_base_is_told(tmp_path):

@@ -196,8 +196,8 @@ from tui_train.targets.here import Here, look
 class Toy(Here):
     name = "toyland"
 
-    def look(self, profile):
-        return msgspec.structs.replace(look(profile), elsewhere="toyland")
+    def look(self, profile, waits):
+        return msgspec.structs.replace(look(profile, waits), elsewhere="toyland")
 """
 
 

@@ -15,6 +15,7 @@ from tui_train.screens.widgets.keys import Keys
 from tui_train.memory.predict import predict
 from tui_train.profile import fields
 from tui_train.resolve.setup import Setup
+from tui_train.trainers import field_of
 from tui_train.wizard import wizard
 
 __all__ = ["machine"]  # a fixture
@@ -54,7 +55,9 @@ async def choose(pilot: Any, **values: Any) -> None:
         ("recipe.steps", "10,000", 10000),
         ("recipe.steps", "5?q", 5),
         ("recipe.steps", "1e3", 1000),
-        pytest.param("recipe.steps", "9" * 300, fields.field("recipe.steps").maximum, id="long"),
+        pytest.param("recipe.steps", "9" * 300, None, id="long"),
+        ("recipe.micro_batch", "70000", 65536),
+        ("recipe.micro_batch", "1e9", None),
         pytest.param("recipe.steps", "9" * 400, None, id="beyond all numbers"),
         ("recipe.steps", "many", None),
         ("recipe.learning_rate", "0,003", 0.003),
@@ -79,6 +82,13 @@ async def test_f2_takes_the_nearest_value_or_the_one_before(app: Any) -> None:
         await keys("end", "x", "up", "f2")(pilot)
         assert app.screen.query_one(Form).cursor == "recipe.steps", "F2 went where it was needed"
         assert (app.profile.recipe.steps, app.screen.query_one(Form).unread) == (1, "")
+        app.screen.form.go("recipe.micro_batch")
+        await keys("1", "e", "9")(pilot)
+        assert "65536" not in footer(app), "the largest that is taken is not what was meant"
+        await keys("f2")(pilot)
+        await to(pilot, "recipe.global_batch")
+        await keys("-", "3")(pilot)
+        assert "Global batch is -3" in hint(app)
 
 
 async def test_the_key_of_a_fix_stays_where_an_error_is_long(app: Any) -> None:
@@ -88,6 +98,13 @@ async def test_the_key_of_a_fix_stays_where_an_error_is_long(app: Any) -> None:
         (line,) = (line for line in shows(pilot).splitlines() if line[1:].startswith("Global batch"))
         assert "✗" in line
         assert "F2" in line
+        await keys("f2")(pilot)
+        await choose(pilot, recipe__global_batch=17)
+        await keys("f2")(pilot)
+        assert len(app._notifications) == 1, "only the last change can be taken back"
+        app.screen.form.go("recipe.steps")
+        await settle(pilot)
+        assert hint(app).endswith(field_of("recipe.steps", app.profile).help)
 
 
 async def test_f2_is_there_only_where_it_fixes_what_is_said(app: Any) -> None:
@@ -96,7 +113,10 @@ async def test_f2_is_there_only_where_it_fixes_what_is_said(app: Any) -> None:
         await keys(*TO_RECIPE[:2])(pilot)
         await choose(pilot, trainer__data=("/none/at/all.txt",), recipe__global_batch=15)
         await to(pilot, "trainer.data")
-        assert "does not exist" in hint(app)
+        assert "training data: /none/at/all.txt does not exist" in hint(app)
+        (line,) = (line for line in shows(pilot).splitlines() if "✗" in line and "Training data" in line)
+        assert line.count("/none/at/all.txt") == 1
+        assert "does not exist" in line
         assert "F2" not in footer(app)
         await keys("f2")(pilot)
         assert app.profile.recipe.global_batch == 15

@@ -108,6 +108,7 @@ class Form(FormText, can_focus=True):
         self.rearrange()
         self.focus(scroll_visible=False)
         self.place()
+        self.post_message(self.Moved())
 
     def action_move(self, by: int) -> None:
         """Go to the next row, or out of the form."""

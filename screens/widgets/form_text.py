@@ -181,13 +181,13 @@ class FormText(FormChoices):
 
 def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
-    fix = fields.closest(row.field, text)
+    fix, message = fields.closest(row.field, text), error.message.replace(row.key, row.field.label, 1)
     if row.usual is not None and not (isinstance(fix, float) and row.usual / _FAR < fix < row.usual * _FAR):
-        return Unread(text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}", None, f"use {row.usual!r}")
+        return Unread(text, error.remedy.rstrip("."), f"{message}. {error.remedy}", None, f"use {row.usual!r}")
     fix = row.value if fix is None else fix
     shown = row.text if fix == row.value else visible(fields.format_value(fix))
     title = f"use {shown}" if shown else "leave it empty"
-    return Unread(text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}", fix, title)
+    return Unread(text, error.remedy.rstrip("."), f"{message}. {error.remedy}", fix, title)
 
 
 def suggester(row: FormRow, names_in: NamesIn) -> PathSuggester | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import percent, size, size_with_kib, typeset, visible
+from tui_train.base.text import percent, size, typeset, visible
 from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.memory.types import Phase
@@ -108,8 +108,7 @@ def _key(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
     """Return what each texture is; where not all fits, a texture has the last of its names, and the last ones none."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [
-            ink((texture, style), (f" {words(name)} {size_with_kib(held)}", MUTED))
-            for held, texture, style, name in shares
+            ink((texture, style), (f" {words(name)} {size(held)}", MUTED)) for held, texture, style, name in shares
         ]
         key = Content(between).join(parts)
         if key.cell_length <= width:

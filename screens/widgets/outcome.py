@@ -5,7 +5,7 @@ from pathlib import Path
 
 from textual.content import Content
 
-from tui_train.base.text import display_path, loss, size_with_kib, thousands, visible
+from tui_train.base.text import display_path, loss, size, thousands, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.remains import Left, Remains
 from tui_train.runs.result import Result
@@ -33,7 +33,7 @@ def outcome(
     if left and left.checkpoint:
         lines.append(_row("Checkpoint", _path(left.checkpoint, left.folder, left.host), width))
     elif left and left.host and not left.fetched:
-        taken = "" if left.fetching is None else f", {size_with_kib(left.fetching)} fetched …"
+        taken = "" if left.fetching is None else f", {size(left.fetching)} fetched …"
         words = ink((_short(left.output, left.folder), "b"), (f"   on {visible(left.host)}{taken}", MUTED))
         lines.append(_row("Saved", words, width))
     elif left and left.fetched and not final:
@@ -60,15 +60,13 @@ def _numbers(told: RunNews) -> list[Content]:
 
 def _path(left: Left, folder: str, host: str) -> Content:
     step = f"step {thousands(left.step)}" if left.step else ""
-    words = ", ".join(
-        filter(None, (step, size_with_kib(left.size) if left.size else "", f"on {visible(host)}" if host else ""))
-    )
+    words = ", ".join(filter(None, (step, size(left.size) if left.size else "", f"on {visible(host)}" if host else "")))
     return ink((_short(left.path, folder), "b"), (f"   {words}", MUTED))
 
 
 def _weights(weights: Weights, when: str, folder: str) -> Content:
     broken = ", cannot be loaded" if weights.problem else ""
-    return ink((_short(weights.path, folder), "b"), (f"   {size_with_kib(weights.size)}{when}{broken}", MUTED))
+    return ink((_short(weights.path, folder), "b"), (f"   {size(weights.size)}{when}{broken}", MUTED))
 
 
 def _short(path: str, folder: str) -> str:

@@ -252,6 +252,24 @@ _NEARBY = (
         ),
         random_like,
     ),
+    # In a sentence: after a colon any, else what no word is.
+    _any_case_format(
+        "passwords",
+        "passw passphrase",
+        r"\b(?:password|passwd|passphrase)\s+(?:is|was)\s*[:=]\s*['\"]?(?P<secret>[^\s'\"<*$]{3,})",
+    ),
+    _any_case_format(
+        "passwords",
+        "passw passphrase",
+        r"\b(?:password|passwd|passphrase)\s+(?:is|was)\s+['\"]?"
+        r"(?P<secret>(?=[^\s'\"]*\d)(?=[^\s'\"]*[a-z])[^\s'\"<*$]{6,})",
+    ),
+    _any_case_format(
+        "values of secret names",
+        "token secret key",
+        r"\b(?:token|secret|api[ _-]?key)\s+(?:is|was)\s*[:=]\s*['\"]?"
+        r"(?P<secret>(?=[^\s'\"]*\d)(?=[^\s'\"]*[a-z])[^\s'\"<*$]{8,})",
+    ),
     # .netrc and .pgpass.
     _any_case_format(
         "passwords",

@@ -31,8 +31,11 @@ _HARMLESS = re.compile(
     r"|(^|[_-])(file|glob|name|match|path|regex)[_-]pat$",
     re.IGNORECASE,
 )
-# Harmless values: numbers, booleans, special tokens, and names of variables.
-_PLAIN = re.compile(r"-?\d{1,7}(\.\d*){0,3}|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+", re.IGNORECASE)
+# Harmless values: numbers, booleans, special tokens, names of variables, and types of a program's source.
+_PLAIN = re.compile(
+    r"-?\d{1,7}(\.\d*){0,3}|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+|(str|bytes|int|float|bool|any)(\|none)?",
+    re.IGNORECASE,
+)
 
 # Letters and digits without a word between separators, or with signs that names do not have.
 _PASSWORDS = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{6,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")

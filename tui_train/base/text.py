@@ -14,7 +14,6 @@ __all__ = [
     "percent",
     "ranges",
     "size",
-    "size_with_kib",
     "sparkline",
     "table",
     "thousands",
@@ -33,15 +32,12 @@ def display_path(path: str) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return a number of bytes as GiB or MiB, `?` if unknown."""
+    """Return a number of bytes as GiB or MiB, of few as KiB, `?` if unknown."""
     if count is None:
         return "?"
+    if 0 < count < 1 << 20:
+        return f"{count / 1024:.1f} KiB"
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
-
-
-def size_with_kib(count: int) -> str:
-    """Return a number of bytes, of few as KiB."""
-    return size(count) if count >= 1 << 20 else f"{count / 1024:.1f} KiB"
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

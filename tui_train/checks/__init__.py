@@ -100,6 +100,7 @@ CHECKS: tuple[Check, ...] = (
     recipe.evaluations,
     hardware.precision,
     trainer.paths,
+    trainer.weights,
     hub.folders_only,
     hub.revision,
     hub.tokenizer,

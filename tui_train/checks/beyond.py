@@ -26,16 +26,18 @@ def learning_rate(setup: Setup) -> Iterator[Finding]:
         return
     # A rate on paper is rarely the very number: 1e-3 / 1e-5 is 99.99….
     beyond = round(chosen / usual, 3) >= _BEYOND
-    what, does = _method(profile), "the model may forget what it knows"
+    what = _method(profile)
+    message = f"the learning rate {chosen:g} is high (usual for {what}: {usual:g}): the model may forget what it knows"
+    if chosen < usual:
+        message = f"the learning rate {chosen:g} is low (usual for {what}: {usual:g}): the model may learn nothing"
     if beyond:
-        does = "the loss then grows instead of falling"
-    far = f"high: {does}" if chosen > usual else "low: it may learn nothing"
-    times = f" ({thousands(round(chosen / usual))} x that)" if beyond else ""
+        times = thousands(round(chosen / usual))
+        message = f"the learning rate {chosen:g} is {times} x the usual {usual:g} for {what}: the training will diverge"
     yield Finding(
         level="error" if beyond and "learning_rate" not in profile.trainer.allow else "warning",
         key="recipe.learning_rate",
-        message=f"a learning rate of {chosen:g} is {far}; for {what} {usual:g} is usual{times}",
-        remedy=f"Choose one nearer to it.{_allow('learning_rate', profile) if beyond else ''}",
+        message=message,
+        remedy=f"Choose one nearer to {usual:g}.{_allow('learning_rate', profile) if beyond else ''}",
         change=Change(f"learning rate {usual:g}", f"usual for {what}", (("recipe.learning_rate", usual),)),
     )
 
@@ -55,8 +57,8 @@ def length(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="error" if refused else "warning",
         key="recipe.sequence_length",
-        message=f"the model's limit is {thousands(most)} tokens, and samples may have {thousands(chosen)}",
-        remedy=f"What is longer than it was trained for is learned badly, or ends the run.{_allow('length', profile)}",
+        message=f"the sequence length {thousands(chosen)} is beyond the model's limit of {thousands(most)} tokens",
+        remedy=f"Longer rows are learned badly, or end the run.{_allow('length', profile)}",
         change=Change(f"{thousands(most)} tokens", "as many as the model takes", (("recipe.sequence_length", most),)),
     )
 

@@ -13,16 +13,16 @@ from tui_train.profile.changes import Change
 
 KEY = "trainer.data"
 _NAMED = 3
-_LEFT_OUT = "They are left out of the training; fix them to include them."
 # A template that takes fewer rows than one in so many does not suit the data.
 _MOST_REFUSED = 10
-_WHOLE = Change("learn all of the text", "not the answers alone", (("finetune.answers_only", None),))
+_WHOLE = Change("learn the whole text", "not the answers alone", (("finetune.answers_only", None),))
+# In words of one row and of several, and what helps where no other row is left.
 _KINDS = {
-    "broken": ("row is broken", "rows are broken"),
-    "empty": ("row is empty", "rows are empty"),
-    "wrong": ("row cannot be learned from", "rows cannot be learned from"),
-    "other": ("row has another format", "rows have another format"),
-    "refused": ("row is refused by the chat template", "rows are refused by the chat template"),
+    "broken": ("is broken", "are broken", "Write each row as one JSON object on a line of its own."),
+    "empty": ("is empty", "are empty", "Fill its columns."),
+    "wrong": ("is invalid", "are invalid", "docs/data.md shows what a row must have."),
+    "other": ("has other columns", "have other columns", ""),
+    "refused": ("is refused by the chat template", "are refused by the chat template", "Choose another model."),
 }
 
 
@@ -44,10 +44,11 @@ def data_findings(
                 "Check that file, name fewer files, or choose another Python.",
             ),
         )
+    empty = not look.usable and not look.counts.get("unreadable")
     found = [
         *_files(look, known),
-        *_use(look, question),
-        *_rows(look),
+        *([_nothing(look, question)] if empty else _use(look, question)),
+        *([] if empty else _rows(look)),
         *_tokens(look, question),
         *_cut(look, question, room or Room()),
     ]
@@ -72,60 +73,82 @@ def _files(look: DataReport, known: frozenset[str]) -> Iterator[Finding]:
         )
 
 
+def _nothing(look: DataReport, question: DataQuestion) -> Finding:
+    """Return the one error of data without a row that can be trained on."""
+    if not look.rows:
+        return _error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
+    kinds = sorted((kind for kind in _KINDS if look.counts.get(kind)), key=lambda kind: -look.counts[kind])
+    formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
+    remedy = _KINDS[kinds[0]][2] if kinds else ""
+    why = _each_kind(look, kinds)
+    return _error(
+        f"none of the {thousands(look.rows)} rows can be used: {why}" if look.rows > 1 else f"the only row {why}",
+        remedy or f"{question.method} takes {formats}: rename the columns so (docs/data.md).",
+    )
+
+
 def _use(look: DataReport, question: DataQuestion) -> Iterator[Finding]:
-    if not look.rows and not look.counts.get("unreadable"):
-        yield _error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
-    elif not look.usable and not look.counts.get("unreadable"):
-        yield _error("no row can be learned from", "See the rows that are named, and docs/data.md for the formats.")
-    if look.rows and (why := why_unsuitable(look, question.method)):
+    if look.usable and (why := why_unsuitable(look, question.method)):
         able = ", ".join(suitable_methods(look))
         formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
-        remedy = f"Choose a method for this data: {able}." if able else f"Name the columns as for {formats}."
+        remedy = f"Choose a method for this data: {able}." if able else f"Rename the columns as in {formats}."
         first = next(iter(suitable_methods(look)), None)
         change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
         yield Finding(level="error", key="finetune.method" if able else KEY, message=why, remedy=remedy, change=change)
     if look.format == "kto" and look.desirable in {0, look.usable} and look.usable:
         said = "true" if look.desirable else "false"
-        yield _warning(f"the label of all rows is {said}", "KTO needs both: answers that are wanted and unwanted.")
+        yield _warning(f"the label of all rows is {said}", "KTO needs both: wanted (true) and unwanted answers.")
     for conversion in look.conversions:
         # What does not suit the method is not converted for it either.
         if not why_unsuitable(look, question.method):
             yield Finding(
                 level="note",
                 key=KEY,
-                message=f"TRL cannot take {counted(conversion.rows, 'row')} as written: {conversion.why}",
+                message=f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
                 remedy="The samples show the converted form.",
             )
 
 
 def _rows(look: DataReport) -> Iterator[Finding]:
-    for kind, (one, many) in _KINDS.items():
-        if total := look.counts.get(kind, 0):
-            message = f"{counted(total, one, many)}: {_places(look, kind, total)}"
-            unfit = kind == "refused" and look.tokens and total >= _MOST_REFUSED * look.tokens.counted
-            remedy = "Choose a model whose template suits the data, or change the data."
-            yield _error(message, remedy) if unfit else _warning(message, _LEFT_OUT)
+    kinds = [kind for kind in _KINDS if look.counts.get(kind)]
+    refused = look.counts.get("refused", 0)
+    if look.tokens and refused >= _MOST_REFUSED * look.tokens.counted and "refused" in kinds:
+        kinds.remove("refused")
+        yield _error(_each_kind(look, ["refused"]), "Choose a model whose template suits the data, or change the data.")
+    if total := sum(look.counts[kind] for kind in kinds):
+        left = f"{thousands(total)} of {counted(look.rows, 'row')} {'is' if total == 1 else 'are'} left out"
+        yield _warning(f"{left}: {_each_kind(look, kinds)}", "Fix them to train on them too.")
     if total := look.counts.get("duplicate", 0):
         message = f"{counted(total, 'row occurs', 'rows occur')} more than once: {_places(look, 'duplicate', total)}"
-        yield _warning(message, "Remove them, unless they are meant to count more.")
+        yield _warning(message, "Remove the copies, unless they should count more.")
+
+
+def _each_kind(look: DataReport, kinds: list[str]) -> str:
+    """Return what is wrong with rows, by kind, with the places of the first."""
+    parts = []
+    for kind in kinds:
+        total, (one, many, _) = look.counts[kind], _KINDS[kind]
+        said = one if total == 1 else many
+        number = "" if look.rows == 1 else f"{thousands(total)} "
+        parts.append(f"{number}{said} ({_places(look, kind, total)})")
+    return ", ".join(parts)
 
 
 def _places(look: DataReport, kind: str, total: int) -> str:
     problems = [problem for problem in look.problems if problem.kind == kind][:_NAMED]
-    said = _KINDS[kind][0].removeprefix("row ") + ": " if kind in _KINDS else ""
-    named = "; ".join(_place(problem, said, several=look.file_count > 1) for problem in problems)
+    named = "; ".join(_place(problem, several=look.file_count > 1) for problem in problems)
     return named + (" …" if total > len(problems) else "")
 
 
-def _place(problem: DataProblem, said: str, *, several: bool) -> str:
+def _place(problem: DataProblem, *, several: bool) -> str:
     where = f"{problem.file}, line {problem.line}" if several else f"line {problem.line}"
-    return f"{where}: {problem.why.removeprefix(said)}"
+    return f"{where}: {problem.why.removeprefix('other columns: ').removeprefix('unknown columns: ')}"
 
 
 def _tokens(look: DataReport, question: DataQuestion) -> Iterator[Finding]:
     if look.tokenizer:
         message = f"tokens cannot be counted with {visible(question.model)}: {look.tokenizer}"
-        yield _warning(message, "Name a folder with the model, download it first, or choose another Python.")
+        yield _warning(message, "Name a model folder, download the model first, or choose another Python.")
     if look.template and look.tokens is None:
         yield _error(f"the chat template cannot be used: {look.template}", "Choose a model with a template for chats.")
     if question.answers_only and question.model and not look.answers.possible and look.tokens:
@@ -133,11 +156,11 @@ def _tokens(look: DataReport, question: DataQuestion) -> Iterator[Finding]:
             level="error",
             key="finetune.answers_only",
             message=f"answers alone cannot be learned: {look.answers.why}",
-            remedy="Learn all of the text, or choose another model.",
+            remedy="Learn the whole text, or choose a model whose template marks answers.",
             change=_WHOLE,
         )
     if question.answers_only and look.answers.caution:
-        yield _warning(look.answers.caution, "Learn all of the text, or edit the template.")
+        yield _warning(look.answers.caution, "Learn the whole text, or edit the template.")
     tokens = look.tokens
     if tokens is None:
         return

@@ -21,13 +21,13 @@ def checkpoints(setup: Setup) -> Iterator[Finding]:
     needs = disk(setup) if free is not None and not reach.why_not(key, setup) else None
     if free is None or needs is None:
         return
-    room = f"{size(free)} free in {display_path(output)}" if output else f"{size(free)} free where runs are kept"
+    room = f"{display_path(output) if output else 'the disk of the runs'} has {size(free)} free"
     other = "Free some, or name a folder on another disk (trainer.output)"
     if free < needs.one * (1 - needs.error):
         yield Finding(
             level="error",
             key=key,
-            message=f"a checkpoint takes {size(needs.one)} ({_parts(needs)}), and there are {room}",
+            message=f"a checkpoint takes {size(needs.one)} ({_parts(needs)}), and {room}",
             remedy=f"{other}.",
             start=True,
         )
@@ -38,7 +38,7 @@ def checkpoints(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="warning",
             key=key,
-            message=f"up to {size(needs.needed())} are needed for {at_once} at a time, and there are {room}",
+            message=f"{at_once} at a time take up to {size(needs.needed())}, and {room}",
             remedy=f"{other}{f'; or: {change.title}' if change else ''}.",
             change=change,
         )

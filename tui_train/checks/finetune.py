@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from tui_train.base.text import visible
+from tui_train.base.text import display_path, visible
 from tui_train.checks.data import Room, data_findings
 from tui_train.checks.finding import Finding
 from tui_train.facts.data_use import format_of_files, learns_whole_chats
@@ -41,16 +41,16 @@ def needed(setup: Setup) -> Iterator[Finding]:
     """A model to start from, and data to learn from."""
     profile = setup.profile
     if not profile.trainer.model:
-        message = "no model is chosen to start from"
-        remedy = "Choose one: a folder with config.json, weights and tokenizer, or an id of the Hub."
+        message = "no model is chosen"
+        remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
     elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and missing_weights(profile, setup.facts):
-        message = f"{profile.trainer.model} has no weights: no model.safetensors, and none in parts"
-        remedy = "Choose a whole model folder, or an id of the Hub. Of an adapter, merge it first (tui-train merge)."
+        message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
+        remedy = "Name a complete model folder or an id of the Hub. Merge an adapter first (tui-train merge)."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
     if not profile.trainer.data:
-        message = "no data is chosen to learn from"
-        remedy = "Choose files of rows: JSONL, JSON, CSV, Parquet or text."
+        message = "no training data is chosen"
+        remedy = "Name files of rows: JSONL, JSON, CSV, Parquet or text."
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 
 
@@ -71,7 +71,7 @@ def mixture(setup: Setup) -> Iterator[Finding]:
             yield Finding(
                 level="error",
                 key="data.weights",
-                message=f"{share.file} has a weight, and no row that can be learned from",
+                message=f"{share.file} has a weight but no usable row",
                 remedy="Leave the file out, or give it the weight 0.",
             )
 
@@ -84,8 +84,8 @@ def unread_answers(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="note",
             key="finetune.answers_only",
-            message="answers alone are learned of chats, and the data is not read before the run",
-            remedy="Other data ends the run before the model is loaded; leave it unset for prompt + completion.",
+            message="answers alone can be learned of chats only, and the data is not checked before the run",
+            remedy="Other data ends the run before the model is loaded. For prompt + completion leave it unset.",
         )
 
 
@@ -102,8 +102,8 @@ def whole_chats(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="note",
             key="finetune.answers_only",
-            message=f"what users say is learned too: {look.answers.caution or look.answers.why}",
-            remedy="For answers alone name a chat template that marks them (--chat_template_path).",
+            message=f"the users' words are learned too: {look.answers.caution or look.answers.why}",
+            remedy="To learn answers alone, name a chat template that marks them (--chat_template_path).",
         )
 
 
@@ -171,7 +171,7 @@ def fallback(setup: Setup) -> Iterator[Finding]:
             level="note",
             key="recipe.learning_rate",
             message=f"the fallback LoRA trains with a learning rate of {usual:g}, as adapters do",
-            remedy="Set a rate to have it for both.",
+            remedy="Set a learning rate to use it for both.",
         )
 
 
@@ -182,7 +182,7 @@ def ends(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="warning",
             key="recipe.epochs",
-            message=f"{recipe.steps} steps end the training, whatever the epochs are",
+            message=f"steps and epochs are both set: {recipe.steps} steps end the training",
             remedy="Leave one of them empty.",
             change=Change("no steps", "the epochs end it", (("recipe.steps", None),)),
         )
@@ -197,15 +197,15 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="warning",
             key="recipe.checkpoint_every",
-            message=f"the best checkpoint is not kept: it saves every {saved} steps, and evaluates every {every}",
-            remedy="Save where it evaluates, to have the best one as the result.",
+            message=f"the best checkpoint is not kept: it saves every {saved} steps and evaluates every {every}",
+            remedy="Save at evaluations, so that the best one is the result.",
             change=Change(f"save every {to} steps", "each is evaluated", (("recipe.checkpoint_every", to),)),
         )
     if every is not None and not evaluated(setup.settled):
         yield Finding(
             level="warning",
             key="recipe.evaluate_every",
-            message="nothing is evaluated: there is no data for it",
+            message="there is no validation data, so nothing is evaluated",
             remedy="Name validation data, or keep a share of the rows.",
             change=Change("keep 5 % of the rows", "they are not trained on", (("data.evaluation", 0.05),)),
         )
@@ -220,7 +220,7 @@ def micro_batch(setup: Setup) -> Iterator[Finding]:
             level="error",
             key="recipe.micro_batch",
             message=f"{method} needs a micro batch of {least} or more: it compares the answers in it with each other",
-            remedy="Raise the micro batch, and the global batch where it is smaller than that of all processes.",
+            remedy="Raise the micro batch, and the global batch if it is smaller than micro batch x processes.",
         )
 
 
@@ -235,7 +235,7 @@ def arguments(setup: Setup) -> Iterator[Finding]:
             yield Finding(
                 level="error",
                 key="trainer.arguments",
-                message=f"{words} would take the place of what the plan sets, checks and counts",
+                message=f"{words} would override what the plan sets and checks",
                 remedy=f"Leave it out{f' and set {instead}' if instead else ''}.",
                 change=Change(f"without {words}", "the plan sets it", (("trainer.arguments", left),)),
             )

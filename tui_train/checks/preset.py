@@ -27,7 +27,7 @@ def module(setup: Setup) -> Iterator[Finding]:
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
     starts = entry_point(setup.profile, setup.preset) == setup.preset.module
     if starts and package in _KNOWN and tool and package not in tool.packages:
-        message = f"{visible(tool.python)} has no {package}, which “{visible(setup.preset.label)}” starts"
+        message = f"{visible(tool.python)} has no {package}, which {setup.preset.named} starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
 
@@ -42,7 +42,7 @@ def config(setup: Setup) -> Iterator[Finding]:
         if (setup.preset.file and setup.preset.file.needs_user_file) or (
             setup.preset.file is None and "config" in setup.context.takes
         ):
-            message = f"no config file is set, and “{visible(setup.preset.label)}” needs one"
+            message = f"{setup.preset.named} needs a config file, and none is set"
             yield Finding(level="error", key=key, message=message, remedy="Name the YAML file that the training reads.")
         return
     state = facts.paths.get(path, "file")
@@ -90,9 +90,7 @@ def _required(document: Document, path: str, setup: Setup) -> Iterator[Finding]:
     for name, required_value in (setup.preset.file.required if setup.preset.file else {}).items():
         if document.values.get(name) != required_value:
             text = f"{name}: {str(required_value).lower()}"
-            message = (
-                f"{display_path(path)} does not set {text}, without which {visible(setup.preset.label)} trains nothing"
-            )
+            message = f"{display_path(path)} does not set {text}, without which {setup.preset.named} trains nothing"
             yield Finding(level="error", key="trainer.config", message=message, remedy=f"Write {text} into it.")
 
 
@@ -137,8 +135,8 @@ def listed(setup: Setup) -> Iterator[Finding]:
             # Its --help may leave some out.
             level="error" if known else "warning",
             key="trainer.preset",
-            message=f"the script does not take {several(missing)}, which the preset "
-            f"“{visible(setup.preset.label)}” passes; {says}",
+            message=f"the script does not take {several(missing)}, which the preset {setup.preset.named} passes; "
+            f"{says}",
             remedy="Choose the preset auto, which passes what the script declares, or custom.",
             change=AUTOMATIC if profile.trainer.preset != AUTO else None,
         )

@@ -62,12 +62,13 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
         return
     context = setup.context
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.refuses_all:
-        message = "the micro batch cannot be lowered after out of memory: the script may set its own"
+        message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
         remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
+        keys = "Set Micro batch and Global batch, or switch “Smaller micro batch” off."
         if context.takes & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
-            message = "the micro batch is not lowered after out of memory: the script takes no gradient accumulation"
-            remedy = "A smaller one alone would train with another batch."
-        yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
+            message = "after out of memory no smaller batch is tried: the script takes no gradient accumulation"
+            remedy, keys = "A smaller batch would change the training.", ""
+        yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy, keys=keys)
 
 
 def _undivided(setup: Setup) -> Iterator[Finding]:
@@ -102,7 +103,7 @@ def whole_numbers(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error",
             key="recipe.warmup",
-            message=f"“{visible(setup.preset.label)}” takes the warmup in steps, and {recipe.warmup:g} is a share",
+            message=f"{setup.preset.named} takes the warmup in steps, and {recipe.warmup:g} is a share",
             remedy="Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
         )
     if "whole_epochs" in takes and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
@@ -110,7 +111,7 @@ def whole_numbers(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error",
             key="recipe.epochs",
-            message=f"“{visible(setup.preset.label)}” takes whole epochs, and {recipe.epochs:g} are set",
+            message=f"{setup.preset.named} takes whole epochs, and {recipe.epochs:g} are set",
             remedy="Set a whole number, or recipe.steps.",
             change=Change(counted(whole, "epoch"), "the next whole number", (("recipe.epochs", float(whole)),)),
         )
@@ -163,7 +164,7 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="warning",
         key="recipe.evaluate_every",
-        message="nothing is evaluated: there is no data for it",
+        message="there is no validation data, so nothing is evaluated",
         remedy="Name validation data (trainer.validation_data).",
         change=Change("no evaluations", "nothing else changes", (("recipe.evaluate_every", None),)),
     )
@@ -233,8 +234,8 @@ def memory(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="warning",
         key="recipe.micro_batch",
-        message=f"estimated {size(verdict.reserved)} reserved ({size(verdict.needed)} allocated),"
-        f" but {place.name} has {size(verdict.left)} for them",
+        message=f"it needs about {size(verdict.reserved)} ({size(verdict.needed)} allocated),"
+        f" and {place.name} has {size(verdict.left)} free",
         remedy=remedy,
         change=change,
     )

@@ -26,9 +26,9 @@ def resumes(setup: Setup) -> Iterator[Finding]:
     source, rule = own_arguments.source_of(setup.profile, setup.facts, setup.preset), setup.preset.checkpoints
     if source is None or rule is None or not any(word.startswith(_RESUME) for word in rule.resume):
         return
-    effect = "a second start, and each fallback, trains from step 0 again"
+    effect = "a second start and each fallback train from step 0 again"
     if source.bare_train:
-        message = f"line {source.bare_train} of the script passes no checkpoint on to train(): {effect}"
+        message = f"train() on line {source.bare_train} of the script gets no checkpoint: {effect}"
         yield Finding(level="warning", key=_KEY, message=message, remedy=f"Write `{source.train_words}` there.")
     elif source.accelerates and not source.names_checkpoint:
         message = f"the script does not read {_RESUME}: {effect}"

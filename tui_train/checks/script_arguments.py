@@ -37,7 +37,7 @@ def required(setup: Setup) -> Iterator[Finding]:
             level="error",
             key=keys[0] if keys else _KEY,
             argument="" if keys else parameter.name,
-            message=f"the script requires {visible(name)} ({_where(parameter)}), and nothing passes it",
+            message=f"missing required argument: {visible(name)} ({_where(parameter)})",
             remedy=f"Set {keys[0]}." if keys else f"Write it into the arguments (trainer.arguments){_form(parameter)}.",
             keys="" if keys else "Type it in its row on Recipe.",
         )
@@ -85,7 +85,7 @@ def command(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="error" if source.needs_command and own_arguments.reads_alike(source) else "warning",
         key=_KEY,
-        message=f"the script has subcommands ({visible(_several(source.commands))}), and the arguments name none",
+        message=f"no subcommand is given: the script has {visible(_several(source.commands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
         change=None if words or (len(source.commands) > 1 and not _TRAINS.match(trains)) else change,
     )
@@ -138,7 +138,7 @@ def likely(setup: Setup) -> Iterator[Finding]:
             level="note",
             key=_KEY,
             argument=parameter.name,
-            message=f"{visible(parameter.name)} may be the {label}: its name leaves a doubt",
+            message=f"is {visible(parameter.name)} the {label}? its name suggests it",
             remedy=f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
             change=change,
         )
@@ -161,7 +161,8 @@ def _matching(source: Source, profile: Profile, parameter: Parameter, name: str)
         if known or chosen is None:
             edits.append((key, value))
     label = fields.field(key).label.lower()
-    return Change(f"{parameter.name} is the {label}", f"{key} is passed as it", tuple(edits))
+    why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} by it"
+    return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
 def _unset(argument: PresetArgument, profile: Profile) -> str:

@@ -130,6 +130,18 @@ def paths(setup: Setup) -> Iterator[Finding]:
     yield from _output(setup)
 
 
+def weights(setup: Setup) -> Iterator[Finding]:
+    """Weights of the model that cannot be loaded, such as those of an interrupted copy."""
+    model = setup.facts.models.get(setup.profile.trainer.model)
+    if model and model.damaged:
+        yield Finding(
+            level="error",
+            key="trainer.model",
+            message=f"the model's weights cannot be loaded: {model.damaged}",
+            remedy="Copy or download that file again.",
+        )
+
+
 def _output(setup: Setup) -> Iterator[Finding]:
     """An output folder in which nothing can be written, or that is there already."""
     profile, facts = setup.profile, setup.facts

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
@@ -36,6 +37,9 @@ def unused(setup: Setup) -> Iterator[Finding]:
         row = fields.field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
         passable = takes_field(profile, "trainer.preset") and key.startswith(_TRAINING)
+        if key == "trainer.output":
+            yield _output(setup, change)
+            continue
         yield Finding(
             level="error"
             if key.startswith((*_TRAINING, "tracking."))
@@ -47,6 +51,19 @@ def unused(setup: Setup) -> Iterator[Finding]:
             remedy=f"Leave it out{example if passable else ''}.",
             change=change,
         )
+
+
+def _output(setup: Setup, change: Change) -> Finding:
+    """Return that an output folder is not passed: it is kept for the run, and its results are looked for there."""
+    folder = display_path(setup.profile.trainer.output)
+    return Finding(
+        level="warning",
+        key="trainer.output",
+        message=f"{setup.preset.named} takes no output folder: {folder} is not passed",
+        remedy="Keep it only if the script writes there by itself: then its results are found. Otherwise leave it out, "
+        "or write {output} in the arguments where it belongs.",
+        change=change,
+    )
 
 
 def older(setup: Setup) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, size_with_kib, visible
+from tui_train.base.text import display_path, size, visible
 from tui_train.runs.result import result
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
@@ -20,7 +20,7 @@ def made_lines(run: RunDir, now: Status) -> Iterator[str]:
     weights, name = found.weights, visible(run.name)
     if weights is None:
         return
-    yield f"{visible(found.about)}, {size_with_kib(weights.size)}: {display_path(weights.path)}"
+    yield f"{visible(found.about)}, {size(weights.size)}: {display_path(weights.path)}"
     if weights.problem:
         yield f"It cannot be loaded: {visible(weights.problem)}"
         return

@@ -11,7 +11,7 @@ import msgspec
 
 from tui_train.base.command import VARIABLES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.text import size_with_kib, visible
+from tui_train.base.text import size, visible
 from tui_train.checks import Finding, check
 from tui_train.cli import columns
 from tui_train.facts import images, probe, saved, trust
@@ -120,7 +120,7 @@ def with_fetched(profile: Profile, facts: Facts, source: Source) -> Facts:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
         return facts
     path = model_config.fetch(profile, facts.hub, name)
-    click.echo(f"fetched {visible(str(path))} ({size_with_kib(path.stat().st_size)})", err=True)
+    click.echo(f"fetched {visible(str(path))} ({size(path.stat().st_size)})", err=True)
     return model_config.with_config(profile, facts, name)
 
 
@@ -204,14 +204,22 @@ def load(reference: str) -> Profile:
 
 
 def _parsed(row: Field, text: str) -> fields.Value:
-    """Return the value in a text of --set; BadInput spells what to type for a shell, which takes the quotes away."""
+    """Return the value in a text of --set; BadInput names the key, and what to type for a shell that removes quotes."""
     try:
         return fields.parse(row, text)
     except lists.AmbiguousComma as error:
         several, one = (f"--set {_in_shell(f'{row.key}={reading}')}" for reading in (error.several, error.one))
         raise BadInput(
-            error.message, lists.both_readings(visible(several) if error.several else "", visible(one))
+            _by_key(row, error), lists.both_readings(visible(several) if error.several else "", visible(one))
         ) from None
+    except BadInput as error:
+        raise BadInput(_by_key(row, error), error.remedy) from None
+
+
+def _by_key(row: Field, error: BadInput) -> str:
+    """Return what is wrong with the key in place of the label, which only the screens show."""
+    begins = error.message.startswith((f"{row.label} ", f"{row.label}:"))
+    return row.key + error.message[len(row.label) :] if begins else error.message
 
 
 def _in_shell(word: str) -> str:

@@ -9,7 +9,7 @@ import click
 
 from tui_train.base.errors import BadInput
 from tui_train.base.handlers import install, restore
-from tui_train.base.text import display_path, duration, loss, size_with_kib, thousands, visible
+from tui_train.base.text import display_path, duration, loss, size, thousands, visible
 from tui_train.cli.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.result import Loss, Result
@@ -32,6 +32,13 @@ def result(reference: str, *, as_json: bool) -> None:
         click.echo(f"{label:<{_LABEL}}{words}".rstrip())
 
 
+def nothing(found: Result) -> str:
+    """Return in words that a run left no adapter or model, and where else its script wrote."""
+    if found.written:
+        return f"no adapter or model; the script wrote in {', '.join(map(display_path, found.written))}"
+    return f"no adapter and no model{f' in {display_path(found.output)}' if found.output else ''}"
+
+
 def lines(found: Result) -> Iterator[tuple[str, str]]:
     """Yield what is known of a result, each a label and safe words."""
     yield "run", f"{visible(found.run)}, {visible(found.state)}"
@@ -39,11 +46,11 @@ def lines(found: Result) -> Iterator[tuple[str, str]]:
     if weights:
         yield "result", visible(found.about)
         yield "path", display_path(weights.path)
-        yield "", f"{found.origin}, {size_with_kib(weights.size)}"
+        yield "", f"{found.origin}, {size(weights.size)}"
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
-        yield "result", f"no adapter and no model{f' in {display_path(found.output)}' if found.output else ''}"
+        yield "result", nothing(found)
     if found.loss:
         yield "loss", _losses(found.loss, found.loss_best)
     if found.eval_loss:

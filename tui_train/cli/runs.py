@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.text import size_with_kib, visible
+from tui_train.base.text import size, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
 from tui_train.diagnose.again import fails_again
@@ -109,7 +109,7 @@ def fetch(reference: str, *, checkpoints: bool) -> None:
     run = rundir.find(reference)
     came = fetching.fetch(run, checkpoints=checkpoints)
     now = status(run)
-    click.echo(f"{size_with_kib(came.taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
+    click.echo(f"{size(came.taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
     if came.left_out:
         click.echo(f"Left out, for only files are fetched: {came.left_out}")
     if now.live:
@@ -127,9 +127,7 @@ def report(reference: str, file: Path | None, *, force: bool) -> None:
         raise archive.exists(path)
     files = archive.entries(run, _machine_of(run))
     archive.write(path, name, files, replace=force)
-    rows = [
-        (visible(entry.name), size_with_kib(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
-    ]
+    rows = [(visible(entry.name), size(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files]
     click.echo(table([("file", "size", "masked"), *rows]))
     kinds = archive.counted_kinds(files)
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"

@@ -2,17 +2,19 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.parse import prepared_type
+from tui_train.base.parse import Unparsable, prepared_type
 from tui_train.base.text import visible
 from tui_train.diagnose.reader import Watch, lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, Line
-from tui_train.facts import documents, host, sources
+from tui_train.facts import documents, host, hub, sources
+from tui_train.facts.safetensors import tensors
 from tui_train.facts.types import Document, Facts
 from tui_train.presets import Preset, accepted_placeholders
 from tui_train.profile import fields, store
@@ -92,9 +94,25 @@ def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) 
     tried = _tried(profile, run, attempt.position) if profile else None
 
     def of(lines: tuple[Line, ...]) -> Diagnosis | None:
-        return _changing(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
+        found = _changing(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
+        if found is None or found.failure != "checkpoint_corrupt" or profile is None:
+            return found
+        return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged(profile, evidence.checkpoint)))
 
     return of(lines_of(str(run.attempt_log(attempt.number)), watch, of))
+
+
+def _damaged(profile: Profile, checkpoint: str) -> Iterator[str]:
+    """Yield which files of the model and of the newest checkpoint are damaged: the libraries do not name them."""
+    model = profile.trainer.model
+    if model and not model.startswith("/"):
+        model = hub.snapshot_folder(hub.hub_variables(profile), model, profile.trainer.revision)
+    for folder in filter(None, (model, checkpoint)):
+        for file in sorted(Path(folder).glob("*.safetensors")):
+            try:
+                tensors(file)
+            except Unparsable as error:
+                yield f"{visible(str(file))}: {error}"
 
 
 def _changing(

@@ -20,12 +20,17 @@ _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
 
 
+class DamagedError(ValueError):
+    """A file of weights that cannot be loaded."""
+
+
 class ModelFolder(Struct, frozen=True):
     """The shape of the model in a folder, or the `problem` why there is none.
 
     `path` is the folder of a model that was named by its id on the Hub, `limit` how many tokens it takes by its
     config.json (0: it does not say). `layers` are the paths of its weight matrices as in its safetensors, each number
-    in them 0 (model.layers.0.mlp.up_proj); none where they were not read.
+    in them 0 (model.layers.0.mlp.up_proj); none where they were not read. `damaged` names a file of weights that cannot
+    be loaded, and why.
     """
 
     dimensions: Dimensions | None = None
@@ -33,6 +38,7 @@ class ModelFolder(Struct, frozen=True):
     path: str = ""
     limit: int = 0
     layers: tuple[str, ...] = ()
+    damaged: str = ""
 
     def has_layer(self, name: str) -> bool:
         """Return whether a weight matrix has this name, as PEFT compares them: by the end of its path."""
@@ -57,6 +63,9 @@ def folder(path: str) -> ModelFolder:
         return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"), limit=most)
     try:
         count, layers = weights(Path(path))
+    except DamagedError as error:
+        damaged = visible(str(error)[:200])
+        return ModelFolder(problem=f"its weights cannot be read: {damaged}", limit=most, damaged=damaged)
     except ValueError as error:
         return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"), limit=most)
     return ModelFolder(msgspec.structs.replace(shape, exact=count), limit=most, layers=layers)
@@ -155,7 +164,7 @@ def _count(path: Path, layers: set[str]) -> int:
     try:
         found = tensors(path)
     except Unparsable as error:
-        raise ValueError(f"{visible(path.name)}: {error}") from None
+        raise DamagedError(f"{path.name}: {error}") from None
     for name, tensor in found.items():
         if tensor.dtype not in _PLAIN:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")

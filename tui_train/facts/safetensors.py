@@ -60,7 +60,11 @@ def tensors(path: Path) -> dict[str, Tensor]:
         raise Unparsable(f"its header is damaged: {error}") from None
     expected = _LENGTH + length + max((tensor.data_offsets[1] for tensor in found.values()), default=0)
     if size != expected:
-        raise Unparsable(f"it has {size:,} of {expected:,} bytes: it was not written to its end")
+        raise Unparsable(
+            f"it has only {size:,} of {expected:,} bytes"
+            if size < expected
+            else f"it has {size:,} bytes, not {expected:,}"
+        )
     return found
 
 

@@ -86,7 +86,9 @@ def _defaults(setup: Setup) -> dict[str, EffectiveValue]:
         return {"sequence_length": EffectiveValue(held.value, "default; the data is not known here")}
     look = facts.data.get(question_key(asked))
     if look is None or look.lengths is None or not look.usable:
-        return {}
+        folder = facts.models.get(setup.profile.trainer.model)
+        usual, limit = setup.rung.recipe.sequence_length or 0, folder.limit if folder else 0
+        return {"sequence_length": EffectiveValue(limit, "the model's limit")} if 0 < limit < usual else {}
     wanted, why = _wanted(look.lengths, look.usable, packed=setup.rung.finetune.packing)
     if 0 < look.limit < wanted:
         wanted, why = look.limit, f"the model's limit; {why}"

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from tui_train.base.text import visible
 from tui_train.base.versions import at_least
 from tui_train.facts.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import Document
@@ -23,6 +22,7 @@ from tui_train.memory.types import (
     Optimizer,
     Sharding,
 )
+from tui_train.presets import SCRIPT
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.resolve.options import script_options, user_arguments
 from tui_train.resolve.setup import Setup
@@ -81,15 +81,13 @@ def _loaded(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.rung, setup.facts, setup.document
     if _micro_batch(setup) is None:
-        if "micro_batch" in setup.context.takes:
-            return Workload(why_not="the micro batch is not known: set recipe.micro_batch")
-        label = visible(setup.preset.label)
-        return Workload(why_not=f"“{label}” passes no micro batch, and the script's own is not known")
+        return Workload(why_not=_no_batch(setup))
     if document and document.problem:
         return Workload(why_not=f"{profile.trainer.config}: {document.problem}")
     name = model_of(profile, setup.options)
     if not name:
-        return Workload(why_not="set the model: trainer.model, or the argument of the script")
+        own = takes_field(profile, "trainer.script") and "model" not in setup.context.takes
+        return Workload(why_not="the script's own model is not known" if own else "no model is set (trainer.model)")
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
     folder = (model_folder.path or name) if model and model_folder else ""
@@ -104,6 +102,14 @@ def _loaded(setup: Setup) -> Workload:
         # The folder of a model in the cache is called after its commit.
         model = structs.replace(model, name=name)
     return Workload(model, _how(setup, model), folder)
+
+
+def _no_batch(setup: Setup) -> str:
+    if "micro_batch" in setup.context.takes:
+        return "the micro batch is not known: set recipe.micro_batch"
+    if setup.preset.label == SCRIPT:
+        return "the script's own batch is not known"
+    return f"{setup.preset.named} passes no micro batch, and the script's own is not known"
 
 
 def model_of(profile: Profile, options: Mapping[str, Any]) -> str:

@@ -14,6 +14,8 @@ from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
 from tui_train.profile.types import Recipe
 
+# The label of what `auto` makes of a script: no name that could be quoted.
+SCRIPT = "the script"
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 # They become part of other values, or of the environment.
@@ -159,6 +161,11 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     stop: Stop = Stop()
     strategies: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> str:
+        """What a sentence calls it; safe to show."""
+        return self.label if self.label == SCRIPT else f"“{visible(self.label)}”"
 
     @property
     def wants_script(self) -> bool:

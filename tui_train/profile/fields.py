@@ -27,6 +27,7 @@ _SECRET = re.compile(
 _SIMILAR = 0.7
 # What a number may begin with in a text, and what stands for zeros after it.
 _BEGINNING = re.compile(r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE)
+_MISTYPED = 10  # times the largest value: what was meant is another number
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 _EMPTY = Profile()
@@ -140,8 +141,8 @@ def parse(row: Field, text: str, folder: Path | None = None) -> Value:
 def closest(row: Field, text: str) -> Value:
     """Return the value that a text which cannot be read most likely means; None where it means none.
 
-    A number is taken from the text's beginning, with k or M after it, and brought within the field's limits; a quote
-    is closed, and a comma that may separate values does.
+    A number is taken from the text's beginning, with k or M after it, and brought within the field's limits unless it
+    is many times the largest; a quote is closed, and a comma that may separate values does.
     """
     if row.kind not in {"integer", "number"}:
         return _read(row, lists.commas_to_spaces(row, text)) or _read(row, text + "'") or _read(row, text + '"')
@@ -152,6 +153,8 @@ def closest(row: Field, text: str) -> Value:
     if not math.isfinite(amount):
         return None
     low, high = row.minimum, row.maximum
+    if high is not None and amount > high * _MISTYPED:
+        return None
     amount = amount if low is None else max(low, amount)
     amount = amount if high is None else min(high, amount)
     return _read(row, str(round(amount)) if row.kind == "integer" else repr(amount))

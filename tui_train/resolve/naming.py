@@ -6,7 +6,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from tui_train.profile.types import Profile
-from tui_train.trainers import trainer_of
+from tui_train.trainers import takes_field, trainer_of
 
 UNNAMED = Profile().name
 _LONGEST = 40
@@ -16,11 +16,17 @@ _USUAL = frozenset({"train", "main", "run", "finetune", "training", "sft", "pret
 
 
 class About(Struct, frozen=True):
-    """What is trained: the method, the model, and the data, each empty where the profile does not say."""
+    """What is trained: the method, the model, the data and the user's script, each empty if the profile has none."""
 
     method: str = ""
     model: str = ""
     data: str = ""
+    script: str = ""
+
+    @property
+    def words(self) -> str:
+        """All of it in one line."""
+        return ", ".join(filter(None, (self.script, self.method, self.model, self.data)))
 
 
 def about(profile: Profile) -> About:
@@ -29,7 +35,8 @@ def about(profile: Profile) -> About:
     model = PurePath(trainer.model).name or trainer_of(profile).recipe(profile)
     names = [PurePath(path).name for path in trainer.data]
     more = f" + {len(names) - _MOST_DATA}" if len(names) > _MOST_DATA else ""
-    return About(trainer_of(profile).method(profile), model, ", ".join(names[:_MOST_DATA]) + more)
+    script = PurePath(trainer.script or trainer.config).name if takes_field(profile, "trainer.script") else ""
+    return About(trainer_of(profile).method(profile), model, ", ".join(names[:_MOST_DATA]) + more, script)
 
 
 def name_of(profile: Profile) -> str:

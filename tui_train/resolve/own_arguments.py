@@ -32,7 +32,8 @@ _DOUBTFUL: Mapping[str, tuple[str, frozenset[str]]] = {
     "sequence_length": ("int", frozenset({"seqlen", "ctx", "contextlength", "maxlen", "maxlength"})),
     "weight_decay": ("float", frozenset({"wd", "decay"})),
     "seed": ("int", frozenset({"randomstate", "rngseed", "manualseed"})),
-    "output": ("str", frozenset({"out", "outdir", "output", "outputpath", "save", "savepath", "savedir", "saveto"})),
+    "output": ("str", frozenset({"out", "outdir", "output", "outputpath", "save", "savepath", "savedir", "saveto",
+                                 "dest", "destdir", "destination"})),
 }  # fmt: skip
 
 

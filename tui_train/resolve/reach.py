@@ -1,6 +1,5 @@
 """Which choices reach what trains, and why the others do not; the screens and the checks give the same reasons."""
 
-from tui_train.base.text import visible
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets import PLACEHOLDERS
 from tui_train.profile.types import Finetune, Method, Profile, Tracking
@@ -48,7 +47,7 @@ def _not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
         return ""
     if setup.nemo:
         return "NeMo has loggers of its own, which the recipe settings choose"
-    return f"“{visible(setup.preset.label)}” has no argument for it"
+    return f"{setup.preset.named} has no argument for it"
 
 
 def _not_there(key: str, profile: Profile) -> str:
@@ -98,11 +97,11 @@ def _not_for_method(name: str, chosen: Finetune) -> str:
 def _not_taken(key: str, setup: Setup) -> str:
     preset = setup.preset
     if key == "trainer.script" and not preset.wants_script:
-        return f"“{visible(preset.label)}” starts a module of its own"
+        return f"{preset.named} starts a module of its own"
     placeholder = _PASSED_ON.get(key)
     if placeholder is None or placeholder in setup.context.takes or (placeholder == "config" and preset.file):
         return ""
-    return f"“{visible(preset.label)}” does not take it"
+    return f"{preset.named} does not take it"
 
 
 def _not_for_communication(key: str, backend: str) -> str:

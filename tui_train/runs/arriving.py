@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
 from tui_train.base.files import read_regular, reporting_write_errors, write_beside
-from tui_train.base.text import counted, size_with_kib, visible
+from tui_train.base.text import counted, size, visible
 from tui_train.runs.host_lines import HostStream, Line, parsed, refusal
 from tui_train.supervisor.regular import folder_at
 
@@ -83,10 +83,8 @@ def announced(stream: HostStream, host: str, folder: Path) -> Announced:
         raise _strange(host, f"it announces {told.files} files" if told.files else "it announces no files")
     free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
     if told.total + _SPARED > free:
-        message = (
-            f"the results on {host} take {size_with_kib(told.total)}, and this disk has {size_with_kib(free)} free"
-        )
-        raise CannotWrite(message, f"Free {size_with_kib(told.total + _SPARED - free)} in {visible(str(folder))}.")
+        message = f"the results on {host} take {size(told.total)}, and this disk has {size(free)} free"
+        raise CannotWrite(message, f"Free {size(told.total + _SPARED - free)} in {visible(str(folder))}.")
     if inodes.f_files and told.files > inodes.f_favail:
         message = f"the results on {host} are {told.files} files, and this disk has room for {inodes.f_favail}"
         raise CannotWrite(message, "Remove files that you do not need.")
@@ -109,10 +107,10 @@ def receive(
             return
         name, count = _name(host, told), count + 1
         if count > expected.files or not 0 <= told.size <= expected.total - taken:
-            raise _strange(host, f"it sends more than the {size_with_kib(expected.total)} that it announced")
+            raise _strange(host, f"it sends more than the {size(expected.total)} that it announced")
         refuse(name)
-        for size in _write(stream, host, folder, name, told.size):
-            taken += size
+        for written in _write(stream, host, folder, name, told.size):
+            taken += written
             yield taken
     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
 

@@ -14,6 +14,7 @@ from tui_train.base.text import energy, thousands
 from tui_train.profile import store
 from tui_train.runs.fetching import output_here
 from tui_train.runs.follow import read_progress
+from tui_train.runs.own_folders import written
 from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import drawn, node_folders, status, took
@@ -54,13 +55,15 @@ class Result(Struct, frozen=True, kw_only=True):
     `source` says whether that is the final one, what was saved when the training was stopped, or the newest checkpoint;
     `step` is that of the last two (0: not known). `base` is the model that was trained: a folder, or an id of the Hub;
     empty where it is not known or the model is new; `revision` is that of a model of the Hub (empty: main). `quantized`
-    tells that the base was quantized for the training. `output` is the folder that was searched. `seconds` is the time
+    tells that the base was quantized for the training. `output` is the folder that was searched, `written` those that
+    the script's own arguments name and in which it wrote something else. `seconds` is the time
     of all attempts, `joules` what their cards drew (None: not metered), `all_metered` that of each attempt all were.
     """
 
     run: str
     state: str
     output: str = ""
+    written: tuple[str, ...] = ()
     weights: Weights | None = None
     source: Source = "final"
     step: int = 0
@@ -144,12 +147,22 @@ def _with_weights(found: Result, run: RunDir, plan: Planned, now: Status) -> Res
     saved = checkpoints.newest(rule, str(run.path)) if rule else _newest_of_automodel(output)
     checkpoint = _first(Path(saved), _INSIDE) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
+    own = (
+        written(run, now.attempts[0].started - _CLOCKS)
+        if now.attempts and not (final or checkpoint or place_of(run.path))
+        else ()
+    )
+    for folder in own:
+        final = final or _first(folder, _FINAL)
     earlier = final and checkpoint and checkpoint.changed > final.changed
     chosen = checkpoint if earlier or not final else final
     trained, revision, quantized = _trained(run)
     base = (chosen.base if chosen else "") or trained
     revision = revision if base == trained else ""
-    found = replace(found, output=str(output), base=base, revision=revision, quantized=quantized)
+    output = Path(final.path) if final and own else output
+    found = replace(
+        found, output=str(output), written=tuple(map(str, own)), base=base, revision=revision, quantized=quantized
+    )
     if not chosen:
         return found
     if chosen is final and now.state != "finished":

@@ -49,6 +49,8 @@ def closed(name: str) -> str:
             path = path.parent
         if not path.is_dir():
             return str(path) + " is a file"
+        if path.resolve().parts[1:2] in {("proc",), ("sys",)}:
+            return "nothing can be saved in " + str(path)
         if os.statvfs(path).f_flag & os.ST_RDONLY:
             return str(path) + " is on a file system that is read-only"
         return "" if os.access(path, os.W_OK | os.X_OK) else "you may not write in " + str(path)
@@ -63,7 +65,8 @@ def room(name: str) -> int | None:
         while not path.exists() and path != path.parent:
             path = path.parent
         disk = os.statvfs(path)
-        return disk.f_bavail * disk.f_frsize
+        # What is no disk has no blocks.
+        return disk.f_bavail * disk.f_frsize if disk.f_blocks else None
     except (OSError, ValueError, RuntimeError):
         return None
 

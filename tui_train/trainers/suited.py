@@ -8,7 +8,15 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Parameter, Source
-from tui_train.presets import DEFAULT_NAMES, Preset, PresetArgument, Scalar, accepted_placeholders, shipped_presets
+from tui_train.presets import (
+    DEFAULT_NAMES,
+    SCRIPT,
+    Preset,
+    PresetArgument,
+    Scalar,
+    accepted_placeholders,
+    shipped_presets,
+)
 from tui_train.profile import fields
 from tui_train.profile.rows import Field
 from tui_train.profile.types import AUTO, Profile
@@ -65,7 +73,7 @@ def suited(source: Source | None, words: Sequence[str] = ()) -> Preset:
     if named := base(source):
         return _extended(_without_length(shipped_presets()[named], source), source, whole=True)
     like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.accelerates else ""
-    own = Preset(label="the script", about="what its source declares")
+    own = Preset(label=SCRIPT, about="what its source declares")
     return _extended(_like(shipped_presets()[like], own, source) if like else own, source)
 
 

@@ -16,7 +16,7 @@ Side = Literal["result", "base"]
 MOST_TOKENS = 256
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
 LOADING, ANSWERING = 900.0, 300.0
-_WHYS = {"length": "cut at the most tokens", "stopped": "stopped"}
+_WHYS = {"length": "stopped at the token limit", "stopped": "stopped"}
 
 
 class Ready(Struct, frozen=True):
@@ -53,7 +53,7 @@ class End(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What is to be known of it: `30 tokens, 14.8 tokens/s, cut at the most tokens`."""
+        """What is to be known of it: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
         parts = [counted(self.tokens, "token")]
         parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
         parts += [words] if (words := _WHYS.get(self.why, "")) else []

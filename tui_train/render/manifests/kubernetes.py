@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import size_with_kib, visible
+from tui_train.base.text import size, visible
 from tui_train.profile.types import Container
 from tui_train.render import File
 from tui_train.render.manifests import shell
@@ -53,7 +53,7 @@ def check(cluster: Cluster) -> None:
         _check_claim(claim, cluster.claims)
     total = sum(len(file.text.encode()) for file in cluster.files)
     if total > MOST:
-        message = f"the files of the run take {size_with_kib(total)}, and a ConfigMap holds {size_with_kib(MOST)}"
+        message = f"the files of the run take {size(total)}, and a ConfigMap holds {size(MOST)}"
         raise BadInput(message, "Export without --for to a folder of a volume that the pods mount.")
     if not cluster.claims and not cluster.outputs:
         message = "the output folder lies in the run folder, which is lost with its pod"

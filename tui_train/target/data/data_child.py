@@ -86,7 +86,7 @@ def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]],
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", path, 0, str(error))
         except MemoryError:
-            why = f"takes more than the {bounds.limit()} of memory that reading may take, in row {file['rows'] + 1:,}"
+            why = f"takes more than {bounds.limit()} of memory, in row {file['rows'] + 1:,}"
             tally.problems.add("unreadable", path, 0, why)
     return files, True
 

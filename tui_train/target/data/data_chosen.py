@@ -82,10 +82,10 @@ class ChatTemplate:
                 why = template.refusal(self._tokenizer, row, only=self._only)
             except BoundError as error:
                 where = f"{found.file}, line {found.line}"
-                raise DataError(f"the chat template of the model cannot be used: {error} for {where}") from None
+                raise DataError(f"the model's chat template fails: {error} for {where}") from None
             if why:
                 numbers.add(number)
-                chosen.tally.problems.add("refused", found.file, found.line, f"is refused by the template: {why}")
+                chosen.tally.problems.add("refused", found.file, found.line, f"the template refuses it: {why}")
         return frozenset(numbers)
 
     def lengths(self, chosen: Chosen) -> list[lengths.Row]:
@@ -117,10 +117,10 @@ class ChatTemplate:
         try:
             self._tokenizer = template.load(self.model, self.revision, self.own)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
-            say(f"rows are not tried with the chat template: {template.first_line(error)}")
+            say(f"the chat template is not checked: {template.first_line(error)}")
             return False
         if not self._tokenizer.chat_template:
-            raise DataError("the model has no chat template, and the data is made of messages")
+            raise DataError("the data is chats, and the model has no chat template: choose one that has, or name one")
         if self.answers_only is not False:
             answers = template.answers(self._tokenizer, format_name, chat=True)
             self._only = answers if self.answers_only or template.marked(answers, format_name) else None
@@ -140,14 +140,14 @@ def choose(files: list[str], chat_template: ChatTemplate, wanted: tuple[str, boo
     tally.note_others(main_format)
     if not tally.formats.get(main_format, Format()).usable:
         name_problems(tally)
-        raise DataError(f"no row of {', '.join(files)} can be learned from")
+        raise DataError(f"no row of {', '.join(files)} can be used")
     if wanted and main_format != wanted:
-        raise DataError(f"the validation data is {main_format[0]}, and the training data {wanted[0]}")
+        raise DataError(f"the validation data is {main_format[0]}, the training data {wanted[0]}: use one format")
     chosen = Chosen(files, main_format, tally, frozenset())
     chosen = chosen._replace(refused=chat_template.refused(chosen))
     if not chosen.usable():
         name_problems(tally)
-        raise DataError(f"the chat template of the model refuses all rows of {', '.join(files)}")
+        raise DataError(f"the model's chat template refuses all rows of {', '.join(files)}")
     return chosen
 
 

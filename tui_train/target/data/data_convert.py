@@ -32,7 +32,7 @@ def as_trl(row: _Row, format_name: str) -> tuple[_Row, str]:
     kept, why = _of_one_kind(kept, format_name)
     unwanted = sorted(column for column in row if column in _TAKEN and column not in _KEPT[format_name])
     if unwanted and not why:
-        why = f"TRL would read the other columns too: left out are {', '.join(unwanted)}"
+        why = f"{', '.join(unwanted)} left out, which TRL would read too"
     return kept, why
 
 

@@ -13,7 +13,7 @@ def check(chosen: Chosen, chat_template: ChatTemplate, asked: argparse.Namespace
     rows = chat_template.lengths(chosen)
     cut = [row for row in rows if row.length > asked.length]
     if not rows:
-        say("rows that are cut are not counted: the model's tokenizer cannot be loaded")
+        say("long rows are not counted: the model's tokenizer cannot be loaded")
     if not cut:
         return
     scale = chosen.usable() / len(rows)

@@ -76,12 +76,12 @@ def conversation(value: Any, column: str, *, answers: bool = True) -> str:
     if not isinstance(value, list):
         return f"{column} is {_kind(value)}, not a list of messages"
     if not value:
-        return f"{column} is empty"
+        return f"no {column}"
     for number, message in enumerate(value, start=1):
         if why := _message(message):
             return f"{column}: message {number} {why}"
     if answers and not any(message["role"] == "assistant" for message in value):
-        return f"{column} has no message of the assistant: there is nothing to learn"
+        return f"{column} has no answer of the assistant"
     return ""
 
 
@@ -92,7 +92,7 @@ def _message(message: Any) -> str:
     if not isinstance(role, str):
         return "has no role"
     if role not in ROLES:
-        return f"has the role {role[:30]!r}, which templates do not know"
+        return f"has the unknown role {role[:30]!r}"
     content = message.get("content")
     return "" if message.get("tool_calls") and (content is None or content == "") else _content(content)
 
@@ -118,14 +118,14 @@ def _sharegpt(row: _Row) -> str:
     if not isinstance(value, list):
         return f"{column} is {_kind(value)}, not a list"
     if not value:
-        return f"{column} is empty"
+        return f"no {column}"
     if all(isinstance(turn, dict) and "role" in turn for turn in value):
         return conversation(value, column)
     for number, turn in enumerate(value, start=1):
         if why := _turn(turn):
             return f"{column}: turn {number} {why}"
     if not any(SHAREGPT[turn["from"]] == "assistant" for turn in value):
-        return f"{column} has no turn of the assistant: there is nothing to learn"
+        return f"{column} has no answer of the assistant"
     return ""
 
 
@@ -134,7 +134,7 @@ def _turn(turn: Any) -> str:
     if not isinstance(who, str) or said is None:
         return "has no from and value"
     if who not in SHAREGPT:
-        return f"is from {who[:30]!r}, which is no known role"
+        return f"is from the unknown role {who[:30]!r}"
     if not isinstance(said, str):
         return f"has {_kind(said)} as value, not text"
     return "" if said.strip() else "is empty"

@@ -112,7 +112,8 @@ class Tally:
             tally.seen.append(row)
         if why := formats.wrong(row.value, name):
             if name:
-                self.problems.add("empty" if why.endswith("is empty") else "wrong", row.file, row.line, why)
+                empty = why.endswith("is empty") or why.startswith("no ")
+                self.problems.add("empty" if empty else "wrong", row.file, row.line, why)
             return
         self._twice(row, text)
         value, why = convert.as_trl(row.value, name)
@@ -146,9 +147,9 @@ class Tally:
                 columns = formats.columns(row.value or {})
                 why = "has messages where others have text" if chat else "has text where others have messages"
                 if name != main[0]:
-                    why = f"has another format: its columns are {columns}"
+                    why = f"other columns: {columns}"
                 if not name:
-                    why = f"has no known format: its columns are {columns}"
+                    why = f"unknown columns: {columns}"
                 # The last one stands for those that are not named.
                 times = tally.rows - number if number == len(tally.seen) - 1 else 1
                 self.problems.add("other", row.file, row.line, why, times)

@@ -66,7 +66,7 @@ def limit(tokenizer: Any, model: str, revision: str = "") -> int:
 def first_line(error: Exception) -> str:
     """Return what an error says, in one line."""
     if isinstance(error, MemoryError):
-        return f"it took more than the {bounds.limit()} of memory that reading may take"
+        return f"it took more than {bounds.limit()} of memory"
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
@@ -80,14 +80,14 @@ def answers(tokenizer: Any, format_name: str, *, chat: bool) -> Answers:
         from trl import chat_template_utils as trl
     except Exception as error:  # noqa: BLE001 - TRL imports much, and any of it may fail
         lacks = "no TRL" if isinstance(error, ImportError) else f"a TRL that fails: {first_line(error)}"
-        return Answers(marked, why="" if marked else f"the template does not mark answers, and this Python has {lacks}")
+        return Answers(
+            marked, why="" if marked else f"this template does not mark answers, and this Python has {lacks}"
+        )
     try:
         with bounds.within():
             template = None if marked else trl.get_training_chat_template(tokenizer)
     except Exception:  # noqa: BLE001 - whatever the template does, TRL would end the same way
-        return Answers(
-            possible=False, why="the template does not mark answers ({% generation %}), nor can TRL patch it"
-        )
+        return Answers(possible=False, why="this template does not mark answers ({% generation %})")
     with contextlib.suppress(bounds.BoundError), bounds.within():
         return Answers(possible=True, template=template, caution=_caution(trl, tokenizer, template))
     return Answers(possible=False, why="the template takes too much memory or time")

@@ -41,7 +41,7 @@ def main() -> int:
     asked = _arguments()
     into = Path(asked.into)
     if into.is_dir():
-        say(f"{into} stays as it was made" + _changed(into, [*asked.files, *asked.validation]))
+        say(f"{into} is reused" + _changed(into, [*asked.files, *asked.validation]))
         return 0
     beside = into.with_name(f"{into.name}.new.{os.uname().nodename}.{os.getpid()}")
     try:
@@ -53,7 +53,7 @@ def main() -> int:
         say(f"error: {error}")
         return _BAD_DATA
     except MemoryError:
-        say(f"error: the data takes more than the {bounds.limit()} of memory that reading may take")
+        say(f"error: reading the data takes more than {bounds.limit()} of memory: split it into several files")
         return _BAD_DATA
     except OSError as error:
         say(f"error: {into} cannot be written: {error.strerror or error}")
@@ -97,7 +97,7 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     shares = random.Random(asked.seed)  # noqa: S311 - which rows, the same each time
     wanted = 0 if asked.validation else _share(usable, asked.share)
     if asked.share > 0 and not (asked.validation or wanted):
-        raise DataError("a single row cannot be shared between training and evaluation: name validation data")
+        raise DataError("one row cannot be split into training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
     mixed = Path(os.devnull) if asked.weights else folder / TRAIN
     with mixed.open("w", encoding="utf-8") as train, _maybe(folder / TEST, wanted) as test:
@@ -122,10 +122,10 @@ def _note_answers(chat_template: ChatTemplate, found: tuple[str, bool], folder: 
     """Say whether answers alone are learned, and keep that for the training."""
     name, _ = found
     if chat_template.finds(name):
-        say("answers alone are learned: the chat template marks them")
+        say("only answers are learned: the chat template marks them")
         (folder / ANSWERS).write_text("alone", encoding="utf-8")
     elif name in _CHATS:
-        say("what users say is learned too: the chat template marks no answers with their end")
+        say("the users' words are learned too: the chat template does not mark answers with their end")
 
 
 def _note_ends(ends: turns.Ends, folder: Path) -> None:
@@ -138,10 +138,10 @@ def _note_ends(ends: turns.Ends, folder: Path) -> None:
 def _refuse_unmarked(name: str, chat: bool) -> None:
     """Raise DataError for data of which TRL cannot learn the answers alone by the marks of a chat template."""
     if name in _PROMPTED:
-        why = f"the data is {name.replace('_', ' + ')}, of which answers alone are learned anyway"
+        why = f"the data is {name.replace('_', ' + ')}, of which only answers are learned anyway"
         raise DataError(f"{why}: unset finetune.answers_only")
     if not chat:
-        raise DataError(f"the data is {name}, in which no answers are marked: unset finetune.answers_only")
+        raise DataError(f"the data is {name}, which has no answers to mark: unset finetune.answers_only")
 
 
 def _mix(chosen: Chosen, held_out: set[int], asked: argparse.Namespace, path: Path) -> None:
@@ -157,7 +157,7 @@ def _mix(chosen: Chosen, held_out: set[int], asked: argparse.Namespace, path: Pa
     given = [sum(times[start : start + count]) for start, count in zip(starts, counts, strict=True)]
     for named, rows_of_it, weight in zip(asked.files, given, asked.weights, strict=True):
         if weight and not rows_of_it:
-            raise DataError(f"{named} has a weight, and no row to train on: leave it out, or give it the weight 0")
+            raise DataError(f"{named} has a weight but no usable row: leave it out, or give it the weight 0")
     taken = mixture.times(times, counts, asked.weights, asked.seed)
     with path.open("w", encoding="utf-8") as train:
         for row in chosen.written(times, counts):
@@ -205,7 +205,7 @@ def _told(chosen: Chosen) -> None:
 
 
 def _by_template(refused: int) -> str:
-    return f", {refused:,} of them because the chat template refuses them" if refused else ""
+    return f", {refused:,} of them refused by the chat template" if refused else ""
 
 
 def _stamp(path: str) -> list[float]:
@@ -221,7 +221,7 @@ def _changed(into: Path, files: list[str]) -> str:
         changed = [path for path in files if made.get(path) != _stamp(path)]
     except (OSError, ValueError, AttributeError, rows.UnreadableError):
         return ""
-    return f", though {', '.join(changed)} has changed since" if changed else ""
+    return f": it was made before {', '.join(changed)} changed" if changed else ""
 
 
 def _in_place(beside: Path, into: Path) -> None:

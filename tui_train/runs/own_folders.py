@@ -1,0 +1,50 @@
+"""The folders that a script's own arguments name, in which it may write what no output folder of ours holds."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.facts.sources import source
+from tui_train.profile import store
+from tui_train.profile.types import Profile
+from tui_train.resolve.own_arguments import given
+from tui_train.runs.rundir import RunDir
+from tui_train.trainers import takes_field
+
+_MOST = 1000  # files of a folder that are looked at
+
+
+def written(run: RunDir, since: float) -> tuple[Path, ...]:
+    """Return the folders in which something was written since then (seconds since 1970), in the arguments' order."""
+    try:
+        profile = store.load(str(run.profile))
+    except TuiTrainError:
+        return ()
+    if not takes_field(profile, "trainer.script") or not profile.trainer.script:
+        return ()
+    start = Path(profile.trainer.working_directory or Path(profile.trainer.script).parent)
+    named = dict.fromkeys(start / value for value in _values(profile))
+    return tuple(folder for folder in named if folder != start and _newest(folder) >= since)
+
+
+def _values(profile: Profile) -> Iterator[str]:
+    """Yield the texts that are given for the script's arguments, and their defaults."""
+    words = profile.trainer.arguments
+    yield from (word.partition("=")[2] if word.startswith("-") else word for word in words)
+    own = source(profile.trainer.script)
+    known = given(own, words)
+    yield from (each.default for each in own.parameters if each.type in {"", "str"} and each.name not in known)
+
+
+def _newest(folder: Path) -> float:
+    """Return when the newest file right in a folder was written, 0 where there is none."""
+    newest = 0.0
+    try:
+        with os.scandir(folder) as entries:
+            for _, entry in zip(range(_MOST), entries, strict=False):
+                if entry.is_file(follow_symlinks=False):
+                    newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+    except (OSError, ValueError):
+        return 0.0
+    return newest
