@@ -10,6 +10,7 @@ import pytest
 from tui_train.diagnose import Evidence, diagnose
 from tui_train.diagnose.anchors import anchors
 from tui_train.diagnose.details import details
+from tui_train.diagnose.headings import HEADINGS, heading
 from tui_train.diagnose.reader import lines
 from tui_train.diagnose.signatures import signatures
 
@@ -64,8 +65,8 @@ NAMED = [
      ("query of float, keys of c10::BFloat16",)),
     (("ValueError: RNN input dtype (torch.bfloat16) does not match weight dtype (torch.float32). Convert input: "
      "input.to(torch.float32), or convert model: model.to(torch.bfloat16)"), "user_exception",
-     ("numbers of torch.bfloat16, and its weights are torch.float32",)),
-    ("RuntimeError: expected scalar type Half but found Float", "user_exception", ("numbers of Float", "needs Half")),
+     ("gets torch.bfloat16 inputs, and its weights are torch.float32",)),
+    ("RuntimeError: expected scalar type Half but found Float", "user_exception", ("gets Float values", "needs Half")),
     ("ValueError: Expected input batch_size (32) to match target batch_size (16).", "user_exception",
      ("32 predictions and 16 labels",)),
     ("RuntimeError: The size of tensor a (512) must match the size of tensor b (1024) at non-singleton dimension 1",
@@ -92,14 +93,14 @@ NAMED = [
         ("temporary files is full (/small/)", "TMPDIR"),
     ),
     ("ValueError: num_attention_heads (6) must be a multiple of tensor_model_parallel_size (4).",
-     "megatron_config", ("num_attention_heads is 6", "tensor_model_parallel_size, 4")),
+     "megatron_config", ("num_attention_heads is 6", "tensor_model_parallel_size 4")),
     ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 5e000", "nccl_duplicate_gpu",
      ("Ranks 1 and 0", "5e000")),
     ("OSError: [Errno 122] Disk quota exceeded: 'out/model.pt'", "disk_full", ("quota", "out/model.pt", "quota -s")),
     (("RuntimeError: [enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried to "
      "allocate 68719476736 bytes. Error code 12"), "host_alloc_failed", ("64.0 GiB",)),
     (("ValueError: --load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps, but "
-     "found 500, which is not a multiple of 200."), "config_invalid", ("500 is none of 200", "multiple of 200")),
+     "found 500, which is not a multiple of 200."), "config_invalid", ("500 is not a multiple", "multiple of 200")),
 ]  # fmt: skip
 
 
@@ -123,7 +124,7 @@ def test_braces_of_a_text_stay_and_values_stand_apart():
     assert 'gradient_checkpointing_kwargs={"use_reentrant": False}' in said(text).remedy
     text = "ConnectionError: The vLLM server can't be reached at http://h:8000 after 60.0 seconds.\n"
     assert "(http://h:8000) (60.0 seconds)" in said(text).cause
-    assert said("{'loss': nan}\n{'loss': nan}\n", 0).cause == "The numbers became NaN or infinite."
+    assert said("{'loss': nan}\n{'loss': nan}\n", 0).cause == "The loss or the gradients became NaN or infinite."
 
 
 def test_details_are_well_formed_and_fast():
@@ -144,15 +145,19 @@ def test_details_are_well_formed_and_fast():
 LOGS = Path(__file__).parent / "logs"
 # Logs of real tools that were given something wrong, and what an answer must name.
 REAL = {
-    "config_invalid--a-setting-of-trl": ("refuses assistant_only_loss", "not conversational", "Change assistant_only"),
+    "config_invalid--a-setting-of-trl": (
+        "the value of assistant_only_loss",
+        "not conversational",
+        "Change assistant_only",
+    ),
     "config_invalid--an-optimizer": ("adamw_32bit_super", "Choose one of: ['adamw_torch'"),
-    "host_oom--a-worker": ("DataLoader worker (process ", "nearly always", "if it shows a kill"),
+    "host_oom--a-worker": ("DataLoader worker (process ", "usually the kernel", "if it shows a kill"),
     "user_exception--a-lambda-for-a-worker": ("<lambda>", "num_workers=0"),
     "user_exception--in-a-worker": ("worker 1: ValueError: row 7 has no label", "__getitem__"),
     "user_exception--no-tokenizer": ("no tokenizer", "save_pretrained"),
     "bad_data--other-columns": ("message: string", "the same columns"),
     "checkpoint_mismatch--resumed": ("is 48 in it and 32 in the model",),
-    "batch_config--generations": ("batch of 3 is no multiple of num_generations, 4",),
+    "batch_config--generations": ("batch 3 is not a multiple of num_generations 4",),
     "checkpoint_corrupt--a-header": ("Git LFS", "hf download"),
 }
 
@@ -171,3 +176,8 @@ def test_a_remedy_that_knows_more_than_the_place_is_kept():
     )
     assert "Name the column" in said(own + column).remedy
     assert said(own + "ZeroDivisionError: x\n").remedy == "Look at line 3 of /train.py, in <module>."
+
+
+def test_a_failure_is_headed_in_words():
+    assert [heading(name) for name in ("user_args", "cuda_oom")] == ["wrong arguments", "cuda oom"]
+    assert {*HEADINGS} <= {signature.failure for signature, _ in signatures()}, "each is a class that there is"

@@ -652,6 +652,6 @@ def test_a_rank_that_nobody_set_is_told_with_the_launcher_that_sets_it(text):
     script = support.profile({"trainer.kind": "script", "trainer.script": "/t.py", "trainer.launcher": "python"})
     found = diagnose(Evidence(lines=lines(io.BytesIO(f"{text}\n".encode())), exit_code=1), script)
     variable = "WORLD_SIZE" if "WORLD" in text else "RANK"
-    assert found.cause.startswith(f"The script reads {variable} from its environment")
+    assert found.cause.startswith(f"{variable} is not set, and the script reads it")
     assert "trainer.launcher=torchrun" in found.remedy
     assert apply(found.change, script).trainer.launcher == "torchrun"

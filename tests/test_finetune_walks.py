@@ -176,7 +176,10 @@ def test_a_gated_model_and_a_full_disk_are_said_before_the_start(terminals: list
 @with_trl
 @pytest.mark.parametrize(
     ("name", "limit", "words"),
-    [("acme/gated", "unlimited", "The model hub wants an account"), ("acme/tiny", "1024", "The disk is full")],
+    [
+        ("acme/gated", "unlimited", "acme/gated needs an account"),
+        ("acme/tiny", "1024", "The disk is full"),
+    ],
 )
 def test_a_download_that_fails_is_explained(request: pytest.FixtureRequest, name: str, limit: str, words: str) -> None:
     terminals, folder = request.getfixturevalue("terminals"), request.getfixturevalue("tmp_path")

@@ -11,6 +11,7 @@ import msgspec
 
 from tui_train.base.text import size, visible
 from tui_train.diagnose.evidence import of_reference
+from tui_train.diagnose.headings import heading
 from tui_train.diagnose.reader import Watch
 from tui_train.diagnose.types import UNCOUNTED, Diagnosis
 from tui_train.profile.changes import Change
@@ -57,7 +58,7 @@ class LogProgress(Watch):
 
     def at_end(self, found: Diagnosis | None) -> None:
         """Say what the end shows."""
-        shown = f"{found.failure.replace('_', ' ')}: {found.cause}" if found else "no failure"
+        shown = f"{heading(found.failure)}: {found.cause}" if found else "no failure"
         click.echo(f"The log's end shows {shown}\nReading the rest; Ctrl-C stops it …", err=True)
 
     def has_read(self, done: int, total: int) -> None:
@@ -110,7 +111,7 @@ def words(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
     where = " of ".join(filter(None, (rank, diagnosis.host)))
     line = f"{diagnosis.place}: {diagnosis.line}" if diagnosis.place else ""
     rows = [
-        ("failed", diagnosis.failure.replace("_", " ") + (f", first on {where}" if where else "")),
+        ("failed", heading(diagnosis.failure) + (f", first on {where}" if where else "")),
         ("shown by", line),
         ("cause", diagnosis.cause),
         ("do", diagnosis.remedy),

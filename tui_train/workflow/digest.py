@@ -172,6 +172,7 @@ class Digests:
         """Return a failed or lost run with its cause; of a large log only its end is read."""
         from tui_train.diagnose import EndOnly, of_run
         from tui_train.diagnose.again import why_not_again
+        from tui_train.diagnose.headings import heading
 
         stays = digest.stays
         try:
@@ -183,7 +184,7 @@ class Digests:
         if found and (found.line_number or digest.state == "lost"):
             # An error of the script is told by its own line; the last line of a log may be anything.
             own = found.line if _ERROR.search(found.line) else ""
-            failure = own if found.failure == _OWN_ERROR else found.failure.replace("_", " ")
+            failure = own if found.failure == _OWN_ERROR else heading(found.failure)
         why = visible(found.cause if found else "")
         explained = msgspec.structs.replace(digest, failure=visible(failure), why=why, stays=stays)
         key = _key(digest.run.path)
