@@ -42,7 +42,7 @@ class Home(HomeReading):
 
     HELP = """Home
 
-What begins a training, live runs, the others, the profiles. A run continues when you leave. Keys that can take
+Start a training, or open a run or a profile. A run continues when you leave. Keys that can take
 several runs (Delete, Note, Stop, Compare) take the marked ones where there are any, else the one under the cursor; all
 others take the one under the cursor.
 

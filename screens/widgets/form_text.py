@@ -74,8 +74,8 @@ class FormText(FormChoices):
         """Return why nothing can be typed in a row."""
         label, reason = row.field.label, self._as_typed(row).reason
         if reason:
-            return f"{label} takes no value here: {reason}."
-        return f"{label} is chosen, not typed: ← → changes it" + ("." if row.stands_open else ", Space shows all.")
+            return f"{label} is not used here: {reason}."
+        return f"{label}: ← → to choose" + ("." if row.stands_open else ", Space shows all.")
 
     # What cannot be read
 

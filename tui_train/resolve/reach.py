@@ -1,7 +1,7 @@
 """Which choices reach what trains, and why the others do not; the screens and the checks give the same reasons."""
 
 from tui_train.launchers import LAUNCHERS
-from tui_train.presets import PLACEHOLDERS
+from tui_train.presets import PLACEHOLDERS, SCRIPT
 from tui_train.profile.types import Finetune, Method, Profile, Tracking
 from tui_train.resolve.setup import MODEL_SIZE, Setup
 from tui_train.trainers import model_id, takers, takes_field, trainer_of
@@ -123,5 +123,5 @@ def _not_passed(key: str, setup: Setup) -> str:
     if setup.nemo and MODEL_SIZE & names:
         return "the weights decide"
     if takes_field(profile, "trainer.preset"):
-        return "this preset does not pass it"
+        return "this preset does not pass it" if setup.preset.label != SCRIPT else "the script does not take it"
     return f"{trainer_of(profile).label} does not take it"

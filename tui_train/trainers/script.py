@@ -17,7 +17,7 @@ class Script(Trainer):
     """Starts the script or module of the preset."""
 
     name = "My own script"
-    about = "a preset gives it the recipe as arguments"
+    about = "run your train.py"
     label = "your own script"
     takes_ids = True
     words: ClassVar[Mapping[str, Words]] = {

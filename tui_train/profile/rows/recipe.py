@@ -112,7 +112,7 @@ RECIPE = (
         kind="number",
         minimum=0.001,
         maximum=100_000,
-        help="Passes through the training data; steps, where they are set, end the training instead.",
+        help="Passes through the training data. If Steps is set, the steps end the training instead.",
         optional=True,
     ),
     Field(
@@ -138,7 +138,7 @@ RECIPE = (
         label="LR schedule",
         kind="choice",
         options=("linear", "cosine", "constant", "constant_with_warmup"),
-        help="How the learning rate goes on after the warmup: down to 0 on a line or a cosine, or constant.",
+        help="Learning rate after the warmup: linear or cosine decay to 0, or constant.",
         optional=True,
     ),
     Field(
@@ -202,7 +202,7 @@ RECIPE = (
         kind="integer",
         minimum=1,
         maximum=1_000_000_000,
-        help="Optimizer steps between evaluations; it needs data for them.",
+        help="Optimizer steps between evaluations, which need validation data.",
         optional=True,
     ),
     Field(
