@@ -789,7 +789,7 @@ def test_what_is_cut_is_counted_and_too_much_of_it_refused(tmp_path, tokenizer, 
     assert "longer" not in prepared(tmp_path / "all", *words[:1], f"--length={length}", path, python=warm_python)
     said = prepared(tmp_path / "some", "--most-cut=0.41", *words, python=warm_python)
     assert "4 of 10 rows (40.0%) are longer" in said
-    assert "data: turns end with <sep>; the tokenizer's end is </s>: passed as the end token" in said
+    assert "data: turns end with <sep>, the tokenizer's end is </s>: it is passed as the end token" in said
     assert (tmp_path / "some/.end").read_text() == "<sep>"
     prepared(tmp_path / "kept", "--keep-end", *words, python=warm_python)
     assert not (tmp_path / "kept/.end").exists()
@@ -836,7 +836,7 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
         "trainer.data": (str(written(tmp_path / "d.jsonl", rows * 4)),), "hardware.device": "cpu",
     }  # fmt: skip
     run, _ = trained(tmp_path / "run", profile(values), trl)
-    assert "data: turns end with <|im_end|>; the tokenizer's end is <|endoftext|>" in log_of(run, 1)
+    assert "data: turns end with <|im_end|>, the tokenizer's end is <|endoftext|>" in log_of(run, 1)
     output = run.path / "output"
     held = json.loads((output / "generation_config.json").read_text())
     assert held["eos_token_id"] == [257, 258]

@@ -119,7 +119,7 @@ def _rows(look: DataReport) -> Iterator[Finding]:
         left = f"{thousands(total)} of {counted(look.rows, 'row')} {'is' if total == 1 else 'are'} left out"
         yield _warning(f"{left}: {_each_kind(look, kinds)}", "Fix them to train on them too.")
     if total := look.counts.get("duplicate", 0):
-        message = f"{counted(total, 'row occurs', 'rows occur')} more than once: {_places(look, 'duplicate', total)}"
+        message = f"{counted(total, 'row is a copy', 'rows are copies')} of others: {_places(look, 'duplicate', total)}"
         yield _warning(message, "Remove the copies, unless they should count more.")
 
 

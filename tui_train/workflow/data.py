@@ -94,7 +94,7 @@ def end_words(look: DataReport, question: DataQuestion) -> str:
     if not ends.passed or question.method == "reward":
         return ""
     own = f"the tokenizer's end is {ends.eos}" if ends.eos else "the tokenizer has no end"
-    return f"turns end with {ends.turn}; {own}: passed as the end token"
+    return f"turns end with {ends.turn}, {own}: it is passed as the end token"
 
 
 def histogram(tokens: Tokens, width: int = 0) -> str:

@@ -131,7 +131,7 @@ class Tally:
         file, line = self._digests.setdefault(digest, (row.file, row.line))
         if (file, line) != (row.file, row.line):
             where = f"line {line}" if file == row.file else f"{short(file)}, line {line}"
-            self.problems.add("duplicate", row.file, row.line, f"is the same as {where}")
+            self.problems.add("duplicate", row.file, row.line, f"same as {where}")
 
     def main(self) -> tuple[str, bool]:
         """Return the format of most rows, of which the others become a problem."""

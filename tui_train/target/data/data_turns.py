@@ -35,7 +35,7 @@ def ends(tokenizer: Any, model: str, revision: str = "") -> Ends:
 def words(ends: Ends) -> str:
     """Return what is passed as the end, and why."""
     own = f"the tokenizer's end is {ends.eos}" if ends.eos else "the tokenizer has no end"
-    return f"turns end with {ends.turn}; {own}: passed as the end token"
+    return f"turns end with {ends.turn}, {own}: it is passed as the end token"
 
 
 def passed(turn: str, eos: str, stops: tuple[str, ...]) -> str:
