@@ -9,7 +9,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_train.screens.messages import Become
+from tui_train.screens.messages import SetProfile
 
 from tui_train.profile.fields import put
 from tui_train.profile.store import save
@@ -35,11 +35,11 @@ async def picture() -> None:
         await train(pilot, {**_SIZES, **_OTHER}, pictured=True)
         await until(pilot, lambda: "small-fast" in shown(pilot) and "finished" in shown(pilot))
         home = app.screen
-        home.list.go(next(iter(home.runs)))
+        home.row_list.go_to_row(next(iter(home.runs)))
         await settle(pilot)
         take(pilot, "home")
         for run in tuple(home.runs):
-            home.list.go(run)
+            home.row_list.go_to_row(run)
             await pilot.press("space")
         await pilot.press("c")
         await until(pilot, lambda: type(app.screen).__name__ == "Compare")
@@ -59,17 +59,17 @@ async def train(pilot: Pilot[int], values: dict[str, object], *, pictured: bool)
     for step in _STEPS_OF_THE_WAY:
         await until(pilot, lambda name=step: type(app.screen).__name__ == name and not app.looking)
         if step == "Hardware":
-            app.post_message(Become(profile))
+            app.post_message(SetProfile(profile))
         await settle(pilot)
         if pictured:
             take(pilot, step.lower())
         await pilot.press("enter")
     await until(pilot, lambda: type(app.screen).__name__ == "RunScreen")
     run = app.screen
-    await until(pilot, lambda: run._told is not None and run._told.progress.step >= _STEPS * _SEEN)
+    await until(pilot, lambda: run._news is not None and run._news.progress.step >= _STEPS * _SEEN)
     if pictured:
         take(pilot, "run")
-    await until(pilot, lambda: not run.going)
+    await until(pilot, lambda: not run.still_trains)
     await pilot.press("escape")
     await until(pilot, lambda: type(app.screen).__name__ == "Home")
 

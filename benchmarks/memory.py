@@ -20,7 +20,7 @@ from memory_rows import GIB, Case, asked, card, read
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
-from tui_train.memory.verdict import on_card, reserved, verdict
+from tui_train.memory.verdict import bytes_on_card, memory_verdict, reserved_bytes
 from tui_train.resolve.setup import Setup
 
 
@@ -29,15 +29,15 @@ def predict(case: Case) -> Case:
     if case.model is None or case.how is None or case.left_out:
         return case
     found = estimate(case.model, case.how)
-    told = verdict(found, card(case.row), case.how)
+    told = memory_verdict(found, card(case.row), case.how)
     several = case.how.shards > 1
-    held = reserved(found, several=several)
-    card_shows = on_card(held, several=several) / GIB
+    held = reserved_bytes(found, several=several)
+    card_shows = bytes_on_card(held, several=several) / GIB
     by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)
     by_profile = profiles.predict(Setup(profile, facts))
     if by_profile.estimate is None:
-        raise AssertionError(by_profile.why_not)
+        raise AssertionError(by_profile.why_no_estimate)
     return msgspec.structs.replace(
         case,
         predicted=found.peak.total / GIB if case.counts == "allocated" else None,
@@ -51,7 +51,12 @@ def predict(case: Case) -> Case:
 
 def traceable(case: Case) -> bool:
     """Tell whether the code that was measured is transformers', or fused kernels in it."""
-    if case.how is None or case.model is None or case.measured is None or traces.uncovered(case.model, case.how):
+    if (
+        case.how is None
+        or case.model is None
+        or case.measured is None
+        or traces.why_not_traceable(case.model, case.how)
+    ):
         return False
     own = case.source in {"Lightning-AI/litgpt", "meta-pytorch/torchtune", "pytorch/torchtitan"}
     return not own and not (case.source == "huggingface/peft" and not case.row["mode"].startswith(("lora--", "full")))
@@ -61,7 +66,7 @@ def trace(case: Case) -> Case:
     """Return the case with the trace's answer."""
     if not traceable(case) or case.model is None or case.how is None:
         return case
-    told = traced(json.dumps(traces.question(case.model, case.how)))
+    told = traced(json.dumps(traces.trace_request(case.model, case.how)))
     if told.problem:
         print(case.row["model"], told.problem, file=sys.stderr)
         return case
@@ -69,9 +74,9 @@ def trace(case: Case) -> Case:
 
 
 @functools.cache
-def traced(asked: str) -> traces.Counted:
+def traced(asked: str) -> traces.CountedMemory:
     """Return what the child counts; rows that ask the same are traced once."""
-    return traces.trace(sys.executable, json.loads(asked))
+    return traces.run_trace(sys.executable, json.loads(asked))
 
 
 def summary(name: str, errors: Iterable[float], within: float) -> str:

@@ -16,14 +16,14 @@ from itertools import groupby
 from tui_train.facts.dimensions import Dimensions, known_models
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
-from tui_train.memory.types import EVERY, QUERIES_VALUES, How
+from tui_train.memory.types import ALL_TARGETS, QUERY_VALUE_TARGETS, MemorySettings
 
 GIB = 2**30
 # Larger ones say the same, and take minutes.
 MOST = 4e9
 
 
-def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
+def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, MemorySettings]]:
     """Yield a model, each type as likely as any other, and a way to train it."""
     small = sorted((m for m in known_models().values() if m.parameters < MOST and not m.experts), key=lambda m: m.type)
     kinds = [list(models) for _, models in groupby(small, key=lambda model: model.type)]
@@ -35,7 +35,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
         sharding = chance.choice(["", "", "", "ddp", "fsdp"])
         # Nobody trains weights of other 16 bits than are computed in.
         halves = ["bf16"] if weights == "bf16" and not lora else ["bf16", "bf16", "fp16"]
-        how = How(
+        how = MemorySettings(
             micro_batch=chance.choice([1, 2, 4, 8]),
             sequence_length=chance.choice([256, 512, 1024, 2048]),
             weights=weights,  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
             method="lora" if lora else "full",
             packed=packed,  # type: ignore[arg-type]
             rank=chance.choice([8, 64]),
-            targets=chance.choice([EVERY, QUERIES_VALUES]),
+            targets=chance.choice([ALL_TARGETS, QUERY_VALUE_TARGETS]),
             dropout=0.05 if lora else 0.0,
             optimizer=chance.choice(["adamw_fused", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]),  # type: ignore[arg-type]
             attention=chance.choice(["sdpa", "flash", "eager"]),  # type: ignore[arg-type]
@@ -53,14 +53,14 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
             shards=2 if sharding else 1,
             gather=chance.random() < 0.3,
         )
-        if not traces.uncovered(model, how):
+        if not traces.why_not_traceable(model, how):
             yield model, how
 
 
-def error(case: tuple[Dimensions, How]) -> float | None:
+def error(case: tuple[Dimensions, MemorySettings]) -> float | None:
     """Return how far the closed form is off by what the trace counts, None where it cannot; print what is far off."""
     model, how = case
-    counted = traces.trace(sys.executable, traces.question(model, how))
+    counted = traces.run_trace(sys.executable, traces.trace_request(model, how))
     told = f"{model.name}: {how}"
     if counted.problem:
         print(f"not traced: {told}\n  {counted.problem}")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tui_train.facts.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.memory.types import ATTENTION, EVERY, How
+from tui_train.memory.types import ALL_TARGETS, ATTENTION_TARGETS, MemorySettings
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
@@ -28,7 +28,7 @@ class Case(Struct, frozen=True, kw_only=True):
     row: dict[str, str]
     source: str
     model: Dimensions | None = None
-    how: How | None = None
+    how: MemorySettings | None = None
     measured: float | None = None
     counts: str = ""
     on_card: float | None = None
@@ -77,7 +77,7 @@ def read(path: Path) -> Iterator[Case]:
             yield case
 
 
-def anyone(row: dict[str, str]) -> How | str:
+def anyone(row: dict[str, str]) -> MemorySettings | str:
     """Any other program: what the row itself says, and where it is silent what PEFT and transformers do."""
     words = " ".join(row[name] or "" for name in ("mode", "kernels", "dtype", "parallel", "optimizer", "attn")).lower()
     if not row["mode"]:
@@ -95,7 +95,7 @@ def anyone(row: dict[str, str]) -> How | str:
     weights = "fp32" if mixed and not lora and "pure" not in words else next(iter(types), "bf16" if lora else "fp32")
     told = _common({**row, "micro_bs": re.sub(r"\D.*", "", row["micro_bs"]), "grad_ckpt": "no"})
     every = not re.search(r"[qkvo]_proj|attention", words)
-    return How(
+    return MemorySettings(
         **told
         | {
             "method": "lora" if lora else "full",
@@ -108,7 +108,9 @@ def anyone(row: dict[str, str]) -> How | str:
             "attention": _first(words, _ATTENTIONS) or "sdpa",
             "loss": _first(words, _LOSSES) or "upcast",
             "kernels": "liger" if "liger" in words else "",
-            "targets": EVERY if every else tuple(name for name in EVERY if name in words) or ATTENTION,
+            "targets": ALL_TARGETS
+            if every
+            else tuple(name for name in ALL_TARGETS if name in words) or ATTENTION_TARGETS,
             "sharding": _first(row["parallel"].lower(), _SHARDINGS) or ("ddp" if told["shards"] != 1 else ""),
             "keeps_packed": bool(packed),
         }
@@ -149,7 +151,7 @@ def _common(row: dict[str, str]) -> dict[str, object]:
     }
 
 
-def fms(row: dict[str, str]) -> How | str:
+def fms(row: dict[str, str]) -> MemorySettings | str:
     """fms-acceleration: Hugging Face's Trainer, FSDP through accelerate for several GPUs, PEFT on attention."""
     kernels, lora = row["kernels"], row["mode"] == "lora"
     told = _common(row)
@@ -164,7 +166,7 @@ def fms(row: dict[str, str]) -> How | str:
         "kernels": "norms" if fast else "",
         "loss": "fused" if "liger" in kernels else losses[fast][copied],
         "packed": "gptq" if "autogptq" in kernels else "nf4" if "bnb" in kernels else "",
-        "targets": ATTENTION,
+        "targets": ATTENTION_TARGETS,
     }
     if "santacoder" in row["model"]:
         # Its class did not compute the loss in fp32 then.
@@ -173,17 +175,21 @@ def fms(row: dict[str, str]) -> How | str:
         # accelerate keeps what FSDP trains in fp32 then.
         told["weights"] = "fp32"
     told["holds_layers"] = told["sharding"] == "fsdp" and lora
-    return How(**told)
+    return MemorySettings(**told)
 
 
-def litgpt(row: dict[str, str]) -> How | str:
+def litgpt(row: dict[str, str]) -> MemorySettings | str:
     """LitGPT: its own model, LoRA in bf16 on queries and values, logits in chunks of which all are held."""
     told = _common(row)
     several = told["shards"] != 1
     told |= {
         "method": "lora",
         "adapters": told["weights"],
-        "targets": EVERY if row["mode"] == "adapter_v2" else ("q_proj", "v_proj") if "LoRA" in row["mode"] else (),
+        "targets": ALL_TARGETS
+        if row["mode"] == "adapter_v2"
+        else ("q_proj", "v_proj")
+        if "LoRA" in row["mode"]
+        else (),
         "scales": row["mode"] == "adapter_v2",
         # With several GPUs: FSDP's first version, a whole state dict, and each block recomputed.
         "loads_whole": several,
@@ -194,22 +200,22 @@ def litgpt(row: dict[str, str]) -> How | str:
         "keeps_inputs": True,
         "packed": {"bnb.nf4": "nf4", "bnb.nf4-dq": "nf4-dq"}.get(row["kernels"], ""),
     }
-    return How(**told)
+    return MemorySettings(**told)
 
 
-def peft(row: dict[str, str]) -> How | str:
+def peft(row: dict[str, str]) -> MemorySettings | str:
     """PEFT's comparison of methods: fp32 adapters on queries and values, the most that was reserved."""
     told = _common(row)
     method, _, more = row["mode"].partition("--")
     if method == "full-finetuning":
-        return How(**told | {"method": "full"})
+        return MemorySettings(**told | {"method": "full"})
     found = re.search(r"rank(\d+)", more)
     targets = ("gate_proj", "up_proj", "down_proj") if "target-mlp" in more else ("q_proj", "v_proj")
     # Without LoRA's matrices, gradients pass through all layers as with it.
-    return How(**told | {"method": "lora", "rank": int(found[1]) if found else 8, "targets": targets})
+    return MemorySettings(**told | {"method": "lora", "rank": int(found[1]) if found else 8, "targets": targets})
 
 
-def torchtune(row: dict[str, str]) -> How | str:
+def torchtune(row: dict[str, str]) -> MemorySettings | str:
     """torchtune: its recipes' fused AdamW and recomputed layers, logits in chunks; a row adds to the one before."""
     mode = row["mode"].lower()
     steps = ("packed", "compile", "chunk", "checkpoint", "fuse", "offload", "8-bit", "lora")
@@ -230,14 +236,14 @@ def torchtune(row: dict[str, str]) -> How | str:
     }
     if cumulative and done < 0:
         return "samples of other lengths, of which nothing is told"
-    return How(**told)
+    return MemorySettings(**told)
 
 
-def torchtitan(row: dict[str, str]) -> How | str:
+def torchtitan(row: dict[str, str]) -> MemorySettings | str:
     """torchtitan: FSDP2 with fp32 weights computed in bf16, fused AdamW; what was reserved."""
     if re.search(r"[TPC]P[2-9]", row["kernels"]):
         return "tensor, pipeline and context parallel are not modelled"
-    return How(**_common(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"})
+    return MemorySettings(**_common(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"})
 
 
 HOWS = {
@@ -258,7 +264,7 @@ def card(row: dict[str, str]) -> int:
     return int(size * GIB * 0.989)
 
 
-def asked(row: dict[str, str], how: How) -> tuple[Profile, Facts]:
+def asked(row: dict[str, str], how: MemorySettings) -> tuple[Profile, Facts]:
     """Return a profile that asks for the row's training, as far as one can, and a machine that could train it."""
     told = {
         "model_name_or_path": row["model"],

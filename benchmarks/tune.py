@@ -10,39 +10,39 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
-from tui_train.base.text import table
-from tui_train.cli.plans import edited, load
+from tui_train.base.text import text_table
+from tui_train.cli.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import prepare
 from tui_train.resolve.setup import Setup
 from tui_train.runs.rundir import RunDir
-from tui_train.targets.here import look
+from tui_train.targets.here import probe_facts
 from tui_train.tune import summary as words
-from tui_train.tune.search import Setting, best
-from tui_train.tune.space import space, trial_profile
-from tui_train.tune.trial import Watched
-from tui_train.tune.tune import DEADLINE, Tuned, tried, tune
+from tui_train.tune.search import Setting, best_trial
+from tui_train.tune.space import search_space, trial_profile
+from tui_train.tune.trial import TrialResources
+from tui_train.tune.tune import TRIAL_SECONDS, TuningState, run_setting, tune
 
 
-def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]) -> tuple[Tuned, str]:
+def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]) -> tuple[TuningState, str]:
     """Return the trials of every setting that is not predicted to be too large for sure, or of these `only`."""
     setup = Setup(profile, facts)
-    among = space(setup)
+    among = search_space(setup)
     cards = tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else ()
     told = setup.settled.recipe.sequence_length or 0
-    now = Tuned(folder=folder, tokens=told)
+    now = TuningState(folder=folder, tokens=told)
     for saving in (False, True) if among.checkpointing else (False,):
         for micro in among.micro_batches:
-            one = Setting(micro, saving, among.own.precision)
-            if one in among.hopeless or (only and one not in only):
+            one = Setting(micro, saving, among.profile_setting.precision)
+            if one in among.cannot_fit or (only and one not in only):
                 continue
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
             short = prepare(set_up(trial_profile(one, among, setup, str(run.path / "output")), facts))
-            trial = tried(run, one, short, Watched(cards, DEADLINE), lambda: False)
-            now = Tuned(folder=folder, trials=(*now.trials, trial), tokens=told)
-            print(words.rows(now)[-1], file=sys.stderr)
+            trial = run_setting(run, one, short, TrialResources(cards, TRIAL_SECONDS), lambda: False)
+            now = TuningState(folder=folder, trials=(*now.trials, trial), tokens=told)
+            print(words.trial_rows(now)[-1], file=sys.stderr)
     where = ", ".join(gpu.name for gpu in setup.gpus) if cards else facts.machine.cpu_name
     return now, where
 
@@ -54,16 +54,16 @@ def main() -> None:
     parser.add_argument("edits", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--quick", action="store_true", help="a grid of what tuning tried")
     given = parser.parse_args()
-    profile = edited(load(given.profile), tuple(given.edits))
-    facts = look(profile)
+    profile = apply_edits(load_profile(given.profile), tuple(given.edits))
+    facts = probe_facts(profile)
     *_, found = tune(profile, facts)
     only = [trial.setting for trial in found.trials] if given.quick else []
     with tempfile.TemporaryDirectory() as folder:
         whole, where = grid(profile, facts, Path(folder), only)
     rates = {trial.setting: trial.rate for trial in whole.trials}
-    print(f"On {where}\n\nThe grid\n\n{table([words.HEAD, *words.rows(whole)])}\n")
-    print(f"tui-train tune\n\n{table([words.HEAD, *words.rows(found)])}\n")
-    if found.best and best(whole.trials):
+    print(f"On {where}\n\nThe grid\n\n{text_table([words.HEADER, *words.trial_rows(whole)])}\n")
+    print(f"tui-train tune\n\n{text_table([words.HEADER, *words.trial_rows(found)])}\n")
+    if found.best and best_trial(whole.trials):
         ratio = rates[found.best.setting] / max(rates.values())
         print(f"found {ratio:.1%} of the grid's fastest, in {len(found.trials)} of {len(whole.trials)} trials")
 

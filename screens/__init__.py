@@ -21,10 +21,10 @@ STEPS = (
 )
 
 # Two threads that import parts of one package at once can each meet a half of it.
-IMPORTS = threading.RLock()
+IMPORT_LOCK = threading.RLock()
 
 
-def loaded(module: str) -> Any:
+def load_module(module: str) -> Any:
     """Return a module of the screens, imported while no other thread imports one."""
-    with IMPORTS:
+    with IMPORT_LOCK:
         return import_module(f".{module}", __package__)

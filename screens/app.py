@@ -16,28 +16,28 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 
 from tui_train.base.text import visible
-from tui_train.workflow.theme import keep_theme, theme
+from tui_train.workflow.theme import last_theme, save_theme
 
-from . import STEPS, loaded
-from .ended import listening
+from . import STEPS, load_module
+from .ended import handling_signals
 from .home import Home
-from .installing import Installing
+from .installing import InstallingApp
 from .messages import (
-    Complaint,
+    ErrorToShow,
     LeaveWizard,
 )
 from .terminal import TerminalDriver
 from .textual_fixes import fix_textual
-from .themes import dress, wear
+from .themes import apply_theme, register_themes
 
 if TYPE_CHECKING:
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
 
 fix_textual()
 
 
-class Wizard(Installing):
+class Wizard(InstallingApp):
     """From Home through five steps to a running training."""
 
     TITLE = "tui-train"
@@ -46,10 +46,10 @@ class Wizard(Installing):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
-    def __init__(self, run: str = "", source: "Source | None" = None) -> None:
+    def __init__(self, run: str = "", source: "MachineSource | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
-        dress(self, theme())
+        register_themes(self, last_theme())
         self._run = run
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
@@ -58,7 +58,7 @@ class Wizard(Installing):
         """Run until it is left, or ended from outside."""
         if headless:
             return await super().run_async(headless=headless, **how)
-        with listening(self.leave, sys.__stderr__.fileno() if sys.__stderr__ else 2):
+        with handling_signals(self.save_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
             return await super().run_async(headless=headless, **how)
 
     def get_driver_class(self) -> type[Driver]:
@@ -76,22 +76,22 @@ class Wizard(Installing):
             from tui_train.runs.rundir import RunDir
 
             self.open_run(RunDir(Path(self._run)))
-        self.call_after_refresh(self._begin)
+        self.call_after_refresh(self._look_first_time)
 
-    def _begin(self) -> None:
+    def _look_first_time(self) -> None:
         from tui_train.facts.ask import cancel_children
 
-        cancel_children(now=False)
-        self.facts = self.unknown
+        cancel_children(enabled=False)
+        self.facts = self.initial_facts
         self.action_look()
-        self._warm()
+        self._import_steps()
 
     @work(thread=True)
-    def _warm(self) -> None:
+    def _import_steps(self) -> None:
         """Import the steps while nobody waits for them."""
         try:
             for step in STEPS:
-                loaded(step.module)
+                load_module(step.module)
         finally:
             # What is imported stays: to look through all of it for garbage holds every key up for some 40 ms.
             gc.freeze()
@@ -101,38 +101,38 @@ class Wizard(Installing):
         """Leave the wizard; a live run that is being watched asks first."""
         asks = getattr(self.screen, "ask_before_leaving", None)
         try:
-            if (asks is not None and asks()) or self._asks_of_installation():
+            if (asks is not None and asks()) or self._ask_about_installation():
                 return
         except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
             self._handle_exception(error)
-        self._leave()
+        self._leave_without_asking()
 
-    def _asks_of_installation(self) -> bool:
+    def _ask_about_installation(self) -> bool:
         """Ask whether an environment that is being made is given up; false when there is none."""
-        from .widgets.dialogs import Ask
+        from .widgets.dialogs import ChoiceDialog
 
-        if not self.installs or isinstance(self.screen, Ask):
-            return self.installs
+        if not self.is_installing or isinstance(self.screen, ChoiceDialog):
+            return self.is_installing
 
         def answered(answer: str | None) -> None:
             if answer:
-                self._leave()
+                self._leave_without_asking()
 
         answers = (("", "Stay here, let it go on"), ("leave", "Cancel it and leave"))
-        self.push_screen(Ask("An environment is being made.", answers), answered)
+        self.push_screen(ChoiceDialog("An environment is being made.", answers), answered)
         return True
 
     @on(LeaveWizard)
-    def _leave(self) -> None:
-        self.leave()
+    def _leave_without_asking(self) -> None:
+        self.save_and_exit()
 
-    def leave(self, code: int = 0) -> None:
+    def save_and_exit(self, code: int = 0) -> None:
         """Keep the last values and end, with an exit code."""
         from tui_train.facts.ask import cancel_children
 
         lost = None
         try:
-            if left := self._remember():
+            if left := self._write_last_profile():
                 lost = Text(f"tui-train: {left}")
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
@@ -143,25 +143,25 @@ class Wizard(Installing):
     def action_help(self) -> None:
         """Explain the present screen."""
         from .base import Base
-        from .widgets.dialogs import Help
+        from .widgets.dialogs import HelpScreen
 
         if isinstance(self.screen, Base):
-            self.push_screen(Help(self.screen.help_lines))
+            self.push_screen(HelpScreen(self.screen.help_lines))
 
-    @on(Complaint)
-    def _complaint(self, event: Complaint) -> None:
-        self.complain(event.error)
+    @on(ErrorToShow)
+    def _show_complaint(self, event: ErrorToShow) -> None:
+        self.show_error(event.error)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer what the screen can do, then steps, fields, profiles and runs."""
-        from .offers import offers
+        from .offers import palette_commands
 
-        return offers(self, screen)
+        return palette_commands(self, screen)
 
     def action_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""
-        wear(self, name)
-        keep_theme(name)
+        apply_theme(self, name)
+        save_theme(name)
 
     def get_key_display(self, binding: Binding) -> str:
         """Write keys as they stand on the keyboard."""

@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from .reading import Reading
+from .reading import DataReadingApp
 
 if TYPE_CHECKING:
-    from tui_train.workflow.machines import Source
-    from tui_train.workflow.peers import Asking
+    from tui_train.workflow.machines import MachineSource
+    from tui_train.workflow.peers import HostsQuestion
 
-_PART = "peers"
-_FIRST = {"machine", "toolchains", "paths"}
+_HOSTS_PART = "training_hosts"
+_FIRST_HOST_PARTS = {"machine", "toolchains", "paths"}
 
 
-class AskingHosts(Reading):
+class HostProbingApp(DataReadingApp):
     """An app that has each of `nodes.hosts` asked once; names that are being typed are asked at the next step."""
 
-    def __init__(self, source: "Source | None" = None) -> None:
+    def __init__(self, source: "MachineSource | None" = None) -> None:
         """Begin with none asked."""
         super().__init__(source)
-        self._peers: Asking | None = None
+        self._asked_hosts: HostsQuestion | None = None
 
     def watch_profile(self) -> None:
         """Ask the hosts of a changed profile."""
@@ -40,31 +40,31 @@ class AskingHosts(Reading):
 
     def action_look(self, later: float = 0) -> None:
         """Look at everything again, the other hosts as well."""
-        self._peers = None
+        self._asked_hosts = None
         super().action_look(later)
-        self.ask_peers()
+        self.ask_training_hosts()
 
     def _ask_unless_typed(self) -> None:
-        if self._key != "nodes.hosts":
-            self.ask_peers()
+        if self._edited_key != "nodes.hosts":
+            self.ask_training_hosts()
 
-    def ask_peers(self) -> None:
+    def ask_training_hosts(self) -> None:
         """Ask the hosts of the profile, unless that was done, or the first one is not known yet."""
         profile, facts = self.profile, self.facts
-        if facts is None or self.looking & _FIRST or not (profile.nodes.hosts or self._peers):
+        if facts is None or self.looking & _FIRST_HOST_PARTS or not (profile.nodes.hosts or self._asked_hosts):
             return
-        from tui_train.facts.peers import peers
-        from tui_train.workflow.machines import Source
-        from tui_train.workflow.peers import asking
+        from tui_train.facts.peers import probe_hosts
+        from tui_train.workflow.machines import MachineSource
+        from tui_train.workflow.peers import hosts_question
 
-        asked = asking(profile, facts, self._source or Source())
-        if asked == self._peers:
+        asked = hosts_question(profile, facts, self._source or MachineSource())
+        if asked == self._asked_hosts:
             return
-        self._peers = asked
-        self.facts = replace(facts, peers={})
+        self._asked_hosts = asked
+        self.facts = replace(facts, training_hosts={})
         if asked is None:
-            self.workers.cancel_group(self, _PART)
-            self.looking -= {_PART}
+            self.workers.cancel_group(self, _HOSTS_PART)
+            self.looking -= {_HOSTS_PART}
             return
-        self.expect(_PART)
-        self.ask(_PART, partial(peers, *asked))
+        self.mark_expected(_HOSTS_PART)
+        self.run_query(_HOSTS_PART, partial(probe_hosts, *asked))

@@ -13,25 +13,25 @@ from tui_train.base.text import counted, visible
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.resolve.communication import CURES, without_effect
+from tui_train.resolve.communication import NCCL_WORKAROUNDS, why_without_effect
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 from tui_train.workflow import choices, tuning
 
-from .messages import Chosen, Complaint
+from .messages import ErrorToShow, ValueChosen
 from .nemo_maker import NemoMaker
 from .script_asker import ScriptAsker
 from .step import ADVANCED
 from .step_rows import Section
-from .widgets.dialogs import Ask, AskText, Help
+from .widgets.dialogs import ChoiceDialog, HelpScreen, TextDialog
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group
 from .widgets.ink import MUTED, Piece
-from .widgets.picks import Pick, Picks
+from .widgets.picks import MultiSelect, SelectRow
 
-_CURES = "cures"
-_WHAT = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
-_ITS = Section(
+_NCCL_GROUP = "cures"
+_TRAINING = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
+_MODEL_AND_DATA = Section(
     title="What it takes",
     keys=(
         "trainer.script",
@@ -58,7 +58,7 @@ _ITS = Section(
         "trainer.test_data",
     ),
 )
-_START = Section(
+_LAUNCH = Section(
     title="How it starts",
     keys=(
         "trainer.launcher",
@@ -99,7 +99,7 @@ _ADVANCED = Section(
         "notify.webhook",
     ),
 )
-_WITHOUT = Section(title="NCCL features", key=_CURES, folds=True)
+_NCCL_FEATURES = Section(title="NCCL features", key=_NCCL_GROUP, folds=True)
 
 
 class Backend(ScriptAsker, NemoMaker):
@@ -121,7 +121,7 @@ NeMo: r shows its recipes to choose from, n asks the Python which it really has.
 NeMo: p converts the text that is set as data, i the Hugging Face folder that is set as model.
 NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
-    SECTIONS = (_WHAT, _ITS, _START, _ADVANCED, _WITHOUT)
+    SECTIONS = (_TRAINING, _MODEL_AND_DATA, _LAUNCH, _ADVANCED, _NCCL_FEATURES)
     MORE_KEYS = ("communication.without",)
     STAND_OPEN = frozenset({"trainer.kind"})
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -138,43 +138,43 @@ NCCL features: those to switch off, each to work around the error that it names,
     def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
         group = super().group(section, rows, setup)
-        if section.key != _CURES:
+        if section.key != _NCCL_GROUP:
             return group
         without = self.profile.communication.without
         value = f"{len(without)} off" if without else "all on"
         hint = "Switches off a feature of NCCL that fails here, at some speed. Space opens the list."
         folds = setup is not None and setup.backend == "nccl"
         return replace(
-            group, value=value, note=", ".join(CURES[name].label for name in without), hint=hint, folds=folds
+            group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds
         )
 
     def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
-        hosts = _hosts(self.facts, self.profile, asks="peers" in self.looking)
+        hosts = _host_notes(self.facts, self.profile, asks="training_hosts" in self.looking)
         if takes_field(self.profile, "finetune"):
-            return {**hosts, **tuning.of_backend(setup)}
+            return {**hosts, **tuning.backend_notes(setup)}
         if not takes_field(self.profile, "nemo"):
             return hosts
-        options = choices.options("nemo.recipe", setup)
+        options = choices.field_options("nemo.recipe", setup)
         asked = bool(options and options[0].note)
         note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
         return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
 
-    def below(self, setup: Setup) -> Mapping[str, str]:
+    def lines_below(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not takes_field(self.profile, "finetune"):
             return {}
         return {"trainer.data": tuning.data_line(setup, reads="data" in self.looking)}
 
     @on(Form.Folded)
-    async def _folded(self, event: Form.Folded) -> None:
+    async def _toggle_nccl_list(self, event: Form.Folded) -> None:
         event.stop()
-        if event.key != _CURES:
+        if event.key != _NCCL_GROUP:
             return
         if event.unfolded:
-            await self.query_one("#body").mount(Picks(id="cures"))
+            await self.query_one("#body").mount(MultiSelect(id="cures"))
             self.update()
             self.query_one("#cures").scroll_visible(animate=False)
         else:
@@ -185,94 +185,94 @@ NCCL features: those to switch off, each to work around the error that it names,
         container, recipes = self.profile.container, takes_field(self.profile, "nemo")
         bare = container.engine == "none"
         offered = {
-            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.elsewhere,
-            "validate": not bare and bool(container.image) and not self.elsewhere,
+            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.other_machine,
+            "validate": not bare and bool(container.image) and not self.other_machine,
             "other_python": bare,
             "recipes": recipes,
-            "models": bool(self._models()),
+            "models": bool(self._model_options()),
             # V asks an image: its Python is none of this machine.
-            "ask_recipes": bare and recipes and not self.elsewhere,
+            "ask_recipes": bare and recipes and not self.other_machine,
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
-    def refresh_rest(self, setup: Setup) -> None:
+    def refresh_extras(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""
-        for cures in self.query("#cures").results(Picks):
+        for cures in self.query("#cures").results(MultiSelect):
             cures.display = setup.backend == "nccl"
-            cures.picks = tuple(_pick(name, setup) for name in CURES)
+            cures.picks = tuple(_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
             cures.picked = self.profile.communication.without
         if not takes_field(self.profile, "nemo"):
             self.offer_arguments()
 
-    @on(Picks.Picked)
-    def _picked(self, event: Picks.Picked) -> None:
+    @on(MultiSelect.Picked)
+    def _take_workarounds(self, event: MultiSelect.Picked) -> None:
         event.stop()
-        self.post_message(Chosen("communication.without", event.values))
+        self.post_message(ValueChosen("communication.without", event.values))
 
     def action_validate(self) -> None:
         """Look into the image, and whether it sees the chosen GPUs."""
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
         setup = self.setup
         gpus = tuple(gpu.uuid for gpu in setup.gpus) if setup and setup.device == "cuda" else ()
-        self._validate(self.profile, gpus)
+        self._check_image(self.profile, gpus)
 
     @work(thread=True, exclusive=True, group="validate")
-    def _validate(self, profile: Profile, gpus: tuple[str, ...]) -> None:
-        from tui_train.workflow.validate import shown, validate
+    def _check_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
+        from tui_train.workflow.validate import validate_image, validation_text
 
         chosen = profile.container
         recipe = profile.nemo.recipe if takes_field(profile, "nemo") else ""
-        text = shown(validate(chosen.engine, chosen.image, gpus, recipe))
+        text = validation_text(validate_image(chosen.engine, chosen.image, gpus, recipe))
 
         def lines(width: int) -> list[Content]:
             return [part for line in text.split("\n") for part in Content(line).wrap(width)]
 
-        self.app.call_from_thread(self.app.push_screen, Help(lines))
+        self.app.call_from_thread(self.app.push_screen, HelpScreen(lines))
 
-    def _models(self) -> tuple[choices.Option, ...]:
+    def _model_options(self) -> tuple[choices.Option, ...]:
         """Return the models of the cache that can be chosen."""
         setup = self.setup
-        if setup is None or self.facts is None or not choices.applies("trainer.model", setup):
+        if setup is None or self.facts is None or not choices.is_shown("trainer.model", setup):
             return ()
-        found = choices.options("trainer.model", setup)
+        found = choices.field_options("trainer.model", setup)
         return tuple(option for option in found if not option.reason)
 
     def action_models(self) -> None:
         """Show the models in the cache of Hugging Face to choose from."""
-        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._models())
-        self.app.push_screen(Ask("Which model?", answers), self._model)
+        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._model_options())
+        self.app.push_screen(ChoiceDialog("Which model?", answers), self._take_model)
 
-    def _model(self, value: str | None) -> None:
+    def _take_model(self, value: str | None) -> None:
         if value:
-            self.post_message(Chosen("trainer.model", value))
+            self.post_message(ValueChosen("trainer.model", value))
 
     def action_other_python(self) -> None:
         """Ask for the path of a Python."""
         question = "Path of the Python that trains (an environment's bin/python):"
         unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
         offered = self.profile.trainer.python or next(iter(unchosen), "")
-        self.app.push_screen(AskText(question, offered, names_in=self.names_in), self._named)
+        self.app.push_screen(TextDialog(question, offered, names_in=self.names_in), self._take_python)
 
-    def _named(self, path: str | None) -> None:
+    def _take_python(self, path: str | None) -> None:
         if path:
             try:
-                self.post_message(Chosen("trainer.python", fields.parse(fields.field("trainer.python"), path)))
+                self.post_message(ValueChosen("trainer.python", fields.parse(fields.field("trainer.python"), path)))
             except BadInput as error:
-                self.post_message(Complaint(error))
+                self.post_message(ErrorToShow(error))
 
 
-def _pick(name: str, setup: Setup) -> Pick:
-    cure = CURES[name]
-    why = without_effect(cure, setup.toolchain)
-    beside: Piece = why or (f"{cure.cures}; {cure.cost}", MUTED)
-    hint = f"{cure.label}: {why or f'cures {cure.cures}; {cure.cost}'}."
-    return Pick(name, ((cure.label, 29), (beside, 0)), why, hint)
+def _workaround_pick(name: str, setup: Setup) -> SelectRow:
+    cure = NCCL_WORKAROUNDS[name]
+    why = why_without_effect(cure, setup.toolchain)
+    beside: Piece = why or (f"{cure.symptom}; {cure.cost}", MUTED)
+    hint = f"{cure.label}: {why or f'cures {cure.symptom}; {cure.cost}'}."
+    return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)
 
 
-def _hosts(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
+def _host_notes(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
     """Return whether the other hosts answer."""
     others = profile.nodes.hosts[1:]
-    known = [facts.peers[host] for host in others if host in facts.peers]
+    known = [facts.training_hosts[host] for host in others if host in facts.training_hosts]
     if not others:
         return {}
     count = {"nodes.count": f"{len(profile.nodes.hosts)}: the hosts"}

@@ -13,10 +13,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
-from tui_train.facts.names import names_here
+from tui_train.facts.names import local_names
 
-from .looking import Looking
-from .messages import Shown
+from .looking import DiscoveryApp
+from .messages import ScreenShown
 from .widgets.entry import NamesIn
 from .widgets.help_lines import help_lines
 
@@ -43,19 +43,19 @@ class Base(Screen[None]):
         return {}
 
     @property
-    def elsewhere(self) -> str:
+    def other_machine(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
-        return self.app.elsewhere if isinstance(self.app, Looking) else ""
+        return self.app.other_machine if isinstance(self.app, DiscoveryApp) else ""
 
     @property
     def names_in(self) -> NamesIn:
         """What completes paths: the folders of the machine that all is for."""
-        return self.app.names_in if isinstance(self.app, Looking) else names_here
+        return self.app.names_in if isinstance(self.app, DiscoveryApp) else local_names
 
     @property
-    def starts(self) -> bool:
+    def can_start(self) -> bool:
         """Whether trainings can be started on the machine that all is for."""
-        return not isinstance(self.app, Looking) or self.app.starts
+        return not isinstance(self.app, DiscoveryApp) or self.app.can_start
 
     @property
     def is_current(self) -> bool:
@@ -74,14 +74,14 @@ class Base(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Tell what this screen wants to know."""
-        self.post_message(Shown(live=self.LIVE))
+        self.post_message(ScreenShown(live=self.LIVE))
 
     @on(Worker.StateChanged)
     def _worker_ended(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
             self.recover(event.worker.group)
 
-    def refused(self, key: str) -> str:
+    def why_key_refused(self, key: str) -> str:
         """Return why a key that this screen has does nothing now; empty where there is nothing to say."""
         del key
         return ""
@@ -89,7 +89,7 @@ class Base(Screen[None]):
     def on_key(self, event: Key) -> None:
         """Say why a key does nothing: what its binding takes does not come here."""
         active = self.active_bindings.get(event.key)
-        if (active is None or not active.enabled) and (words := self.refused(event.key)):
+        if (active is None or not active.enabled) and (words := self.why_key_refused(event.key)):
             self.notify(words, markup=False)
 
     def recover(self, group: str) -> None:
@@ -97,8 +97,8 @@ class Base(Screen[None]):
 
     def help_lines(self, width: int) -> Sequence[Content]:
         """Return what F1 shows."""
-        return help_lines(self.HELP or "", self.explained(), width)
+        return help_lines(self.HELP or "", self.explained_fields(), width)
 
-    def explained(self) -> Iterable[tuple[str, str, str]]:
+    def explained_fields(self) -> Iterable[tuple[str, str, str]]:
         """Return the fields of this screen: each its label, its key and what it is for."""
         return ()

@@ -12,40 +12,50 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import duration, thousands, visible
+from tui_train.base.text import duration_text, grouped_digits, visible
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.compare import LETTERS, Axis, Compared, Row, axes, read, results, sentence, settings
-from tui_train.workflow.effective import cut
+from tui_train.workflow.compare import (
+    LETTERS,
+    Axis,
+    ComparedRun,
+    ComparisonRow,
+    common_axes,
+    read_compared,
+    result_rows,
+    setting_rows,
+    verdict_sentence,
+)
+from tui_train.workflow.effective import shortened
 
 from .base import Base
-from .messages import Complaint, OpenRun
+from .messages import ErrorToShow, OpenRun
 from .widgets.bar import StepBar
 from .widgets.braille import Axes, Series
 from .widgets.hint import Hint
-from .widgets.ink import DONE, MUTED, Ink, Piece, columns, fit, heading, ink
+from .widgets.ink import DONE, MUTED, Piece, Styled, columns, fit, heading, styled
 from .widgets.keys import Keys
 from .widgets.lines import Lines
 from .widgets.plot import Plot
 
 _STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
-_AGAIN = 5.0  # seconds between two looks at runs that go on
-_LABEL = 18
+_REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
+_LABEL_WIDTH = 18
 _WIDEST, _NARROWEST = 20, 8
-_NOTE = 16
-_PARTS = (1.0, 0.25, 0.05)
-_MOST_POINTS = 4000
+_NOTE_WIDTH = 16
+_SHOWN_SHARES = (1.0, 0.25, 0.05)
+_MAX_POINTS = 4000
 
 
-class Found(Message):
+class ComparisonRead(Message):
     """The runs have been read."""
 
-    def __init__(self, compared: tuple[Compared, ...]) -> None:
+    def __init__(self, compared: tuple[ComparedRun, ...]) -> None:
         """Carry them."""
         super().__init__()
         self.compared = compared
 
 
-class Compare(Base):
+class CompareScreen(Base):
     """Two runs or more."""
 
     HELP = """Compare
@@ -73,10 +83,10 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         """Compare runs, the first one called A."""
         super().__init__()
         self.runs = tuple(runs)
-        self._compared: tuple[Compared, ...] = ()
+        self._compared: tuple[ComparedRun, ...] = ()
         self._axis: Axis = "step"
-        self._part = 0
-        self._log = self._all = False
+        self._share_index = 0
+        self._log_scale = self._shows_all = False
         self._chosen = len(runs) - 1
 
     def compose(self) -> ComposeResult:
@@ -93,9 +103,9 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
 
     def on_mount(self) -> None:
         """Read the runs, and again while one goes on."""
-        self.query_one("#results", Lines).say(ink(("reading …", MUTED)))
+        self.query_one("#results", Lines).show_fixed(styled(("reading …", MUTED)))
         self._read()
-        self.set_interval(_AGAIN, self._read_again)
+        self.set_interval(_REFRESH_SECONDS, self._read_again)
 
     def _read_again(self) -> None:
         if any(each.now.live for each in self._compared):
@@ -105,46 +115,50 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
     def _read(self) -> None:
         worker = get_current_worker()
         try:
-            compared = read(self.runs)
+            compared = read_compared(self.runs)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
         else:
             if not worker.is_cancelled:
-                self.post_message(Found(compared))
+                self.post_message(ComparisonRead(compared))
 
-    @on(Found)
-    def _found(self, event: Found) -> None:
+    @on(ComparisonRead)
+    def _take_comparison(self, event: ComparisonRead) -> None:
         self._compared = event.compared
         self._draw()
 
     def _draw(self) -> None:
         if not self._compared:
             return
-        compared, chosen, whole = self._compared, self._chosen, self._all
+        compared, chosen, whole = self._compared, self._chosen, self._shows_all
         self._draw_plot()
-        came = [row for row in results(compared) if whole or row.differs]
-        differing = settings(compared)
+        came = [row for row in result_rows(compared) if whole or row.differs]
+        differing = setting_rows(compared)
         self.query_one("#results", Lines).show(
-            lambda width: table(("Result", f"Enter opens {LETTERS[chosen]}"), came, len(compared), chosen, width)
+            lambda width: comparison_table(
+                ("Result", f"Enter opens {LETTERS[chosen]}"), came, len(compared), chosen, width
+            )
         )
-        self.query_one("#differing", Lines).show(lambda width: _settings(differing, len(compared), chosen, width))
-        self.query_one(StepBar).say(ink(("all is listed" if whole else "only what differs is listed", MUTED)))
-        self.query_one(Hint).say(Content(sentence(compared)))
+        self.query_one("#differing", Lines).show(lambda width: _settings_table(differing, len(compared), chosen, width))
+        self.query_one(StepBar).show_aside(styled(("all is listed" if whole else "only what differs is listed", MUTED)))
+        self.query_one(Hint).show_text(Content(verdict_sentence(compared)))
 
     def _draw_plot(self) -> None:
         series: list[Series] = []
         note: list[Piece] = []
-        apart = len({_short(each.run.name) for each in self._compared}) == len(self._compared)
+        apart = len({_undated_name(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
             style, letter = _STYLES[number], LETTERS[number]
             points = each.points(self._axis)
-            every = max(1, len(points) // _MOST_POINTS)
+            every = max(1, len(points) // _MAX_POINTS)
             series.append(Series(points[::every], style, letter=letter))
-            name = _short(each.run.name) if apart else _timed(each.run.name)
+            name = _undated_name(each.run.name) if apart else _dated_name(each.run.name)
             note += [(letter, f"b {style}"), f" {visible(name)}  "]
-        words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log else ""]
-        label = {"step": thousands, "tokens": _tokens, "time": duration}[self._axis]
-        self.query_one(Plot).show("Loss", words, series, Axes(0, _PARTS[self._part], self._log, label))
+        words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
+        label = {"step": grouped_digits, "tokens": _short_tokens, "time": duration_text}[self._axis]
+        self.query_one(Plot).show(
+            "Loss", words, series, Axes(0, _SHOWN_SHARES[self._share_index], self._log_scale, label)
+        )
 
     def action_choose(self, step: int) -> None:
         """Choose another run."""
@@ -157,69 +171,73 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
 
     def action_axis(self) -> None:
         """Draw over steps, tokens or time, as far as these are known of all runs."""
-        known = axes(self._compared)
+        known = common_axes(self._compared)
         self._axis = known[(known.index(self._axis) + 1) % len(known)]
         self._draw_plot()
 
     def action_zoom(self) -> None:
         """Show the last part only."""
-        self._part = (self._part + 1) % len(_PARTS)
+        self._share_index = (self._share_index + 1) % len(_SHOWN_SHARES)
         self._draw_plot()
 
     def action_log_scale(self) -> None:
         """Draw by the logarithm, or not."""
-        self._log = not self._log
+        self._log_scale = not self._log_scale
         self._draw_plot()
 
     def action_all(self) -> None:
         """List all rows, or those that differ."""
-        self._all = not self._all
+        self._shows_all = not self._shows_all
         self._draw()
 
 
-def table(head: tuple[str, str], rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[Content]:
+def comparison_table(
+    head: tuple[str, str], rows: Sequence[ComparisonRow], runs: int, chosen: int, width: int
+) -> list[Content]:
     """Return rows under a title with its note and the letters of the runs, the best number marked."""
-    room = (width - _LABEL - (_NOTE if runs == 2 else 0)) // runs - 2
+    room = (width - _LABEL_WIDTH - (_NOTE_WIDTH if runs == 2 else 0)) // runs - 2
     cell = max(_NARROWEST, min(_WIDEST if width < 140 else 2 * _WIDEST, room))
-    letters: list[tuple[Ink, int]] = [("", _LABEL)]
+    letters: list[tuple[Styled, int]] = [("", _LABEL_WIDTH)]
     for number in range(runs):
         name = f"[{LETTERS[number]}]" if number == chosen else LETTERS[number]
         letters += [("", 2), ((name, f"b {_STYLES[number]}"), -cell)]
     between = f"  {LETTERS[1]} - {LETTERS[0]}" if any(row.note for row in rows) else ""
     lines = [heading(*head, width), columns(width, *letters, ((between, MUTED), 0))]
     for row in rows:
-        cells: list[tuple[Ink, int]] = [((row.label, MUTED), _LABEL)]
+        cells: list[tuple[Styled, int]] = [((row.label, MUTED), _LABEL_WIDTH)]
         for number, text in enumerate(row.cells):
-            words = cut(text, cell - 2)
+            words = shortened(text, cell - 2)
             shown = (
-                ink(DONE, " ", (words, "b")) if number == row.best else ink((words, "b" if number == chosen else ""))
+                styled(DONE, " ", (words, "b"))
+                if number == row.best
+                else styled((words, "b" if number == chosen else ""))
             )
             cells += [("", 2), (shown, -cell)]
         lines.append(columns(width, *cells, (f"  {row.note}", 0)))
     return lines
 
 
-def _settings(rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[Content]:
+def _settings_table(rows: Sequence[ComparisonRow], runs: int, chosen: int, width: int) -> list[Content]:
     if rows:
-        return table(("Settings", ""), rows, runs, chosen, width)
-    return [heading("Settings", "", width), fit(ink(("the same in all", MUTED)), width)]
+        return comparison_table(("Settings", ""), rows, runs, chosen, width)
+    return [heading("Settings", "", width), fit(styled(("the same in all", MUTED)), width)]
 
 
-def _short(name: str) -> str:
+def _undated_name(name: str) -> str:
     """Return a run's id without the date that it begins with."""
     date, _, rest = name.partition("-")
     time, _, own = rest.partition("-")
     return own if own and date.isdigit() and time.isdigit() else name
 
 
-def _timed(name: str) -> str:
+def _dated_name(name: str) -> str:
     """Return a run's id with when it began after its name: `mine 11-24 10:05`."""
-    own = _short(name)
+    own = _undated_name(name)
     date, time = name[4:8], name[9:13]
     return name if own == name else f"{own} {date[:2]}-{date[2:]} {time[:2]}:{time[2:]}"
 
 
-def _tokens(count: float) -> str:
+def _short_tokens(count: float) -> str:
     for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
         if count >= unit:
             return f"{count / unit:.3g}{letter}"

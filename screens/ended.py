@@ -11,16 +11,16 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from tui_train.base.handlers import install, restore
+from tui_train.base.handlers import install_handlers, restore_handlers
 
 # Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
-_PATIENCE = 5.0
+_EXIT_SECONDS = 5.0
 # The other screen, mouse, focus and pasting off; the cursor shown.
-_OFF = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
+_RESET_SEQUENCES = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
 
 
 @contextmanager
-def listening(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
+def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
     """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in.
 
     Afterwards, when that loop ends, signals are handled as before.
@@ -29,32 +29,32 @@ def listening(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
     before = None
     with suppress(termios.error, OSError):
         before = termios.tcgetattr(terminal)
-    asked: list[int] = []
+    received: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
-        if asked:
+        if received:
             return
-        asked.append(number)
+        received.append(number)
         # The loop may wait for a terminal that takes nothing, or a thread for a disk.
-        threading.Thread(target=_give_up, args=(terminal, before, 128 + number), daemon=True).start()
+        threading.Thread(target=_force_exit, args=(terminal, before, 128 + number), daemon=True).start()
         loop.call_soon_threadsafe(leave, 128 + number)
 
-    handlers = install((signal.SIGTERM, signal.SIGHUP), end)
+    handlers = install_handlers((signal.SIGTERM, signal.SIGHUP), end)
     try:
         yield
     finally:
-        restore(handlers)
+        restore_handlers(handlers)
 
 
-def _give_up(terminal: int, before: "list[int | list[bytes | int]] | None", code: int) -> NoReturn:
-    time.sleep(_PATIENCE)
+def _force_exit(terminal: int, before: "list[int | list[bytes | int]] | None", code: int) -> NoReturn:
+    time.sleep(_EXIT_SECONDS)
     try:
-        _restore(terminal, before)
+        _restore_terminal(terminal, before)
     finally:
         os._exit(code)
 
 
-def _restore(terminal: int, before: "list[int | list[bytes | int]] | None") -> None:
+def _restore_terminal(terminal: int, before: "list[int | list[bytes | int]] | None") -> None:
     if before is not None:
         with suppress(termios.error, OSError):
             termios.tcsetattr(terminal, termios.TCSANOW, before)
@@ -62,6 +62,6 @@ def _restore(terminal: int, before: "list[int | list[bytes | int]] | None") -> N
         # It may take nothing; and the shell that has it next has the very same open file.
         os.set_blocking(terminal, False)
         try:
-            os.write(terminal, _OFF)
+            os.write(terminal, _RESET_SEQUENCES)
         finally:
             os.set_blocking(terminal, True)

@@ -8,21 +8,21 @@ from tui_train.runs.rundir import RunDir
 from tui_train.workflow import show
 
 from .base import Base
-from .messages import Complaint, LeaveWizard
-from .widgets.dialogs import Ask
+from .messages import ErrorToShow, LeaveWizard
+from .widgets.dialogs import ChoiceDialog
 
 
-class Ending(Base):
+class RunActions(Base):
     """A screen of one run, which can be stopped, started again, and left to itself."""
 
     run: RunDir
 
     @property
-    def going(self) -> bool:
+    def still_trains(self) -> bool:
         """Whether the training goes on."""
         raise NotImplementedError
 
-    def follow(self) -> None:
+    def follow_run(self) -> None:
         """Read the run's log again."""
         raise NotImplementedError
 
@@ -32,23 +32,23 @@ class Ending(Base):
 
         def answered(answer: str | None) -> None:
             if answer:
-                self._stop()
+                self._stop_run()
 
-        self.app.push_screen(Ask("Stop this training?", answers), answered)
+        self.app.push_screen(ChoiceDialog("Stop this training?", answers), answered)
 
     @work(thread=True, group="stop")
-    def _stop(self, *, leave: bool = False) -> None:
+    def _stop_run(self, *, leave: bool = False) -> None:
         from tui_train.targets import target_of_run
 
         try:
             ended = target_of_run(self.run).stop(self.run)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
         else:
             if leave:
                 self.post_message(LeaveWizard())
             else:
-                words = visible(show.after_stop(ended))
+                words = visible(show.after_stop_text(ended))
                 self.app.call_from_thread(self.notify, f"{words[:1].upper()}{words[1:]}.", markup=False)
 
     @work(thread=True, group="again")
@@ -59,15 +59,15 @@ class Ending(Base):
         try:
             words = target_of_run(self.run).resume(self.run)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
         else:
-            self.app.call_from_thread(self.follow)
+            self.app.call_from_thread(self.follow_run)
             if words:
                 self.app.call_from_thread(self.notify, words, markup=False)
 
     def ask_before_leaving(self) -> bool:
         """Ask what becomes of a live run; false when there is nothing to ask."""
-        if not self.going:
+        if not self.still_trains:
             return False
         answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
 
@@ -75,7 +75,7 @@ class Ending(Base):
             if answer == "detach":
                 self.post_message(LeaveWizard())
             elif answer == "stop":
-                self._stop(leave=True)
+                self._stop_run(leave=True)
 
-        self.app.push_screen(Ask("The training still runs.", answers), answered)
+        self.app.push_screen(ChoiceDialog("The training still runs.", answers), answered)
         return True

@@ -24,14 +24,14 @@ from tui_train.base.text import visible
 from .themes import without_colour
 
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
-_AGAIN = 30.0
-_SHOWN = 20.0
-_HEAD = "Internal error: "
-_SHORTEST = 12
+_REPEAT_SECONDS = 30.0
+_NOTICE_SECONDS = 20.0
+_FAULT_PREFIX = "Internal error: "
+_MIN_WIDTH = 12
 _MARGIN = 6  # of a notice: its border, padding, and a scroll bar beside it
 
 
-class Guarded(App[int]):
+class GuardedApp(App[int]):
     """An app that an exception in a handler, a worker, a timer or a drawing does not end."""
 
     def __init__(self) -> None:
@@ -44,42 +44,42 @@ class Guarded(App[int]):
     # Textual ends the message loop of whatever raises, and then the app. Neither has a public hook; all messages of
     # all widgets pass here.
     async def _dispatch_message(self, message: Message) -> None:
-        await self._guarded(super()._dispatch_message, message)
+        await self._dispatch_guarded(super()._dispatch_message, message)
 
-    async def _guarded(self, dispatch: Callable[[Message], Awaitable[None]], message: Message) -> None:
+    async def _dispatch_guarded(self, dispatch: Callable[[Message], Awaitable[None]], message: Message) -> None:
         try:
             await dispatch(message)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next key is to work
             self._handle_exception(error)
 
     def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
-        self._guard(child)
+        self._guard_widget(child)
         super()._register_child(parent, child, before, after)
 
     def _start_widget(self, parent: Widget, widget: Widget) -> None:
-        self._guard(widget)
+        self._guard_widget(widget)
         super()._start_widget(parent, widget)
 
-    def _guard(self, widget: Widget) -> None:
+    def _guard_widget(self, widget: Widget) -> None:
         """Have what a widget raises handled where it is raised, so that all others are still drawn."""
         if "_dispatch_message" in vars(widget):
             return
         guards = {
-            "_dispatch_message": partial(self._guarded, widget._dispatch_message),  # noqa: SLF001
-            "render_lines": partial(self._lines, widget.render_lines),
-            "get_content_width": partial(self._extent, widget.get_content_width),
-            "get_content_height": partial(self._extent, widget.get_content_height),
+            "_dispatch_message": partial(self._dispatch_guarded, widget._dispatch_message),  # noqa: SLF001
+            "render_lines": partial(self._guarded_lines, widget.render_lines),
+            "get_content_width": partial(self._guarded_size, widget.get_content_width),
+            "get_content_height": partial(self._guarded_size, widget.get_content_height),
         }
         vars(widget).update(guards)
 
-    def _lines(self, render: Callable[[Region], list[Strip]], crop: Region) -> list[Strip]:
+    def _guarded_lines(self, render: Callable[[Region], list[Strip]], crop: Region) -> list[Strip]:
         try:
             return render(crop)
         except Exception as error:  # noqa: BLE001 - as above
             self._handle_exception(error)
             return [Strip.blank(crop.width)] * crop.height
 
-    def _extent(self, measure: Callable[..., int], *sizes: Size | int) -> int:
+    def _guarded_size(self, measure: Callable[..., int], *sizes: Size | int) -> int:
         try:
             return measure(*sizes)
         except Exception as error:  # noqa: BLE001 - as above
@@ -89,40 +89,42 @@ class Guarded(App[int]):
     def _handle_exception(self, error: Exception) -> None:
         cause = error.error if isinstance(error, WorkerFailed) else error
         if isinstance(cause, TuiTrainError):
-            self.complain(cause)
+            self.show_error(cause)
             return
-        if isinstance(cause, NoMatches) and (self._exit or _closing() or (self._last_fault and self._nothing_shown())):
+        if isinstance(cause, NoMatches) and (
+            self._exit or _is_closing() or (self._last_fault and self._nothing_shown())
+        ):
             return  # what is looked for is gone, or never came for a reason that was shown
         if self._exception is None and not self._exit:
             # What tests end with.
             self._exception = error
             self._exception_event.set()
-        self._fault(cause)
+        self._report_fault(cause)
 
-    def _fault(self, error: BaseException) -> None:
+    def _report_fault(self, error: BaseException) -> None:
         """Show in one line that something failed and where to read on; keep the traceback for a report."""
         frame = traceback.extract_tb(error.__traceback__)[-1:]
         name = f"{type(error).__name__} {frame}"
         now = time.monotonic()
-        if now - self._faults.get(name, -_AGAIN) < _AGAIN:
+        if now - self._faults.get(name, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
             return
         self._faults[name] = now
-        self._last_fault = _line(error, record(error), self.size.width)
+        self._last_fault = _fault_line(error, record(error), self.size.width)
         if not self._running or self._exit:
             return
-        self.notify(self._last_fault, severity="error", timeout=_SHOWN, markup=False)
+        self.notify(self._last_fault, severity="error", timeout=_NOTICE_SECONDS, markup=False)
         self.call_later(self._leave_empty_screen)
 
     def _leave_empty_screen(self) -> None:
         """Go back from a screen that could not be composed: it has neither words nor keys."""
         if len(self.screen_stack) > 1 and self.screen.is_mounted and self._nothing_shown():
             self.pop_screen()
-            self.notify(self._last_fault, severity="error", timeout=_SHOWN, markup=False)
+            self.notify(self._last_fault, severity="error", timeout=_NOTICE_SECONDS, markup=False)
 
     def _nothing_shown(self) -> bool:
         return bool(self.screen_stack) and not self.screen.query("*").exclude(".-textual-system")
 
-    def complain(self, error: TuiTrainError) -> None:
+    def show_error(self, error: TuiTrainError) -> None:
         """Show an error with its remedy."""
         self.notify(visible(f"{error.message}. {error.remedy}"), severity="error", timeout=10, markup=False)
 
@@ -134,7 +136,7 @@ class Guarded(App[int]):
             self._exit_renderables.append(Text(f"tui-train: {self._last_fault}"))
 
 
-def _closing() -> bool:
+def _is_closing() -> bool:
     """Tell whether what runs belongs to a closed screen: it loses its parts first, while its messages are handled."""
     try:
         node: object = get_current_worker().node
@@ -143,9 +145,9 @@ def _closing() -> bool:
     return isinstance(node, DOMNode) and any(getattr(part, "_pruning", False) for part in node.ancestors_with_self)
 
 
-def _line(error: BaseException, file: str, width: int) -> str:
+def _fault_line(error: BaseException, file: str, width: int) -> str:
     """Return what failed and the file to report it with, in one line where the terminal has room for it."""
     report = f"; report: {visible(file)}"
-    room = max(_SHORTEST, width - _MARGIN - len(_HEAD) - len(report))
+    room = max(_MIN_WIDTH, width - _MARGIN - len(_FAULT_PREFIX) - len(report))
     words = visible(" ".join(f"{type(error).__name__}: {error}".split()))
-    return _HEAD + (words if len(words) <= room else f"{words[: room - 1]}…") + report
+    return _FAULT_PREFIX + (words if len(words) <= room else f"{words[: room - 1]}…") + report

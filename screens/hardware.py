@@ -14,30 +14,30 @@ from textual.widget import Widget
 from tui_train.base import ssh
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
-from tui_train.facts.gpus import sets, why_all_blocked
+from tui_train.facts.gpus import card_sets, why_all_blocked
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.profile import hosts
 from tui_train.resolve.setup import Setup
 from tui_train.workflow import choices
-from tui_train.workflow.show import bus, doing
+from tui_train.workflow.show import load_text, pci_address
 
 from .cluster_lines import cluster_lines
-from .looking import Looking
-from .messages import Become, Chosen, Complaint
+from .looking import DiscoveryApp
+from .messages import ErrorToShow, SetProfile, ValueChosen
 from .step import Step
 from .step_rows import Section
 from .widgets.bar import StepBar
-from .widgets.dialogs import Ask, AskText
+from .widgets.dialogs import ChoiceDialog, TextDialog
 from .widgets.form import Form
-from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, ink
+from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, styled
 from .widgets.lines import Lines
-from .widgets.picks import Pick, Picks
+from .widgets.picks import MultiSelect, SelectRow
 
-_VERDICTS: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
-_BAR = 8
+_VERDICT_MARKS: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
+_BAR_WIDTH = 8
 # Among the answers to where it trains; no host's name begins so.
-_LISTED = ("slurm.partition", "slurm.account", "slurm.time")
+_KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
 _HERE, _OTHER, _SLURM, _SLURM_THERE = "-here", "-other", "-slurm", "-slurm-there"
 
 
@@ -76,21 +76,21 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def __init__(self) -> None:
         """Begin without cards."""
         super().__init__()
-        self._sets: tuple[CardSet, ...] = ()
+        self._card_sets: tuple[CardSet, ...] = ()
         self._verdicts: tuple[Verdict, ...] = ()
-        self._blocked = ""  # why none can be used, where that is one reason for all
+        self._why_all_blocked = ""  # why none can be used, where that is one reason for all
 
-    def content(self) -> Sequence[Widget]:
+    def step_widgets(self) -> Sequence[Widget]:
         """Host, cards, device and processes."""
         return [
             Lines(id="host"),
-            Picks(id="gpus", least="One GPU must stay: choose the device CPU to train without a GPU."),
+            MultiSelect(id="gpus", why_one_required="One GPU must stay: choose the device CPU to train without a GPU."),
             Lines(id="sets"),
             Lines(id="gaps"),
             Form(),
         ]
 
-    def refresh_rest(self, setup: Setup) -> None:
+    def refresh_extras(self, setup: Setup) -> None:
         """Show the host and its cards."""
         if self.facts is None:
             return
@@ -102,42 +102,44 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if setup.scheduled and (cluster or looking):
             self.query_one("#host", Lines).show(lambda width: cluster_lines(cluster, machine, wanted, width))
         else:
-            self.query_one("#host", Lines).show(lambda width: _host(machine, self.elsewhere, width, looking=looking))
-        gpus = self.query_one("#gpus", Picks)
+            self.query_one("#host", Lines).show(
+                lambda width: _host_lines(machine, self.other_machine, width, looking=looking)
+            )
+        gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.verdicts
-        self._blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
+        self._why_all_blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
         self._draw_cards(machine)
         gpus.picked = tuple(gpu.uuid for gpu in setup.gpus)
-        self._sets = sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
+        self._card_sets = card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)
-        offered.display = len(self._sets) > 1
-        cards = _offered(self._sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
+        offered.display = len(self._card_sets) > 1
+        cards = _set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
         offered.show(
             lambda width: [heading("Sets of GPUs", "s chooses the next", width), *(fit(line, width) for line in cards)]
         )
         if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
-        gaps = [line for gap in machine.gaps for line in _gap(gap.what, gap.why, gap.remedy)]
-        if self._blocked:
-            gaps.insert(0, ink(WARNING, (f" {visible(self._blocked)}", "b")))
+        gaps = [line for gap in machine.gaps for line in _gap_lines(gap.what, gap.why, gap.remedy)]
+        if self._why_all_blocked:
+            gaps.insert(0, styled(WARNING, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
             if setup.scheduled and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
-            gaps.insert(0, ink((words, "b")))
+            gaps.insert(0, styled((words, "b")))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
-        shown.show(lambda width: [part for line in gaps for part in _wrapped(line, max(8, width))])
+        shown.show(lambda width: [part for line in gaps for part in _wrapped_indented(line, max(8, width))])
 
     def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
-        notes = {} if self.profile.hardware.processes else {"hardware.processes": _meant_by_0(setup)}
-        for key in _LISTED if self.facts and setup.scheduled else ():
-            count = len(choices.options(key, setup)) if self.facts else 0
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
+        for key in _KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
+            count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
 
@@ -151,106 +153,108 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         cards = zip(machine.gpus, self._verdicts, strict=True)
         by_type = bool(self.facts and self.facts.cluster)
         picks = tuple(
-            _pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, told=bool(self._blocked)) for gpu, verdict in cards
+            _card_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
+            for gpu, verdict in cards
         )
-        if picks != self.query_one("#gpus", Picks).picks:
-            self.query_one("#gpus", Picks).picks = picks
+        if picks != self.query_one("#gpus", MultiSelect).picks:
+            self.query_one("#gpus", MultiSelect).picks = picks
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
         if action == "values":
-            return bool(self._values())
+            return bool(self._field_values())
         if action == "host":
-            return isinstance(self.app, Looking) and not self.app.named
-        return len(self._sets) > 1 if action == "next_set" else super().check_action(action, parameters)
+            return isinstance(self.app, DiscoveryApp) and not self.app.has_named_machine
+        return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
 
     def action_host(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
         try:
             known = hosts.saved_hosts()
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
             return
         chosen, by_slurm = self.profile.hardware.host, self.profile.hardware.scheduler == "slurm"
-        rows = {_HERE: "this machine", **{name: _named(name, address) for name, address in known.items()}}
+        rows = {_HERE: "this machine", **{name: _host_label(name, address) for name, address in known.items()}}
         if chosen and chosen not in rows:
             rows[chosen] = visible(chosen)
         rows[_OTHER] = "another host …"
         if (by_slurm and not chosen) or shutil.which("sbatch"):
             rows[_SLURM] = "Slurm (this cluster)"
-        if chosen and (by_slurm or (self.facts and self.facts.submits)):
+        if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
             rows[_SLURM_THERE] = f"{visible(chosen)} (Slurm)"
-        self.app.push_screen(Ask("Where does it train?", tuple(rows.items())), self._choose_host)
+        self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine)
 
-    def _choose_host(self, name: str | None) -> None:
+    def _take_machine(self, name: str | None) -> None:
         if name == _OTHER:
             self.app.push_screen(
-                AskText("A host as ssh takes it (HOST or USER@HOST):", change=_checked), self._go_to_typed
+                TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_checked_address),
+                self._switch_to_typed,
             )
         elif name:
             host = self.profile.hardware.host if name == _SLURM_THERE else "" if name in {_HERE, _SLURM} else name
-            self._go_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
+            self._switch_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
 
-    def _go_to_typed(self, host: str | None) -> None:
-        if isinstance(self.app, Looking):
+    def _switch_to_typed(self, host: str | None) -> None:
+        if isinstance(self.app, DiscoveryApp):
             self.app.typed_host = host or ""
-        self._go_to(host)
+        self._switch_to(host)
 
-    def _go_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
+    def _switch_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
         if host is not None:
             hardware = replace(self.profile.hardware, host=host, scheduler=scheduler)
-            self.post_message(Become(replace(self.profile, hardware=hardware)))
+            self.post_message(SetProfile(replace(self.profile, hardware=hardware)))
 
-    def _values(self) -> tuple[choices.Option, ...]:
+    def _field_values(self) -> tuple[choices.Option, ...]:
         """Return the values that the typed field in which the cursor is can have, as far as they are known."""
-        row = self.form.row if self._ready and self.form.has_focus_within else None
-        return tuple(option for option in row.options if not option.reason) if row and row.typed else ()
+        row = self.form.row if self._is_composed and self.form.has_focus_within else None
+        return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
 
     def action_values(self) -> None:
         """Show what the field can be to choose from; anything else can be typed."""
         row = self.form.row
         if row:
-            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._values())
-            self.app.push_screen(Ask(f"{row.field.label}:", answers), partial(self._take_value, row.key))
+            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._field_values())
+            self.app.push_screen(ChoiceDialog(f"{row.field.label}:", answers), partial(self._take_value, row.key))
 
     def _take_value(self, key: str, value: str | None) -> None:
         if value:
-            self.post_message(Chosen(key, value))
+            self.post_message(ValueChosen(key, value))
 
     def action_next_set(self) -> None:
         """Take the set after the present one; the first is the one that is taken unasked."""
-        now = set(self.query_one("#gpus", Picks).picked)
-        at = next((at for at, one in enumerate(self._sets) if set(one.uuids) == now), -1)
-        after = (at + 1) % len(self._sets)
-        self.post_message(Chosen("hardware.gpus", self._sets[after].uuids if after else ()))
+        now = set(self.query_one("#gpus", MultiSelect).picked)
+        at = next((at for at, one in enumerate(self._card_sets) if set(one.uuids) == now), -1)
+        after = (at + 1) % len(self._card_sets)
+        self.post_message(ValueChosen("hardware.gpus", self._card_sets[after].uuids if after else ()))
 
-    @on(Picks.Picked)
-    def _picked(self, event: Picks.Picked) -> None:
+    @on(MultiSelect.Picked)
+    def _take_cards(self, event: MultiSelect.Picked) -> None:
         event.stop()
-        self.post_message(Chosen("hardware.gpus", event.values))
+        self.post_message(ValueChosen("hardware.gpus", event.values))
 
 
-def _meant_by_0(setup: Setup) -> str:
+def _zero_processes_text(setup: Setup) -> str:
     per_gpu = ", one per GPU" if setup.device == "cuda" and setup.processes == len(setup.gpus) else ""
     return f"0 means {setup.processes} here{per_gpu}"
 
 
-def _checked(address: str) -> str:
+def _checked_address(address: str) -> str:
     """Return the name of a host as it was typed; BadInput where it is none."""
     if (address := address.strip()) not in hosts.saved_hosts():
         ssh.ssh_command(address)
     return address
 
 
-def _named(name: str, address: str) -> str:
+def _host_label(name: str, address: str) -> str:
     return visible(name if name == address else f"{name}  {address}")
 
 
-def _host(machine: Machine, host: str, width: int, *, looking: bool) -> list[Content]:
+def _host_lines(machine: Machine, host: str, width: int, *, looking: bool) -> list[Content]:
     if looking and not machine.hostname:
         return [
             heading(visible(host or "This machine"), "", width),
-            ink((f"Looking at {visible(host) or 'this machine'} …", MUTED)),
+            styled((f"Looking at {visible(host) or 'this machine'} …", MUTED)),
         ]
     if not machine.hostname:
         return [heading(host or "This machine", "", width), Content()]
@@ -261,39 +265,43 @@ def _host(machine: Machine, host: str, width: int, *, looking: bool) -> list[Con
     processor = f"{machine.cpu_name or 'processor'}, {machine.cpu_count} cores"
     lines = [
         heading(visible(machine.hostname), "", width),
-        fit(ink(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
-        fit(ink((f"{memory}   {shm}", MUTED)), width),
+        fit(styled(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
+        fit(styled((f"{memory}   {shm}", MUTED)), width),
     ]
     return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else [*lines, Content()]
 
 
-def _offered(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
+def _set_lines(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
     lines = []
-    for one in offered:
-        taken = set(one.uuids) == set(picked)
-        cards = " ".join(str(indices[uuid]) for uuid in one.uuids)
-        words = (f" {one.title}: GPU {cards}  ", "b" if taken else "")
-        lines.append(ink((LIVE[0], "$primary") if taken else OPEN, words, (one.gain, MUTED)))
+    for card_set in offered:
+        taken = set(card_set.uuids) == set(picked)
+        cards = " ".join(str(indices[uuid]) for uuid in card_set.uuids)
+        words = (f" {card_set.title}: GPU {cards}  ", "b" if taken else "")
+        lines.append(styled((LIVE[0], "$primary") if taken else OPEN, words, (card_set.gain, MUTED)))
     return lines
 
 
-def _gap(what: str, why: str, remedy: str) -> list[Content]:
-    return [ink(WARNING, (f" {visible(what)}", "b")), ink(f"  {visible(why)}"), ink((f"  {visible(remedy)}", MUTED))]
+def _gap_lines(what: str, why: str, remedy: str) -> list[Content]:
+    return [
+        styled(WARNING, (f" {visible(what)}", "b")),
+        styled(f"  {visible(why)}"),
+        styled((f"  {visible(remedy)}", MUTED)),
+    ]
 
 
-def _wrapped(line: Content, width: int) -> list[Content]:
+def _wrapped_indented(line: Content, width: int) -> list[Content]:
     """Return a line folded below where its words begin."""
     begins = len(line.plain) - len(line.plain.lstrip(" "))
-    return [ink(" " * begins, part) for part in line[begins:].wrap(width - begins)]
+    return [styled(" " * begins, part) for part in line[begins:].wrap(width - begins)]
 
 
-def _holder(process: GpuProcess) -> str:
+def _process_text(process: GpuProcess) -> str:
     name, user = process.name.rpartition("/")[2], f"{process.user} " if process.user else ""
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, told: bool) -> Pick:
-    """Return the row of a card; `told`: why it is blocked stands below all cards."""
+def _card_pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
+    """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size(free)} free of {size(gpu.memory_total)}"
@@ -304,22 +312,22 @@ def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, t
     cells = (
         ((f"{gpu.index}", "b"), 3),
         (name, 19),
-        (bar(used, _BAR), _BAR + 1),
+        (bar(used, _BAR_WIDTH), _BAR_WIDTH + 1),
         (memory, 26),
-        (ink(_VERDICTS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
+        (styled(_VERDICT_MARKS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
-    reasons = () if told and not gpu.problem else verdict.reasons
-    details = [doing(sample) if sample else "", *reasons]
-    details += [verdict.busy] if verdict.busy else map(_holder, gpu.processes[:3])
+    reasons = () if reason_below and not gpu.problem else verdict.reasons
+    details = [load_text(sample) if sample else "", *reasons]
+    details += [verdict.busy] if verdict.busy else map(_process_text, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
     details += ["drives a display" if gpu.display_active else ""]
     details += [f"cc {gpu.compute_capability}" if gpu.compute_capability else ""]
-    details += [f"bus {bus(gpu)}" if gpu.pci_bus else ""]
+    details += [f"bus {pci_address(gpu)}" if gpu.pci_bus else ""]
     shown = ", ".join(visible(detail) for detail in details if detail)
-    below = (ink((shown, "" if verdict.kind == "blocked" and reasons else MUTED)),) if shown else ()
+    below = (styled((shown, "" if verdict.kind == "blocked" and reasons else MUTED)),) if shown else ()
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
     can = "It cannot be picked." if reason else "Space picks it or leaves it out."
-    return Pick(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)
+    return SelectRow(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)
 
 
 SCREEN = Hardware

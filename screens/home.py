@@ -12,24 +12,24 @@ from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
 
-from .home_reading import Found, HomeReading
-from .home_start import BEGINNINGS
+from .home_reading import HomeContents, HomeReading
+from .home_start import START_ROWS
 from .widgets.bar import StepBar
 from .widgets.filter import Filter
 from .widgets.hint import Hint
-from .widgets.ink import MUTED, ink
+from .widgets.ink import MUTED, styled
 from .widgets.keys import Keys
 from .widgets.row_list import RowList
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
     from tui_train.supervisor.progress import Progress
-    from tui_train.workflow.cards import Card
-    from tui_train.workflow.digest import Digest, Digests
+    from tui_train.workflow.cards import ProfileCard
+    from tui_train.workflow.digest import Digest, DigestCache
 
-_EVERY = 2.0
-_FAR = 10.0  # seconds after which the hosts of live runs are asked
-_PAUSE = 0.03
+_REFRESH_SECONDS = 2.0
+_HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
+_HINT_DELAY = 0.03
 _HINTS = {
     "new": "Five steps from defaults: hardware, backend, recipe, preview, run. You can leave and continue later.",
     "draft": "The same steps with the values that you edited last.",
@@ -91,31 +91,31 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def __init__(self) -> None:
         """Begin with nothing found."""
         super().__init__()
-        self._draft: Card | None = None
+        self._draft: ProfileCard | None = None
         self._grouped = False
-        self._saying: Timer | None = None
+        self._hint_timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Put a list under the filter."""
         yield StepBar(title="Home")
         yield Filter("name, model, data or state")
-        yield RowList(BEGINNINGS, id="list", typing=self.action_filter)
+        yield RowList(START_ROWS, id="list", start_typing=self.action_filter)
         yield Hint()
         yield Keys()
 
     def on_mount(self) -> None:
         """Read profiles and runs after the first picture, and again while the screen is shown."""
-        self._say()
-        self.call_after_refresh(self.look)
-        self.set_interval(_EVERY, self.look)
-        self.set_interval(_FAR, self.ask_hosts)
+        self._show_hint()
+        self.call_after_refresh(self.refresh_list)
+        self.set_interval(_REFRESH_SECONDS, self.refresh_list)
+        self.set_interval(_HOSTS_SECONDS, self.update_hosts)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
-        self.look()
+        self.refresh_list()
 
-    @on(Found)
-    def _found(self, event: Found) -> None:
+    @on(HomeContents)
+    def _take_contents(self, event: HomeContents) -> None:
         self.runs = {f"run:{digest.run.path}": digest for digest in event.runs}
         self.profiles = {f"profile:{card.name}": card for card in event.profiles}
         self.marked = frozenset(key for key in self.marked if key in self.runs)
@@ -125,16 +125,16 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     # What is shown
 
     def _show(self) -> None:
-        from .home_rows import Shown, counts, rows
+        from .home_rows import HomeState, counts_text, home_rows
 
         text = self.query_one(Filter).text
         known = tuple(self.runs.values()), tuple(self.profiles.values())
-        shown = Shown(*known, text, self.marked, self._grouped, self._draft)
-        listed = rows(shown, BEGINNINGS)
-        self.list.show(listed, self.wanted)
-        self.wanted = self.wanted if self.list.cursor != self.wanted else ""
-        self.query_one(Filter).say(counts(shown, listed))
-        self._say()
+        shown = HomeState(*known, text, self.marked, self._grouped, self._draft)
+        listed = home_rows(shown, START_ROWS)
+        self.row_list.show(listed, self.next_cursor)
+        self.next_cursor = self.next_cursor if self.row_list.cursor != self.next_cursor else ""
+        self.query_one(Filter).show_count(counts_text(shown, listed))
+        self._show_hint()
 
     def watch_facts(self) -> None:
         """Say which machine this is."""
@@ -143,55 +143,55 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             return
         busy = sum(any(not process.graphics for process in gpu.processes) for gpu in machine.gpus)
         cards = f"   {busy} of {len(machine.gpus)} GPUs busy" if machine.gpus else ""
-        self.query_one(StepBar).say(ink((f"{visible(machine.hostname)}{cards}", MUTED)))
+        self.query_one(StepBar).show_aside(styled((f"{visible(machine.hostname)}{cards}", MUTED)))
 
-    def _say(self) -> None:
+    def _show_hint(self) -> None:
         """Explain the row in which the cursor is."""
-        words, key = _HINTS.get(self.list.cursor, ""), self.list.cursor
+        words, key = _HINTS.get(self.row_list.cursor, ""), self.row_list.cursor
         if key in self.runs:
-            from .home_rows import hint
+            from .home_rows import run_hint
 
-            words = hint(self.runs[key])
+            words = run_hint(self.runs[key])
         elif key in self.profiles:
             words = "Enter opens its steps, g runs it now."
-        self.query_one(Hint).say(Content(words))
+        self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
         if key in self.runs and self.digests and self.has_class("-tall"):
             self._draw_losses(self.runs[key], self.digests)
         elif self.posted:
-            self._plot(None)
+            self._show_losses(None)
 
     @work(thread=True, group="plot", exclusive=True)
-    def _draw_losses(self, digest: "Digest", digests: "Digests") -> None:
+    def _draw_losses(self, digest: "Digest", digests: "DigestCache") -> None:
         """Read the losses of the run in which the cursor is; where there is room, they are drawn below the list."""
-        worker, progress = get_current_worker(), digests.curves(digest)
+        worker, progress = get_current_worker(), digests.read_losses(digest)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._plot, progress)
+            self.app.call_from_thread(self._show_losses, progress)
 
-    def _plot(self, progress: "Progress | None") -> None:
+    def _show_losses(self, progress: "Progress | None") -> None:
         from tui_train.supervisor.progress import Progress
 
-        from .run_plot import Shown, show_plot
+        from .run_plot import PlotOptions, show_plot
         from .widgets.plot import Plot
 
         plot = next(iter(self.query(Plot)), None)
         if plot is None and progress:
             plot = Plot(id="loss")
-            self.mount(plot, after=self.list)
+            self.mount(plot, after=self.row_list)
         if plot:
-            show_plot(plot, progress or Progress(), Shown(hidden=progress is None))
+            show_plot(plot, progress or Progress(), PlotOptions(hidden=progress is None))
 
     @on(RowList.Moved)
-    def _moved(self) -> None:
+    def _delay_hint(self) -> None:
         # The row first: while a key is held, what is said of it can wait.
-        if self._saying:
-            self._saying.stop()
-        self._saying = self.set_timer(_PAUSE, self._say)
+        if self._hint_timer:
+            self._hint_timer.stop()
+        self._hint_timer = self.set_timer(_HINT_DELAY, self._show_hint)
 
     @on(Filter.Changed)
-    def _filtered(self) -> None:
+    def _apply_filter(self) -> None:
         self._show()
-        self.list.action_end(-1)
+        self.row_list.action_end(-1)
 
     def action_filter(self) -> None:
         """Type what is to be shown."""
@@ -199,12 +199,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_leave_filter(self) -> None:
         """Go to the list; the filter stays."""
-        self.set_focus(self.list)
+        self.set_focus(self.row_list)
         self.query_one(Filter).leave()
 
     def action_clear(self) -> None:
         """Show everything again."""
-        self.set_focus(self.list)
+        self.set_focus(self.row_list)
         self.query_one(Filter).clear()
 
     def show_marks(self) -> None:
@@ -237,6 +237,6 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         return super().check_action(action, parameters)
 
     @property
-    def list(self) -> RowList:
+    def row_list(self) -> RowList:
         """The list."""
         return self.query_one("#list", RowList)

@@ -7,10 +7,10 @@ from textual import on, work
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
-from .home_list import MOST_NAMED, named
+from .home_list import MAX_NAMED, runs_text
 from .home_tidy import HomeTidy
-from .looking import Looking
-from .messages import Become, Complaint, OpenRun, OpenStep, StartOver
+from .looking import DiscoveryApp
+from .messages import ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
 from .widgets.row_list import RowList
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ class HomeActions(HomeTidy):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
         del parameters
-        run, profile, chosen = self.run_here, bool(self.profile_here), self.chosen_runs
-        going = any(each.going for each in chosen)
+        run, profile, chosen = self.run_at_cursor, bool(self.profile_at_cursor), self.chosen_runs
+        going = any(each.stoppable for each in chosen)
         offered = {
             "edit": bool(run) or profile,
             "resume": bool(run and run.resumable),
-            "run_now": profile and not (isinstance(self.app, Looking) and self.app.named),
+            "run_now": profile and not (isinstance(self.app, DiscoveryApp) and self.app.has_named_machine),
             "stop": going,
             "delete": not going if chosen else profile,
-            "rename": profile or bool(run and not run.going),
+            "rename": profile or bool(run and not run.stoppable),
             "note": bool(chosen),
             "duplicate": profile,
             "mark": bool(run),
@@ -41,26 +41,28 @@ class HomeActions(HomeTidy):
         }
         return offered.get(action, True)
 
-    def refused(self, key: str) -> str:
+    def why_key_refused(self, key: str) -> str:
         """Return why a key does nothing on this row, or with these marks."""
-        run, chosen = self.run_here, self.chosen_runs
-        going = next((each for each in chosen if each.going), None)
+        run, chosen = self.run_at_cursor, self.chosen_runs
+        going = next((each for each in chosen if each.stoppable), None)
         if key == "c":
             return "Mark two runs or more with Space: c compares them."
         if key in {"d", "delete"} and going:
             return f"{visible(going.run.label)} still runs and cannot be deleted: s stops it."
-        if key == "m" and run and run.going:
+        if key == "m" and run and run.stoppable:
             return f"{visible(run.run.label)} still runs and cannot be renamed: s stops it."
         if key == "s" and chosen:
-            return f"{named(chosen)}: nothing of it runs." if len(chosen) == 1 else "None of the marked runs is live."
+            return (
+                f"{runs_text(chosen)}: nothing of it runs." if len(chosen) == 1 else "None of the marked runs is live."
+            )
         if key == "r" and run:
-            return f"{visible(run.run.label)} {run.stays}."
+            return f"{visible(run.run.label)} {run.why_not_resumable}."
         return "Move to a run or a profile first." if key in {*"cdmsreig"} else ""
 
     # Opening
 
     @on(RowList.Opened)
-    def _opened(self, event: RowList.Opened) -> None:
+    def _open_row(self, event: RowList.Opened) -> None:
         kind, _, name = event.key.partition(":")
         if event.key == "new":
             self.action_new()
@@ -70,9 +72,9 @@ class HomeActions(HomeTidy):
         elif event.key == "quickstart":
             from tui_train.profile.types import Profile
 
-            self._begin(Profile(), "preview", keep=False)
+            self._open_profile(Profile(), "preview", keep=False)
         elif kind == "profile":
-            self._load(name, "hardware")
+            self._open_saved(name, "hardware")
         elif event.key in self.runs:
             self.post_message(OpenRun(self.runs[event.key].run))
 
@@ -80,24 +82,24 @@ class HomeActions(HomeTidy):
         """Begin with defaults; the draft stays until something of them is changed."""
         from tui_train.profile.types import Profile
 
-        self._begin(Profile(), keep=False)
+        self._open_profile(Profile(), keep=False)
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
-        run = self.run_here
-        self._load(str(run.run.profile) if run else self.profile_here, "recipe")
+        run = self.run_at_cursor
+        self._open_saved(str(run.run.profile) if run else self.profile_at_cursor, "recipe")
 
-    def _load(self, reference: str, step: str) -> None:
+    def _open_saved(self, reference: str, step: str) -> None:
         from tui_train.profile import store
 
         try:
             # What is only looked at takes no draft away.
-            self._begin(store.load(reference), step, keep=False)
+            self._open_profile(store.load(reference), step, keep=False)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
 
-    def _begin(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
-        self.post_message(Become(profile, keep=keep))
+    def _open_profile(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
+        self.post_message(SetProfile(profile, keep=keep))
         self.post_message(OpenStep(step))
 
     # Starting and stopping
@@ -107,13 +109,13 @@ class HomeActions(HomeTidy):
         """Start the run again, from its newest checkpoint."""
         from tui_train.targets import target_of_run
 
-        digest = self.run_here
+        digest = self.run_at_cursor
         if digest is None:
             return
         try:
             words = target_of_run(digest.run).resume(digest.run)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
             return
         self.post_message(OpenRun(digest.run, visible(words)))
 
@@ -121,57 +123,57 @@ class HomeActions(HomeTidy):
     def action_run_now(self) -> None:
         """Start the profile at once, or say what forbids it."""
         from tui_train.profile import store
-        from tui_train.workflow.starting import ready, refusals
+        from tui_train.workflow.starting import forbidding_findings, prepare_start
 
-        name = self.profile_here
+        name = self.profile_at_cursor
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
-            prepared, target = ready(store.load(name))
-            if prepared.plan is None or refusals(prepared):
-                self.app.call_from_thread(self._refuse, name, prepared)
+            prepared, target = prepare_start(store.load(name))
+            if prepared.plan is None or forbidding_findings(prepared):
+                self.app.call_from_thread(self._offer_preview, name, prepared)
                 return
             run = target.submit(prepared, prepared.plan)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
         else:
             self.post_message(OpenRun(run))
 
-    def _refuse(self, name: str, prepared: "Prepared") -> None:
-        from tui_train.workflow.starting import refusals
+    def _offer_preview(self, name: str, prepared: "Prepared") -> None:
+        from tui_train.workflow.starting import forbidding_findings
 
-        from .widgets.dialogs import Ask
+        from .widgets.dialogs import ChoiceDialog
 
-        wrong = refusals(prepared)
-        said = "\n".join(visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MOST_NAMED])
+        wrong = forbidding_findings(prepared)
+        errors_text = "\n".join(visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMED])
         answers = (("preview", "Open it in Preview, where F2 fixes what it can"), ("", "Leave it"))
 
         def answered(answer: str | None) -> None:
             if answer:
-                self._begin(prepared.profile, answer)
+                self._open_profile(prepared.profile, answer)
 
-        self.app.push_screen(Ask(f"{visible(name)} cannot start here.\n\n{said}", answers), answered)
+        self.app.push_screen(ChoiceDialog(f"{visible(name)} cannot start here.\n\n{errors_text}", answers), answered)
 
     def action_stop(self) -> None:
         """Ask, then end the run, or the marked ones that are live."""
-        from .widgets.dialogs import Ask
+        from .widgets.dialogs import ChoiceDialog
 
-        going = tuple(each for each in self.chosen_runs if each.going)
+        going = tuple(each for each in self.chosen_runs if each.stoppable)
         it = "it and all its processes" if len(going) == 1 else "them and all their processes"
         answers = (("", "No, leave it" if len(going) == 1 else "No, leave them"), ("stop", f"Stop {it}"))
 
         def answered(answer: str | None) -> None:
             if answer:
-                self._stop(tuple(each.run for each in going))
+                self._stop_runs(tuple(each.run for each in going))
 
-        self.app.push_screen(Ask(f"Stop {named(going)}?", answers), answered)
+        self.app.push_screen(ChoiceDialog(f"Stop {runs_text(going)}?", answers), answered)
 
     @work(thread=True, group="stop")
-    def _stop(self, runs: "tuple[RunDir, ...]") -> None:
+    def _stop_runs(self, runs: "tuple[RunDir, ...]") -> None:
         from tui_train.targets import target_of_run
 
         for run in runs:
             try:
                 target_of_run(run).stop(run)
             except TuiTrainError as error:
-                self.post_message(Complaint(error))
-        self.app.call_from_thread(self.look)
+                self.post_message(ErrorToShow(error))
+        self.app.call_from_thread(self.refresh_list)

@@ -8,10 +8,10 @@ from .base import Base
 from .widgets.row_list import RowList
 
 if TYPE_CHECKING:
-    from tui_train.workflow.cards import Card
+    from tui_train.workflow.cards import ProfileCard
     from tui_train.workflow.digest import Digest
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 class HomeList(Base):
@@ -21,28 +21,28 @@ class HomeList(Base):
         """Begin with nothing known."""
         super().__init__()
         self.runs: dict[str, Digest] = {}
-        self.profiles: dict[str, Card] = {}
+        self.profiles: dict[str, ProfileCard] = {}
         self.marked: frozenset[str] = frozenset()
-        self.wanted = ""  # the row to which the cursor goes as soon as it is listed
+        self.next_cursor = ""  # the row to which the cursor goes as soon as it is listed
 
-    def look(self) -> None:
+    def refresh_list(self) -> None:
         """Read again."""
         raise NotImplementedError
 
     @property
-    def list(self) -> RowList:
+    def row_list(self) -> RowList:
         """The list."""
         raise NotImplementedError
 
     @property
-    def run_here(self) -> "Digest | None":
+    def run_at_cursor(self) -> "Digest | None":
         """The run in which the cursor is."""
-        return self.runs.get(self.list.cursor) if self.is_mounted else None
+        return self.runs.get(self.row_list.cursor) if self.is_mounted else None
 
     @property
-    def profile_here(self) -> str:
+    def profile_at_cursor(self) -> str:
         """The name of the profile in which the cursor is; empty for none."""
-        card = self.profiles.get(self.list.cursor) if self.is_mounted else None
+        card = self.profiles.get(self.row_list.cursor) if self.is_mounted else None
         return card.name if card else ""
 
     @property
@@ -50,7 +50,7 @@ class HomeList(Base):
         """The runs that Delete, Note, Stop and Compare take: the marked ones, or the one in which the cursor is."""
         if not self.is_mounted:
             return ()
-        here = self.run_here
+        here = self.run_at_cursor
         marked = tuple(self.runs[key] for key in self.runs if key in self.marked) if self.marked else ()
         return marked or ((here,) if here else ())
 
@@ -59,8 +59,8 @@ class HomeList(Base):
         raise NotImplementedError
 
 
-def named(runs: "tuple[Digest, ...]") -> str:
+def runs_text(runs: "tuple[Digest, ...]") -> str:
     """Return runs in words: one by its id, several by their number and the names of the first."""
-    names = ", ".join(visible(each.run.label) for each in runs[:MOST_NAMED])
-    more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
+    names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMED])
+    more = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""
     return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"

@@ -9,23 +9,23 @@ from msgspec import Struct
 from rich.cells import cell_len
 from textual.content import Content
 
-from tui_train.base.text import counted, duration, loss, percent, sparkline, thousands, visible
-from tui_train.runs.status import took
-from tui_train.workflow.cards import Card
+from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, sparkline, visible
+from tui_train.runs.status import training_seconds
+from tui_train.workflow.cards import ProfileCard
 from tui_train.workflow.digest import Digest
-from tui_train.workflow.digest_words import detail, matches, remaining, when, words_of
+from tui_train.workflow.digest_words import date_text, matches_filter, outcome_text, remaining_text, searchable_text
 
-from .home_start import beginning
-from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, ink
+from .home_start import start_row
+from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
 from .widgets.row_list import Row
 
 RUN, PROFILE = "run:", "profile:"
 _NAME, _STEPS, _WHEN, _SPARK = 22, 13, 12, 20
-_NARROW = 70
+_NARROW_WIDTH = 70
 _LEAST_NAME, _MOST_NAME = 16, 42
-_STATE = 10
-_MARK = ("◆", "b $primary")
-_MARKS = {
+_STATE_WIDTH = 10
+_SELECTED_MARK = ("◆", "b $primary")
+_STATE_MARKS = {
     "running": LIVE,
     "stopping": LIVE,
     "finished": DONE,
@@ -39,18 +39,18 @@ _MARKS = {
 }
 
 
-class Shown(Struct, frozen=True):
+class HomeState(Struct, frozen=True):
     """What Home shows: all that there is, the filter, the runs that are marked, and whether they are grouped.
 
     `draft` is what was edited last, None where nothing was.
     """
 
     runs: tuple[Digest, ...] = ()
-    profiles: tuple[Card, ...] = ()
+    profiles: tuple[ProfileCard, ...] = ()
     text: str = ""
     marked: frozenset[str] = frozenset()
     grouped: bool = False
-    draft: Card | None = None
+    draft: ProfileCard | None = None
 
 
 class Widths(NamedTuple):
@@ -60,31 +60,33 @@ class Widths(NamedTuple):
     steps: int = 0
     detail: int = 0
 
-    def of_name(self, width: int) -> int:
+    def name_width(self, width: int) -> int:
         """Return the cells of a name in a list of this width."""
-        room = width - _WHEN - (self.steps if width > _NARROW else 0) - self.detail
+        room = width - _WHEN - (self.steps if width > _NARROW_WIDTH else 0) - self.detail
         return min(self.name, max(_NAME + max(0, (width - 78) // 4), room))
 
 
-def rows(shown: Shown, beginnings: Sequence[Row]) -> tuple[Row, ...]:
+def home_rows(shown: HomeState, beginnings: Sequence[Row]) -> tuple[Row, ...]:
     """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
-    runs = [run for run in shown.runs if matches(shown.text, *words_of(run))] if shown.text else shown.runs
-    profiles = [card for card in shown.profiles if matches(shown.text, *_words(card))]
-    live = [run for run in runs if run.going]
-    ended = [run for run in runs if not run.going]
+    runs = (
+        [run for run in shown.runs if matches_filter(shown.text, *searchable_text(run))] if shown.text else shown.runs
+    )
+    profiles = [card for card in shown.profiles if matches_filter(shown.text, *_profile_texts(card))]
+    live = [run for run in runs if run.stoppable]
+    ended = [run for run in runs if not run.stoppable]
     today, widths = time.strftime("%Y-%m-%d"), _widths(runs, profiles)
-    found: list[Row] = [] if shown.text else [_title("Start"), *_beginnings(shown.draft, beginnings)]
+    listed: list[Row] = [] if shown.text else [_title_row("Start"), *_start_rows(shown.draft, beginnings)]
     if live:
-        found += [_air(found), _title("Running"), *(_live_row(run, shown.marked, widths) for run in live)]
-    for name, group in _groups(ended, grouped=shown.grouped):
-        found += [_air(found), _title(name), *(_run_row(run, shown.marked, today, widths) for run in group)]
+        listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, shown.marked, widths) for run in live)]
+    for name, group in _run_groups(ended, grouped=shown.grouped):
+        listed += [_blank_row(listed), _title_row(name), *(_run_row(run, shown.marked, today, widths) for run in group)]
     if profiles:
-        found += [_air(found), _title("Profiles")]
-        found += [_profile_row(card, widths) for card in profiles]
-    return tuple(row for row in found if row.height) or (_nothing(),)
+        listed += [_blank_row(listed), _title_row("Profiles")]
+        listed += [_profile_row(card, widths) for card in profiles]
+    return tuple(row for row in listed if row.height) or (_empty_row(),)
 
 
-def counts(shown: Shown, listed: Sequence[Row]) -> str:
+def counts_text(shown: HomeState, listed: Sequence[Row]) -> str:
     """Return in words how many runs and profiles there are, and how many of them are listed."""
     if not shown.text:
         runs, profiles = len(shown.runs), len(shown.profiles)
@@ -94,13 +96,13 @@ def counts(shown: Shown, listed: Sequence[Row]) -> str:
     return f"{runs} of {counted(len(shown.runs), 'run')}, {profiles} of {counted(len(shown.profiles), 'profile')}"
 
 
-def hint(digest: Digest) -> str:
+def run_hint(digest: Digest) -> str:
     """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
     now = digest.now
     parts = [visible(digest.run.name)]
     if now and now.started:
-        seconds = None if now.live else took(now)
-        lasted = "" if seconds is None else f", {duration(seconds)}"
+        seconds = None if now.live else training_seconds(now)
+        lasted = "" if seconds is None else f", {duration_text(seconds)}"
         parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + lasted)
     if now and len(now.attempts) > 1:
         parts.append(counted(len(now.attempts), "attempt"))
@@ -112,131 +114,139 @@ def hint(digest: Digest) -> str:
     return f"{'  '.join(parts)}.{ends}"
 
 
-def _words(card: Card) -> tuple[str, ...]:
+def _profile_texts(card: ProfileCard) -> tuple[str, ...]:
     return (card.name, card.about.words, card.devices, "profile")
 
 
-def _groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
+def _run_groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
     if not grouped:
         return [("Runs", runs)] if runs else []
-    found: dict[str, list[Digest]] = {}
+    by_profile: dict[str, list[Digest]] = {}
     for run in runs:
-        found.setdefault(run.profile or run.run.label, []).append(run)
-    return [(visible(name), group) for name, group in found.items()]
+        by_profile.setdefault(run.profile or run.run.label, []).append(run)
+    return [(visible(name), group) for name, group in by_profile.items()]
 
 
-def _beginnings(draft: Card | None, rows: Sequence[Row]) -> Iterable[Row]:
+def _start_rows(draft: ProfileCard | None, rows: Sequence[Row]) -> Iterable[Row]:
     """Return what begins a training, the draft after the first of them."""
-    return (*rows[:1], *([beginning("draft", "Continue the draft", _about(draft))] if draft else []), *rows[1:])
+    return (*rows[:1], *([start_row("draft", "Continue the draft", _about_text(draft))] if draft else []), *rows[1:])
 
 
-def _about(card: Card) -> str:
+def _about_text(card: ProfileCard) -> str:
     return ", ".join(filter(None, (card.name, card.about.words)))
 
 
-def _widths(runs: Sequence[Digest], profiles: Sequence[Card]) -> Widths:
+def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> Widths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
-    steps = max((len(_steps(run)) for run in runs if not run.going), default=0)
-    details = (_STATE + len(detail(run)) + len(run.note) + 2 for run in runs if not run.going)
+    steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
+    details = (_STATE_WIDTH + len(outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
     own = max((cell_len(visible(card.name)) for card in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
     return Widths(min(_MOST_NAME, max(_LEAST_NAME, name + 4)), steps + 2 if steps else 0, max(details, default=0))
 
 
-def _title(title: str) -> Row:
+def _title_row(title: str) -> Row:
     return Row("", title, lambda width: (heading(title, "", width),))
 
 
-def _air(before: Sequence[Row]) -> Row:
+def _blank_row(before: Sequence[Row]) -> Row:
     """Return an empty line between panels; nothing at the top."""
     return Row("", "", lambda _width: (Content(),), height=1 if before else 0)
 
 
-def _nothing() -> Row:
-    return Row("", "none", lambda width: (columns(width, (ink(("Nothing matches. Esc shows all.", MUTED)), 0)),))
+def _empty_row() -> Row:
+    return Row("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 
 def _live_row(digest: Digest, marked: frozenset[str], widths: Widths) -> Row:
-    mark = _key(digest) in marked
-    draw = partial(_live, digest, mark, widths)
-    return Row(_key(digest), (digest, mark, widths), draw, height=2, section="live")
+    mark = _run_key(digest) in marked
+    draw = partial(_live_lines, digest, mark, widths)
+    return Row(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
 def _run_row(digest: Digest, marked: frozenset[str], today: str, widths: Widths) -> Row:
-    mark = _key(digest) in marked
+    mark = _run_key(digest) in marked
     # Tomorrow its date is called otherwise.
-    return Row(_key(digest), (digest, mark, today, widths), partial(_run, digest, mark, widths), section="runs")
+    return Row(
+        _run_key(digest), (digest, mark, today, widths), partial(_run_lines, digest, mark, widths), section="runs"
+    )
 
 
-def _profile_row(card: Card, widths: Widths) -> Row:
-    return Row(f"{PROFILE}{card.name}", (card, widths), partial(_profile, card, widths), section="profiles")
+def _profile_row(card: ProfileCard, widths: Widths) -> Row:
+    return Row(f"{PROFILE}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles")
 
 
-def _key(digest: Digest) -> str:
+def _run_key(digest: Digest) -> str:
     return f"{RUN}{digest.run.path}"
 
 
-def _head(digest: Digest, mark: bool, style: str) -> Content:
+def _name_cell(digest: Digest, mark: bool, style: str) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
-    sign, colour = _MARK if mark else _MARKS.get(digest.state, (" ", ""))
-    return ink((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
+    sign, colour = _SELECTED_MARK if mark else _STATE_MARKS.get(digest.state, (" ", ""))
+    return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
 
 
-def _live(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
-    name = widths.of_name(width)
+def _live_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+    name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
-    done, whole = thousands(digest.step), thousands(digest.steps)
+    done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
     steps = f"{done}/{whole}" if digest.steps else f"step {done}" if digest.step else ""
-    left = f"ETA {remaining(digest.left)}" if digest.left is not None else _waiting(digest)
+    left = f"ETA {remaining_text(digest.seconds_left)}" if digest.seconds_left is not None else _waiting_text(digest)
     line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
     first = columns(
         width,
-        (_head(digest, mark, "b"), name),
+        (_name_cell(digest, mark, "b"), name),
         (line, 0),
         (percent(min(1.0, part)) if digest.steps else "", -5),
-        (ink((steps, MUTED)), -_STEPS),
+        (styled((steps, MUTED)), -_STEPS),
         (left, -14),
     )
-    newest = ink("loss ", (loss(digest.loss), "b")) if digest.loss is not None else Content()
-    evaluation = ink("   eval ", (loss(digest.evaluation), "b")) if digest.evaluation is not None else Content()
+    newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
+    evaluation = styled("   eval ", (loss_text(digest.evaluation), "b")) if digest.evaluation is not None else Content()
     attempt = digest.now.attempts[-1].number if digest.now and digest.now.attempts else 1
-    more = ink((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
-    note = ink((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
+    more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
+    note = styled((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
     second = columns(
         width,
-        (ink("  ", (visible(digest.devices), MUTED)), name),
-        (ink((sparkline(digest.losses, _SPARK), "$live")), _SPARK + 2),
-        (ink(newest, evaluation, more, note), 0),
+        (styled("  ", (visible(digest.devices), MUTED)), name),
+        (styled((sparkline(digest.losses, _SPARK), "$live")), _SPARK + 2),
+        (styled(newest, evaluation, more, note), 0),
     )
     return first, second
 
 
-def _waiting(digest: Digest) -> str:
+def _waiting_text(digest: Digest) -> str:
     if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "unconfirmed"}:
         return f"on {visible(digest.now.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 
 
-def _steps(digest: Digest) -> str:
-    return f"{thousands(digest.step)}/{thousands(digest.steps)}" if digest.step and digest.steps else ""
+def _steps_text(digest: Digest) -> str:
+    return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _run(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
-    date = when(digest.now.started if digest.now else None, time.time())
-    colour = _MARKS.get(digest.state, ("", ""))[1]
-    outcome = detail(digest)
-    note = ink((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
+def _run_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+    date = date_text(digest.now.started if digest.now else None, time.time())
+    colour = _STATE_MARKS.get(digest.state, ("", ""))[1]
+    outcome = outcome_text(digest)
+    note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [
-        (_head(digest, mark, ""), widths.of_name(width)),
-        (ink((f"{digest.state:<{_STATE}}", colour), visible(outcome), note), 0),
-        (ink((_steps(digest), MUTED)), -widths.steps),
-        (ink((date, MUTED)), -_WHEN),
+        (_name_cell(digest, mark, ""), widths.name_width(width)),
+        (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), visible(outcome), note), 0),
+        (styled((_steps_text(digest), MUTED)), -widths.steps),
+        (styled((date, MUTED)), -_WHEN),
     ]
-    return (columns(width, *(cells if width > _NARROW else [*cells[:2], cells[3]])),)
+    return (columns(width, *(cells if width > _NARROW_WIDTH else [*cells[:2], cells[3]])),)
 
 
-def _profile(card: Card, widths: Widths, width: int) -> tuple[Content, ...]:
-    what = ink(("! ", "$warning"), visible(card.damage)) if card.damage else ink((visible(card.about.words), MUTED))
-    cells = ((ink("  ", visible(card.name)), widths.of_name(width)), (what, 0), (ink((card.devices, MUTED)), -_WHEN))
+def _profile_lines(card: ProfileCard, widths: Widths, width: int) -> tuple[Content, ...]:
+    what = (
+        styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.words), MUTED))
+    )
+    cells = (
+        (styled("  ", visible(card.name)), widths.name_width(width)),
+        (what, 0),
+        (styled((card.devices, MUTED)), -_WHEN),
+    )
     return (columns(width, *cells),)

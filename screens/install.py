@@ -9,20 +9,20 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
-from tui_train.base.text import display_path, duration, percent, size, visible
+from tui_train.base.text import display_path, duration_text, percent, size, visible
 
 from .base import Base
 from .installation import Installation
-from .installing import Installing
+from .installing import InstallingApp
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.ink import DONE, FAILED, LIVE, MUTED, bar, fit, heading, ink
+from .widgets.ink import DONE, FAILED, LIVE, MUTED, bar, fit, heading, styled
 from .widgets.keys import Keys
 from .widgets.lines import Lines
 
-_BAR = 40
-_EACH = 10.0  # seconds between two pictures of the time it has taken
-_AROUND = 14  # rows of the screen that are not the last lines
+_BAR_WIDTH = 40
+_REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
+_OTHER_ROWS = 14  # rows of the screen that are not the last lines
 
 
 class InstallScreen(Base):
@@ -50,7 +50,7 @@ by pip or uv for the next time."""
 
     def on_mount(self) -> None:
         """Show it."""
-        self.set_interval(_EACH, self.update)
+        self.set_interval(_REFRESH_SECONDS, self.update)
         self.update()
 
     def on_resize(self) -> None:
@@ -67,45 +67,49 @@ by pip or uv for the next time."""
         now = self.installation
         if now is None:
             return
-        rows = max(3, self.size.height - _AROUND)
-        self.query_one("#installation", Lines).show(lambda width: _lines(now, width, rows))
-        self.query_one(Hint).say(_hint(now))
+        rows = max(3, self.size.height - _OTHER_ROWS)
+        self.query_one("#installation", Lines).show(lambda width: _installation_lines(now, width, rows))
+        self.query_one(Hint).show_text(_hint_text(now))
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """It can be cancelled until it has ended."""
         del parameters
-        return action != "cancel" or bool(self.installation and self.installation.goes_on)
+        return action != "cancel" or bool(self.installation and self.installation.is_running)
 
     def action_cancel(self) -> None:
         """End it; what was made is removed."""
-        if isinstance(self.app, Installing):
+        if isinstance(self.app, InstallingApp):
             self.app.cancel_installation()
             self.notify("Cancelling, and removing what was made …", markup=False)
 
 
-def _lines(now: Installation, width: int, rows: int) -> Sequence[Content]:
+def _installation_lines(now: Installation, width: int, rows: int) -> Sequence[Content]:
     title = visible(f"{now.title[:1].upper()}{now.title[1:]}")
     lines = [heading(title, f"into {visible(now.place)}" if now.place else "", width)]
-    progress, seconds = now.progress, now.took or time.monotonic() - now.began
-    words = progress.words if progress else "Looking for Python and pip …"
+    progress, seconds = now.progress, now.seconds or time.monotonic() - now.began_at
+    words = progress.text if progress else "Looking for Python and pip …"
     if now.python:
-        lines.append(ink(DONE, (f" {visible(display_path(now.python))}", "b"), f" is ready, in {duration(seconds)}."))
+        lines.append(
+            styled(DONE, (f" {visible(display_path(now.python))}", "b"), f" is ready, in {duration_text(seconds)}.")
+        )
     elif now.failure:
-        lines += ink(FAILED, f" {now.failure}").wrap(width)
+        lines += styled(FAILED, f" {now.failure}").wrap(width)
     else:
-        lines.append(fit(ink(LIVE, f" {words}"), width))
+        lines.append(fit(styled(LIVE, f" {words}"), width))
     if progress and progress.total:
         share = progress.done / progress.total
         amount = f" {percent(share)}  {size(progress.done)} of {size(progress.total)} downloaded, "
-        lines.append(fit(ink(bar(share, min(_BAR, width // 2)), amount, (duration(seconds), MUTED)), width))
-    elif now.goes_on:
-        lines.append(ink((duration(seconds), MUTED)))
+        lines.append(
+            fit(styled(bar(share, min(_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)), width)
+        )
+    elif now.is_running:
+        lines.append(styled((duration_text(seconds), MUTED)))
     lines += [Content(), heading("Output", "", width)]
-    return [*lines, *(fit(ink((line, MUTED)), width) for line in now.lines[-rows:])]
+    return [*lines, *(fit(styled((line, MUTED)), width) for line in now.lines[-rows:])]
 
 
-def _hint(now: Installation) -> Content:
+def _hint_text(now: Installation) -> Content:
     if now.python:
         return Content("The profile uses it now. Esc goes back.")
     if now.failure:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tui_train.base.text import percent
 
 if TYPE_CHECKING:
-    from tui_train.environments.progress import Progress
+    from tui_train.environments.progress import InstallProgress
 
 
 class Installation(Struct, frozen=True, kw_only=True):
@@ -17,24 +17,24 @@ class Installation(Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    began: float
+    began_at: float
     place: str = ""
-    progress: "Progress | None" = None
+    progress: "InstallProgress | None" = None
     lines: tuple[str, ...] = ()
-    took: float = 0.0
+    seconds: float = 0.0
     python: str = ""
     failure: str = ""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What is done now, in a sentence."""
         progress = self.progress
         if progress is None:
             return "Making the environment …"
         share = f", {percent(progress.done / progress.total)}" if progress.total else ""
-        return f"{progress.words.removesuffix(' …')}{share} …"
+        return f"{progress.text.removesuffix(' …')}{share} …"
 
     @property
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it has not ended."""
         return not self.python and not self.failure

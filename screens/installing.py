@@ -14,20 +14,20 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 
 from .installation import Installation
-from .messages import Chosen
-from .navigation import Navigation
+from .messages import ValueChosen
+from .navigation import NavigationApp
 
 if TYPE_CHECKING:
-    from tui_train.checks.finding import Install
-    from tui_train.environments.progress import Progress
+    from tui_train.checks.finding import EnvironmentInstall
+    from tui_train.environments.progress import InstallProgress
     from tui_train.facts.types import Machine
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
-_MOST_LINES = 200
-_SELDOM = 0.3  # seconds between two pictures of what is done
+_MAX_LINES = 200
+_REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
 
 
-class Moved(Message):
+class InstallationChanged(Message):
     """An installation goes on, or has ended."""
 
     def __init__(self, now: Installation) -> None:
@@ -36,12 +36,12 @@ class Moved(Message):
         self.now = now
 
 
-class Installing(Navigation):
+class InstallingApp(NavigationApp):
     """An app that makes one environment at a time; `installation` is what it has come to, None before the first."""
 
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
-    def __init__(self, source: "Source | None" = None) -> None:
+    def __init__(self, source: "MachineSource | None" = None) -> None:
         """Begin without an installation."""
         super().__init__(source)
         self._cancel = threading.Event()
@@ -51,16 +51,16 @@ class Installing(Navigation):
         self._assign_to_screens("installation")
 
     @property
-    def installs(self) -> bool:
+    def is_installing(self) -> bool:
         """Whether an environment is being made now."""
-        return bool(self.installation and self.installation.goes_on)
+        return bool(self.installation and self.installation.is_running)
 
-    def install(self, wanted: "Install") -> None:
+    def install(self, wanted: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
-        if not self.installs and self.facts is not None:
+        if not self.is_installing and self.facts is not None:
             self._cancel.clear()
-            self.installation = Installation(title=wanted.title, began=time.monotonic())
-            self._make(wanted, self.facts.machine, self.installation)
+            self.installation = Installation(title=wanted.title, began_at=time.monotonic())
+            self._make_in_worker(wanted, self.facts.machine, self.installation)
         self.show_installation()
 
     def show_installation(self) -> None:
@@ -68,7 +68,7 @@ class Installing(Navigation):
         from .install import InstallScreen
 
         if not self._shows_installation():
-            self._push(InstallScreen())
+            self._push_shared(InstallScreen())
 
     def _shows_installation(self) -> bool:
         from .install import InstallScreen
@@ -80,7 +80,7 @@ class Installing(Navigation):
         self._cancel.set()
 
     @work(thread=True, group="install")
-    def _make(self, wanted: "Install", machine: "Machine", now: Installation) -> None:
+    def _make_in_worker(self, wanted: "EnvironmentInstall", machine: "Machine", now: Installation) -> None:
         reporter, worker = _Reporter(self, now), get_current_worker()
 
         def cancelled() -> bool:
@@ -89,50 +89,50 @@ class Installing(Navigation):
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            reporter.finish(_made(wanted, machine, reporter, cancelled))
+            reporter.finish(_make_environment(wanted, machine, reporter, cancelled))
         except TuiTrainError as error:
             reporter.fail(error)
         except BaseException:
             reporter.fail(TuiTrainError("the installation failed", "See its last lines."))
             raise
 
-    @on(Moved)
-    def _moved_on(self, event: Moved) -> None:
+    @on(InstallationChanged)
+    def _take_installation(self, event: InstallationChanged) -> None:
         before, self.installation = self.installation, event.now
-        if event.now.python and before and before.goes_on:
-            self.post_message(Chosen("trainer.python", event.now.python))
+        if event.now.python and before and before.is_running:
+            self.post_message(ValueChosen("trainer.python", event.now.python))
             words = f"{visible(display_path(event.now.python))} trains from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)
-        elif event.now.failure and before and before.goes_on and not self._shows_installation():
+        elif event.now.failure and before and before.is_running and not self._shows_installation():
             self.notify(visible(event.now.failure), severity="error", timeout=10, markup=False)
 
 
 class _Reporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
-    def __init__(self, app: Installing, now: Installation) -> None:
-        from tui_train.environments.progress import Reader
+    def __init__(self, app: InstallingApp, now: Installation) -> None:
+        from tui_train.environments.progress import InstallReader
 
         self._app = app
         self._now = now
-        self._reader = Reader()
+        self._reader = InstallReader()
         self._reported = 0.0
-        self._known = now
+        self._last_reported = now
 
-    def place(self, place: str) -> None:
+    def set_place(self, place: str) -> None:
         """Name the folder."""
         self._report(replace(self._now, place=place), at_once=True)
 
-    def say(self, line: str) -> None:
+    def begin_step(self, line: str) -> None:
         """Add a line that says what is done from now on."""
-        self._add(line, self._reader.say(visible(line)))
+        self._add(line, self._reader.begin_step(visible(line)))
 
     def follow(self, line: str) -> None:
         """Add a line of uv or pip."""
         self._add(line, self._reader.read(line))
 
-    def _add(self, line: str, progress: "Progress") -> None:
-        lines = (*self._now.lines, visible(line))[-_MOST_LINES:]
+    def _add(self, line: str, progress: "InstallProgress") -> None:
+        lines = (*self._now.lines, visible(line))[-_MAX_LINES:]
         self._report(replace(self._now, lines=lines, progress=progress))
 
     def catch_up(self) -> None:
@@ -148,28 +148,28 @@ class _Reporter:
         self._end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
 
     def _end(self, **how: Any) -> None:
-        self._report(replace(self._now, took=time.monotonic() - self._now.began, **how), at_once=True)
+        self._report(replace(self._now, seconds=time.monotonic() - self._now.began_at, **how), at_once=True)
 
     def _report(self, now: Installation, *, at_once: bool = False) -> None:
         self._now = now
-        if now is not self._known and (at_once or time.monotonic() - self._reported > _SELDOM):
-            self._reported, self._known = time.monotonic(), now
-            self._app.post_message(Moved(now))
+        if now is not self._last_reported and (at_once or time.monotonic() - self._reported > _REPORT_SECONDS):
+            self._reported, self._last_reported = time.monotonic(), now
+            self._app.post_message(InstallationChanged(now))
 
 
-def _made(wanted: "Install", machine: "Machine", reporter: _Reporter, cancelled: Any) -> str:
+def _make_environment(wanted: "EnvironmentInstall", machine: "Machine", reporter: _Reporter, cancelled: Any) -> str:
     """Make an environment in a folder that does not exist yet, and return its Python."""
     from tui_train import environments
     from tui_train.base.places import environments_folder
     from tui_train.environments import create
     from tui_train.facts.gpus import recommended_wheel
 
-    package_set = environments.find(wanted.set_name)
-    place = create.free(environments_folder() / package_set.name)
-    reporter.place(display_path(str(place)))
+    package_set = environments.find_set(wanted.set_name)
+    place = create.free_path(environments_folder() / package_set.name)
+    reporter.set_place(display_path(str(place)))
     wheel = create.build_for(machine, "")
-    plan = create.making(package_set, place, create.find_python(package_set), wheel, create.find_uv())
+    plan = create.plan_install(package_set, place, create.find_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.
     plan = replace(plan, cuda=plan.cuda or recommended_wheel(machine).cuda)
-    create.create(plan, machine, reporter.say, reporter.follow, cancelled)
+    create.create_environment(plan, machine, reporter.begin_step, reporter.follow, cancelled)
     return str(plan.python)

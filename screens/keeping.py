@@ -11,65 +11,65 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
-from .looking import Looking
-from .messages import ApplyFix, Become, Chosen, StartOver, Undo, Undone
+from .looking import DiscoveryApp
+from .messages import ApplyFix, SetProfile, StartOver, Undo, Undone, ValueChosen
 
 if TYPE_CHECKING:
-    from tui_train.checks.finding import Install
-    from tui_train.workflow.machines import Source
+    from tui_train.checks.finding import EnvironmentInstall
+    from tui_train.workflow.machines import MachineSource
 
-_UNDO = 100
+_MAX_UNDO = 100
 _WEBHOOK = "notify.webhook"
-_TYPED = 0.7  # seconds without a key
+_TYPING_SECONDS = 0.7  # seconds without a key
 
 
-class Keeping(Looking):
+class EditingApp(DiscoveryApp):
     """An app that alone assigns the profile, and looks at what a changed one names."""
 
-    def __init__(self, source: "Source | None" = None) -> None:
+    def __init__(self, source: "MachineSource | None" = None) -> None:
         """Begin with nothing changed."""
         super().__init__(source)
-        self._before: list[Profile] = []
-        self._key = ""
-        self._kept: Profile | None = None
-        self._opened: Profile | None = None  # what the edits began with; None: the default
-        self._remembered: Profile | None = None
-        self._left_out = ""
-        self._remembering = threading.Lock()
-        self._typing: Timer | None = None
-        self._naming: Timer | None = None
+        self._undo_stack: list[Profile] = []
+        self._edited_key = ""
+        self._draft: Profile | None = None
+        self._opened_profile: Profile | None = None  # what the edits began with; None: the default
+        self._written_profile: Profile | None = None
+        self._secrets_left_out = ""
+        self._write_lock = threading.Lock()
+        self._typing_timer: Timer | None = None
+        self._model_timer: Timer | None = None
 
-    def install(self, wanted: "Install") -> None:
+    def install(self, wanted: "EnvironmentInstall") -> None:
         """Make an environment."""
         raise NotImplementedError
 
-    @on(Chosen)
-    def _chosen(self, event: Chosen) -> None:
+    @on(ValueChosen)
+    def _take_value(self, event: ValueChosen) -> None:
         from tui_train.profile import fields
 
         try:
             profile = fields.put(self.profile, event.key, event.value)
             if event.key == "trainer.python":
                 self._choose_python(profile)
-            self.become(profile, event.row)
+            self.set_profile(profile, event.row)
         except TuiTrainError as error:
-            self.complain(error)
+            self.show_error(error)
 
     @on(ApplyFix)
     def _apply_fix(self, event: ApplyFix) -> None:
-        from tui_train.profile.changes import Change, apply
+        from tui_train.profile.changes import Change, apply_change
 
         change = event.fix
         if not isinstance(change, Change):
             self.install(change)
             return
         try:
-            profile = apply(change, self.profile)
+            profile = apply_change(change, self.profile)
             if any(key == "trainer.python" for key, _ in change.edits):
                 self._choose_python(profile)
-            self.become(profile)
+            self.set_profile(profile)
         except TuiTrainError as error:
-            self.complain(error)
+            self.show_error(error)
         else:
             # Only what was done last can be taken back.
             self.clear_notifications()
@@ -80,160 +80,160 @@ class Keeping(Looking):
         from tui_train.facts import trust
 
         python = profile.trainer.python
-        if self.elsewhere or not python:
+        if self.other_machine or not python:
             return
-        trust.choose(python)
+        trust.remember_choice(python)
         if self.facts and any(tool.unchosen and tool.python == python for tool in self.facts.toolchains):
             # The questions are answered for the profile that is assigned next.
-            self.call_later(self.look, "toolchains")
+            self.call_later(self.refresh_parts, "toolchains")
 
-    @on(Become)
-    def _become(self, event: Become) -> None:
-        self.become(event.profile, keep=event.keep)
+    @on(SetProfile)
+    def _take_profile(self, event: SetProfile) -> None:
+        self.set_profile(event.profile, keep=event.keep)
         if event.saved:
-            self._opened = event.profile
+            self._opened_profile = event.profile
 
     @on(Undo)
-    def _undo(self) -> None:
+    def _take_undo(self) -> None:
         self.action_undo()
 
     @on(StartOver)
-    def _anew(self) -> None:
-        from tui_train.workflow.session import last
+    def _start_over(self) -> None:
+        from tui_train.workflow.session import last_session_profile
 
-        self.become(self._kept or last(), keep=False)
+        self.set_profile(self._draft or last_session_profile(), keep=False)
 
-    def become(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
+    def set_profile(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
         """Make this the profile; the one before can be had back, that before all edits of one key in a row.
 
         Not kept: it is only opened, and takes the place of no draft until it is edited.
         """
         if not keep:
-            self._opened = profile
+            self._opened_profile = profile
         if profile == self.profile:
             return
-        if not key or key != self._key:
-            self._before = [*self._before[-_UNDO:], self.profile]
-        self._key = key
+        if not key or key != self._edited_key:
+            self._undo_stack = [*self._undo_stack[-_MAX_UNDO:], self.profile]
+        self._edited_key = key
         if key != _WEBHOOK:
-            profile = self._with_webhook_kept(profile)
+            profile = self._with_webhook_stored(profile)
         if keep:
-            self._kept = profile
-        self._assign(profile)
+            self._draft = profile
+        self._assign_profile(profile)
 
-    def _with_webhook_kept(self, profile: Profile) -> Profile:
+    def _with_webhook_stored(self, profile: Profile) -> Profile:
         """Return the profile with the webhook's address in a file, once all of it was typed; said if that fails."""
         from tui_train.profile.store import with_webhook_stored
 
         try:
             return with_webhook_stored(profile)
         except TuiTrainError as error:
-            self.complain(error)
+            self.show_error(error)
             return profile
 
     @property
-    def edited(self) -> bool:
+    def is_edited(self) -> bool:
         """Whether the profile is another one than was opened."""
-        return self.profile != (self._opened or Profile())
+        return self.profile != (self._opened_profile or Profile())
 
     def action_undo(self) -> None:
         """Take the last change back."""
-        from tui_train.profile.changes import diff
+        from tui_train.profile.changes import profile_differences
 
-        self._key = ""
+        self._edited_key = ""
         now = self.profile
-        if self._before:
-            self._assign(self._before.pop())
-            self._kept = self.profile
+        if self._undo_stack:
+            self._assign_profile(self._undo_stack.pop())
+            self._draft = self.profile
         else:
             self.bell()
-        self.screen.post_message(Undone(diff(now, self.profile)))
+        self.screen.post_message(Undone(profile_differences(now, self.profile)))
 
-    def _assign(self, profile: Profile) -> None:
+    def _assign_profile(self, profile: Profile) -> None:
         before = self.profile
-        if _place(profile) != _place(before) and not self.named:
+        if _machine_of(profile) != _machine_of(before) and not self.has_named_machine:
             self.profile = profile
             self.switch_machine()
             return
-        parts = self._affected(profile, before)
-        self.expect(*parts)
+        parts = self._affected_parts(profile, before)
+        self.mark_expected(*parts)
         self.profile = profile
-        self.plan_for_node()
-        if self.elsewhere:
-            if parts and self._typing:
-                self._typing.stop()
+        self.take_slurm_node()
+        if self.other_machine:
+            if parts and self._typing_timer:
+                self._typing_timer.stop()
             if parts:
-                self._typing = self.set_timer(_TYPED, partial(self.look_at, *parts))
+                self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, *parts))
             return
-        if "images" in parts and self._typing:
-            self._typing.stop()
-        if "images" in parts and self._key == "container.image":
+        if "images" in parts and self._typing_timer:
+            self._typing_timer.stop()
+        if "images" in parts and self._edited_key == "container.image":
             # Half a name may be that of another image: one that is typed is looked at once it stands.
-            self._typing = self.set_timer(_TYPED, partial(self.look_at, "images"))
+            self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, "images"))
             parts.remove("images")
-        self.look_at(*parts)
-        if _model(profile) != _model(before):
-            if self._naming:
-                self._naming.stop()
+        self.query_parts(*parts)
+        if _model_key(profile) != _model_key(before):
+            if self._model_timer:
+                self._model_timer.stop()
             # Half an id may be that of another model.
-            self._naming = self.set_timer(_TYPED, self.ask_hub)
+            self._model_timer = self.set_timer(_TYPING_SECONDS, self.query_model)
 
-    def _affected(self, profile: Profile, before: Profile) -> list[str]:
+    def _affected_parts(self, profile: Profile, before: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
-        from tui_train.trainers import paths_of
+        from tui_train.trainers import profile_paths
 
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": (paths_of(profile), *_model(profile)) != (paths_of(before), *_model(before)),
-            "hub": _places(profile) != _places(before),
+            "paths": (profile_paths(profile), *_model_key(profile)) != (profile_paths(before), *_model_key(before)),
+            "hub": _hub_key(profile) != _hub_key(before),
             "toolchains": python != before.trainer.python and python not in {"", *known},
-            "images": _image(profile) != _image(before),
-            "taken": profile.nodes != before.nodes,
+            "images": _image_key(profile) != _image_key(before),
+            "resources_in_use": profile.nodes != before.nodes,
         }
-        if self.elsewhere:
+        if self.other_machine:
             # One answer brings all that is known of it, and half a path is not worth asking a host for.
             return ["machine"] if changed["paths"] or changed["toolchains"] else []
         return [part for part, differs in changed.items() if differs]
 
-    def _keep(self) -> None:
+    def _save_draft(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
-        self.become(self._with_webhook_kept(self.profile), _WEBHOOK)
-        if self._kept != self._remembered:
-            self._keep_now()
+        self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK)
+        if self._draft != self._written_profile:
+            self._write_draft()
 
     @work(thread=True, group="keep")
-    def _keep_now(self) -> None:
-        if said := self._remember():
+    def _write_draft(self) -> None:
+        if said := self._write_last_profile():
             self.notify(said, severity="warning", markup=False)
 
-    def _remember(self) -> str:
+    def _write_last_profile(self) -> str:
         """Remember the profile; return which secrets in it are not kept, unless that was said before."""
-        from tui_train.workflow.session import remember
+        from tui_train.workflow.session import remember_profile
 
-        with self._remembering:
-            kept = self._kept
-            if kept is None or kept == self._remembered:
+        with self._write_lock:
+            kept = self._draft
+            if kept is None or kept == self._written_profile:
                 return ""
-            left = ", ".join(dict.fromkeys(visible(secret.words) for secret in remember(kept)))
-            self._remembered = kept
-            said = left != self._left_out
-            self._left_out = left
+            left = ", ".join(dict.fromkeys(visible(secret.place) for secret in remember_profile(kept)))
+            self._written_profile = kept
+            said = left != self._secrets_left_out
+            self._secrets_left_out = left
             return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""
 
 
-def _place(profile: Profile) -> object:
+def _machine_of(profile: Profile) -> object:
     return profile.hardware.host, profile.hardware.scheduler
 
 
-def _places(profile: Profile) -> object:
+def _hub_key(profile: Profile) -> object:
     """Return what decides where the models of Hugging Face are."""
     return profile.trainer.environment, profile.container.engine
 
 
-def _model(profile: Profile) -> tuple[str, str]:
+def _model_key(profile: Profile) -> tuple[str, str]:
     return profile.trainer.model, profile.trainer.revision
 
 
-def _image(profile: Profile) -> tuple[str, str]:
+def _image_key(profile: Profile) -> tuple[str, str]:
     return profile.container.engine, profile.container.image

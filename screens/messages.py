@@ -6,7 +6,7 @@ from textual.message import Message
 
 if TYPE_CHECKING:
     from tui_train.base.errors import TuiTrainError
-    from tui_train.checks.finding import Install
+    from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.changes import Change, Difference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
 
 
-class Chosen(Message):
+class ValueChosen(Message):
     """A field has a new value."""
 
     def __init__(self, key: str, value: "Value", row: str = "") -> None:
@@ -28,7 +28,7 @@ class Chosen(Message):
 class ApplyFix(Message):
     """A change is to be made, and said, or an environment."""
 
-    def __init__(self, fix: "Change | Install") -> None:
+    def __init__(self, fix: "Change | EnvironmentInstall") -> None:
         """Carry what is to be made."""
         super().__init__()
         self.fix = fix
@@ -47,7 +47,7 @@ class Undone(Message):
         self.changes = changes
 
 
-class Become(Message):
+class SetProfile(Message):
     """The profile is to be another one; its values are the last ones from then on, unless they are not kept."""
 
     def __init__(self, profile: "Profile", *, keep: bool = True, saved: bool = False) -> None:
@@ -87,21 +87,21 @@ class OpenData(Message):
 class OpenRun(Message):
     """A run is to be shown, and something said of it there."""
 
-    def __init__(self, run: "RunDir", said: str = "") -> None:
+    def __init__(self, run: "RunDir", notice: str = "") -> None:
         """Carry the run, and what is said."""
         super().__init__()
         self.run = run
-        self.said = said
+        self.notice = notice
 
 
 class OpenResult(Message):
     """What a run made is to be shown."""
 
-    def __init__(self, run: "RunDir", made: "Result") -> None:
+    def __init__(self, run: "RunDir", result: "Result") -> None:
         """Carry the run and its result."""
         super().__init__()
         self.run = run
-        self.made = made
+        self.result = result
 
 
 class TryResult(Message):
@@ -123,7 +123,7 @@ class CompareRuns(Message):
         self.runs = runs
 
 
-class Shown(Message):
+class ScreenShown(Message):
     """A screen is on top now; a live one wants to know what the cards do."""
 
     def __init__(self, *, live: bool) -> None:
@@ -139,10 +139,10 @@ class AskScript(Message):
 class GoBack(Message):
     """The screen is to be closed, and something said on the one before."""
 
-    def __init__(self, said: str = "") -> None:
+    def __init__(self, notice: str = "") -> None:
         """Carry what is said."""
         super().__init__()
-        self.said = said
+        self.notice = notice
 
 
 class LeaveWizard(Message):
@@ -159,7 +159,7 @@ class AskRecipes(Message):
         self.flavour = flavour
 
 
-class Complaint(Message):
+class ErrorToShow(Message):
     """An error is to be shown with its remedy."""
 
     def __init__(self, error: "TuiTrainError") -> None:

@@ -12,8 +12,8 @@ from textual.timer import Timer
 
 from tui_train.base.errors import TuiTrainError
 
-from . import loaded
-from .asking_hosts import AskingHosts
+from . import load_module
+from .asking_hosts import HostProbingApp
 from .messages import CompareRuns, GoBack, GoToStep, OpenResult, OpenRun, OpenStep, TryResult
 
 if TYPE_CHECKING:
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
     from .step import Step
 
-_PAINTED = 0.1  # seconds in which a new screen is drawn
-_QUIET = 0.15  # seconds without another screen being left, in which the one below is drawn
+_PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
+_CLEAR_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
-_KEPT = "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
+_DRAFT_NOTICE = (
+    "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
+)
 
 
-class Navigation(AskingHosts):
+class NavigationApp(HostProbingApp):
     """An app that opens the screens which others ask for, and goes back from them."""
 
-    _clearing: Timer | None = None
+    _clear_timer: Timer | None = None
 
     def action_leave(self) -> None:
         """Leave the app."""
@@ -39,7 +41,7 @@ class Navigation(AskingHosts):
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:
-        kind: type[Step] = loaded(event.module).SCREEN
+        kind: type[Step] = load_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
         if not there or event._sender is self.screen:  # noqa: SLF001 - nothing else says who asks
@@ -47,49 +49,49 @@ class Navigation(AskingHosts):
 
     def _show_step(self, module: str) -> None:
         """Open a step, or go back to it where it is open."""
-        kind: type[Step] = loaded(module).SCREEN
+        kind: type[Step] = load_module(module).SCREEN
         if self._close_until(lambda screen: isinstance(screen, kind)):
             return
-        self._keep()
-        self.ask_peers()
+        self._save_draft()
+        self.ask_training_hosts()
         if module in {"recipe", "preview"}:
             self.ask_undecided()
         if module == "hardware":
-            self.action_look(_PAINTED)
+            self.action_look(_PAINT_SECONDS)
         else:
             # Another run may have begun meanwhile.
-            if not self.elsewhere:
-                self.refresh_quietly("taken")
+            if not self.other_machine:
+                self.refresh_quietly("resources_in_use")
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
-                self.look("paths")
-        self._push(kind())
+                self.refresh_parts("paths")
+        self._push_shared(kind())
 
     @on(GoToStep)
     def _go_to_step(self, event: GoToStep) -> None:
         if event.module == "run":
             return
         if profile := self._profile_of_run():
-            self.become(profile, keep=False)
+            self.set_profile(profile, keep=False)
         self._show_step(event.module)
 
     def _profile_of_run(self) -> "Profile | None":
         """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
         from tui_train.profile import store
 
-        from .ending import Ending
+        from .ending import RunActions
 
         try:
-            return store.load(str(self.screen.run.profile)) if isinstance(self.screen, Ending) else None
+            return store.load(str(self.screen.run.profile)) if isinstance(self.screen, RunActions) else None
         except TuiTrainError as error:
-            self.complain(error)
+            self.show_error(error)
             return None
 
     def _close_until(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
         """Go back to the newest screen that is wanted; false where there is none."""
         above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if wanted(screen)), None)
         for _ in range(above or 0):
-            self._keep()
+            self._save_draft()
             self.pop_screen()
         return above is not None
 
@@ -99,42 +101,42 @@ class Navigation(AskingHosts):
 
         # What was started here takes the place of the steps that led to it.
         while isinstance(self.screen, Step):
-            self._keep()
+            self._save_draft()
             self.pop_screen()
         self.open_run(event.run)
-        if event.said:
-            self.notify(event.said, markup=False)
+        if event.notice:
+            self.notify(event.notice, markup=False)
 
     @on(CompareRuns)
-    def _compare(self, event: CompareRuns) -> None:
-        from .compare import Compare
+    def _open_comparison(self, event: CompareRuns) -> None:
+        from .compare import CompareScreen
 
-        if not isinstance(self.screen, Compare):
-            self._push(Compare(event.runs))
+        if not isinstance(self.screen, CompareScreen):
+            self._push_shared(CompareScreen(event.runs))
 
     @on(OpenResult)
     def _open_result(self, event: OpenResult) -> None:
         from .result import ResultScreen
 
         if not isinstance(self.screen, ResultScreen):
-            self._push(ResultScreen(event.run, event.made))
+            self._push_shared(ResultScreen(event.run, event.result))
 
     @on(TryResult)
-    def _try_result(self, event: TryResult) -> None:
-        from .trying import Trying
+    def _open_chat(self, event: TryResult) -> None:
+        from .trying import ChatScreen
 
-        if not isinstance(self.screen, Trying):
-            self._push(Trying(event.run, compare=event.compare))
+        if not isinstance(self.screen, ChatScreen):
+            self._push_shared(ChatScreen(event.run, compare=event.compare))
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""
         from .run import RunScreen
 
         if not self._close_until(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
-            self._push(RunScreen(run))
+            self._push_shared(RunScreen(run))
 
-    def _push(self, screen: Screen[None]) -> None:
-        self.share(screen)
+    def _push_shared(self, screen: Screen[None]) -> None:
+        self.assign_shared(screen)
         self.push_screen(screen)
 
     # What was said on one screen would cover lines of the next.
@@ -143,10 +145,10 @@ class Navigation(AskingHosts):
         """Show a screen, without what was said on the one before."""
         self.clear_notifications()
         if isinstance(screen[0], Screen):
-            self._size_classes(screen[0])
+            self._add_size_classes(screen[0])
         return super().push_screen(*screen, **how)
 
-    def _size_classes(self, screen: Screen[Any]) -> None:
+    def _add_size_classes(self, screen: Screen[Any]) -> None:
         # Textual sets them once the screen has been drawn, and then draws all of it a second time.
         sides = (self.size.width, self.HORIZONTAL_BREAKPOINTS), (self.size.height, self.VERTICAL_BREAKPOINTS)
         for cells, breakpoints in sides:
@@ -160,36 +162,36 @@ class Navigation(AskingHosts):
         takes twice as long.
         """
         self.clear_notifications()
-        if self._clearing:
-            self._clearing.stop()
-        self._clearing = self.set_timer(_QUIET, _clear_away)
+        if self._clear_timer:
+            self._clear_timer.stop()
+        self._clear_timer = self.set_timer(_CLEAR_SECONDS, _collect_garbage)
         return super().pop_screen()
 
     async def action_back(self) -> None:
         """Go back to the step before, from the first one to where the steps were opened; else to the screen below."""
         from .step import Step
 
-        if isinstance(self.screen, Step) and (before := self.screen.module_before):
-            there: type[Step] = loaded(before).SCREEN
+        if isinstance(self.screen, Step) and (before := self.screen.previous_module):
+            there: type[Step] = load_module(before).SCREEN
             if not any(isinstance(screen, there) for screen in self.screen_stack):
                 self.pop_screen()
             self._show_step(before)
         elif isinstance(self.screen, Step):
             self._close_until(lambda screen: not isinstance(screen, Step))
-            if self.edited:
-                self.notify(_KEPT, markup=False)
+            if self.is_edited:
+                self.notify(_DRAFT_NOTICE, markup=False)
         elif len(self.screen_stack) > 1:
-            self._keep()
+            self._save_draft()
             self.pop_screen()
         else:
             self.action_leave()
 
     @on(GoBack)
-    def _back(self, event: GoBack) -> None:
+    def _go_back(self, event: GoBack) -> None:
         if len(self.screen_stack) > 1:
             self.pop_screen()
-        if event.said:
-            self.notify(event.said, markup=False)
+        if event.notice:
+            self.notify(event.notice, markup=False)
 
     def open_profile(self, name: str) -> None:
         """Open the steps of a saved profile."""
@@ -198,23 +200,23 @@ class Navigation(AskingHosts):
         try:
             profile = store.load(name)
         except TuiTrainError as error:
-            self.complain(error)
+            self.show_error(error)
             return
-        self.become(profile, keep=False)
+        self.set_profile(profile, keep=False)
         self._show_step("hardware")
 
     def action_go(self, module: str, key: str = "") -> None:
         """Show a step, with the cursor on one of its fields."""
         self.post_message(GoToStep(module))
         if key:
-            self.set_timer(_PAINTED, partial(self._focus_field, module, key))
+            self.set_timer(_PAINT_SECONDS, partial(self._focus_field, module, key))
 
     def _focus_field(self, module: str, key: str) -> None:
         there = type(self.screen).__module__.rpartition(".")[2]
         form = getattr(self.screen, "form", None) if there == module else None
         if form is not None and any(row.key == key for row in form.rows):
-            form.go(key)
+            form.go_to_row(key)
 
 
-def _clear_away() -> None:
+def _collect_garbage() -> None:
     gc.collect()

@@ -11,31 +11,31 @@ from textual.screen import Screen
 
 from tui_train.base.text import visible
 
-from . import STEPS, loaded
-from .themes import NAMES
+from . import STEPS, load_module
+from .themes import THEME_NAMES
 
 if TYPE_CHECKING:
     from .app import Wizard
     from .step import Step
 
-_MOST_RUNS = 200  # the newest
+_MAX_RUNS = 200  # the newest
 
 
-def offers(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
+def palette_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
     """Yield every action of the screen by its key's words, then where one can go, and what holds everywhere.
 
     A line each, which the palette reads as markup.
     """
-    yield from _keys(app, screen)
+    yield from _key_commands(app, screen)
     of_run = hasattr(screen, "run")
     for step in STEPS[:-1]:
         values = ", with the values of this run" if of_run else ""
         yield _command(f"Go to {step.title}{values}", partial(app.action_go, step.module))
-    yield from _fields(app)
-    yield from _profiles(app)
-    yield from _runs(app)
+    yield from _field_commands(app)
+    yield from _profile_commands(app)
+    yield from _run_commands(app)
     yield _command("Look again at the machine and its Pythons", app.action_look)
-    for name in NAMES:
+    for name in THEME_NAMES:
         if name != app.theme:
             yield _command(f"Theme {name}", partial(app.action_theme, name))
 
@@ -44,7 +44,7 @@ def _command(title: str, call: Callable[[], Any]) -> SystemCommand:
     return SystemCommand(escape(title), "", call)
 
 
-def _keys(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
+def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
     async def act(action: str, node: DOMNode) -> None:
         # A screen may be left while its keys are offered.
         if node.display and node.is_attached:
@@ -60,20 +60,20 @@ def _keys(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
             yield _command(words, partial(act, binding.action, active.node))
 
 
-def _fields(app: "Wizard") -> Iterable[SystemCommand]:
+def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
     """Yield a command for each field of a step's form that the profile has a use for: it goes there."""
     from tui_train.profile import fields
     from tui_train.workflow import choices
 
     for step in STEPS[:-1]:
-        kind: type[Step] = loaded(step.module).SCREEN
+        kind: type[Step] = load_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
-            if choices.applies(key, app.profile):
+            if choices.is_shown(key, app.profile):
                 go = partial(app.action_go, step.module, key)
                 yield _command(f"{fields.field(key).label} ({step.title}: {key})", go)
 
 
-def _profiles(app: "Wizard") -> Iterable[SystemCommand]:
+def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.profile import store
 
     for name in store.saved_names():
@@ -81,8 +81,8 @@ def _profiles(app: "Wizard") -> Iterable[SystemCommand]:
         yield _command(f"Profile {visible(name)}", opens)
 
 
-def _runs(app: "Wizard") -> Iterable[SystemCommand]:
+def _run_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.runs.rundir import runs_by_name
 
-    for run in runs_by_name()[:_MOST_RUNS]:
+    for run in runs_by_name()[:_MAX_RUNS]:
         yield _command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

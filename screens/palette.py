@@ -7,8 +7,8 @@ from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.events import Click
 
 # Of two that match nearly alike the one that stands first in the whole list comes first.
-_STEP = 0.0001
-_MOST = 1000
+_ORDER_SCORE = 0.0001
+_MAX_COMMANDS = 1000
 
 
 class Commands(Provider):
@@ -28,7 +28,7 @@ class Commands(Provider):
         matcher = self.matcher(query)
         for number, command in enumerate(self._offered):
             if (match := matcher.match(command.title)) > 0:
-                score = match + _STEP * (_MOST - number) / _MOST
+                score = match + _ORDER_SCORE * (_MAX_COMMANDS - number) / _MAX_COMMANDS
                 yield Hit(score, matcher.highlight(command.title), command.callback, command.title, command.help)
 
 

@@ -14,18 +14,18 @@ from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
 from tui_train.memory.predict import predict
 from tui_train.profile.types import Profile
-from tui_train.render import listed
+from tui_train.render import shown_files
 from tui_train.render.command import one_command
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.workflow.overview import overview
-from tui_train.workflow.previous import Previous, changes, pace, previous
+from tui_train.workflow.previous import PreviousRun, effective_changes, expected_pace, previous_run
 
-from .questions import WHILE_PLANNED
+from .questions import PARTS_NOT_AWAITED
 from .step import Step
 from .widgets.bar import StepBar
-from .widgets.code import Files, Page
+from .widgets.code import FileViewer, Page
 from .widgets.hint import Hint
-from .widgets.ink import ink
+from .widgets.ink import styled
 from .widgets.keys import Keys
 from .widgets.lines import Lines
 from .widgets.preview_lines import (
@@ -35,17 +35,17 @@ from .widgets.preview_lines import (
     fallback_lines,
     fallbacks_of,
     finding_lines,
+    join_panels,
     note_lines,
-    panels,
-    story_memory,
-    what_lines,
+    plan_lines,
+    story_memory_lines,
 )
 
 
-class Before(Message):
+class PreviousFound(Message):
     """The run of this profile before this one is known, or that there is none."""
 
-    def __init__(self, found: Previous | None) -> None:
+    def __init__(self, found: PreviousRun | None) -> None:
         """Carry it."""
         super().__init__()
         self.previous = found
@@ -63,11 +63,11 @@ class PlanView(Step):
         """Begin with nothing planned."""
         super().__init__()
         self._prepared: Prepared | None = None
-        self._made_of: tuple[Profile, Facts] | None = None
+        self._planned_from: tuple[Profile, Facts] | None = None
         self._story = Story()
-        self._before: Previous | None = None
-        self._asked_for: str | None = None
-        self._opened = False  # the files take the place of what is said
+        self._previous: PreviousRun | None = None
+        self._previous_asked_for: str | None = None
+        self._files_opened = False  # the files take the place of what is said
 
     def compose(self) -> ComposeResult:
         """Put what is said and the files at the left, and beside them what follows from the plan."""
@@ -76,7 +76,7 @@ class PlanView(Step):
             with Vertical(id="left"):
                 with Page(id="body"):
                     yield Lines(id="story")
-                yield Files()
+                yield FileViewer()
             with VerticalScroll(id="side", can_focus=False):
                 yield Lines(id="beside")
         yield Hint()
@@ -95,41 +95,41 @@ class PlanView(Step):
 
     def update(self) -> None:
         """Make the plan again and show it."""
-        if not self._ready or self.facts is None:
+        if not self._is_composed or self.facts is None:
             return
-        if self.looking - WHILE_PLANNED:
-            self.query_one("#story", Lines).say(ink(f"Looking at {self.elsewhere or 'this machine'} …"))
+        if self.looking - PARTS_NOT_AWAITED:
+            self.query_one("#story", Lines).show_fixed(styled(f"Looking at {self.other_machine or 'this machine'} …"))
             return
-        if self._asked_for != self.profile.name and not self.elsewhere:
-            self._asked_for = self.profile.name
+        if self._previous_asked_for != self.profile.name and not self.other_machine:
+            self._previous_asked_for = self.profile.name
             self._find_previous(self.profile)
-        if self._made_of != (self.profile, self.facts):
-            self._made_of = (self.profile, self.facts)
+        if self._planned_from != (self.profile, self.facts):
+            self._planned_from = (self.profile, self.facts)
             self._setup = set_up(self.profile, self.facts)
             self._prepared = prepare(self._setup)
-            self.query_one(Files).files = listed(self._prepared.files)
+            self.query_one(FileViewer).files = shown_files(self._prepared.files)
             self._arrange()
-            self._tell()
+            self._update_story()
         self.refresh_bindings()
 
-    def _tell(self) -> None:
+    def _update_story(self) -> None:
         """Say what the plan is."""
         prepared, facts = self._prepared, self.facts
         if prepared is None or facts is None:
             return
-        plan, profile, before = prepared.plan, prepared.profile, self._before
+        plan, profile, before = prepared.plan, prepared.profile, self._previous
         setup = self._setup if self._setup and not self._setup.problem else None
         self._story = Story(
-            lines=overview(setup, pace(before, profile)) if setup else (),
+            lines=overview(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
             prediction=predict(setup) if setup else None,
             findings=prepared.findings,
             command=one_command(plan) if plan else None,
-            files=len(self.query_one(Files).files),
+            files=len(self.query_one(FileViewer).files),
             fallbacks=fallbacks_of(plan),
             since=before.run if before else "",
-            changes=changes(before, profile) if before else (),
+            changes=effective_changes(before, profile) if before else (),
         )
         self._draw()
 
@@ -139,11 +139,11 @@ class PlanView(Step):
         def left(width: int) -> list[Content]:
             middle = () if wide else (*beside(width)[:3],)
             ends = () if wide or not tall else (beside(width)[3],)
-            return panels(what_lines(story, width), *middle, command_lines(story, width, whole=tall), *ends)
+            return join_panels(plan_lines(story, width), *middle, command_lines(story, width, whole=tall), *ends)
 
         def beside(width: int) -> tuple[list[Content], ...]:
             return (
-                story_memory(story, width),
+                story_memory_lines(story, width),
                 finding_lines(story.findings, width),
                 change_lines(story, width),
                 note_lines(story, width),
@@ -151,35 +151,35 @@ class PlanView(Step):
             )
 
         self.query_one("#story", Lines).show(left)
-        self.query_one("#beside", Lines).show(lambda width: panels(*beside(width)) if wide else [])
-        self.query_one(Files).show(self.query_one(Files).files)
-        self.hint()
+        self.query_one("#beside", Lines).show(lambda width: join_panels(*beside(width)) if wide else [])
+        self.query_one(FileViewer).show(self.query_one(FileViewer).files)
+        self.show_hint()
 
     def _arrange(self) -> None:
         """Put the files below what is said where there is room, else in its place when they are opened."""
-        there = bool(self.query_one(Files).files)
+        there = bool(self.query_one(FileViewer).files)
         tall = self.has_class("-tall")
-        self.query_one("#body").display = tall or not (self._opened and there)
-        self.query_one(Files).display = there and (tall or self._opened)
-        self.query_one(Files).draw()
+        self.query_one("#body").display = tall or not (self._files_opened and there)
+        self.query_one(FileViewer).display = there and (tall or self._files_opened)
+        self.query_one(FileViewer).draw()
 
     def on_resize(self) -> None:
         """Arrange for the new size, once its classes are set."""
-        self.call_after_refresh(self._resized)
+        self.call_after_refresh(self._arrange_again)
 
-    def _resized(self) -> None:
-        if self._ready:
+    def _arrange_again(self) -> None:
+        if self._is_composed:
             self._arrange()
             self._draw()
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous(self, profile: Profile) -> None:
-        self.post_message(Before(previous(profile)))
+        self.post_message(PreviousFound(previous_run(profile)))
 
-    @on(Before)
-    def _compare(self, event: Before) -> None:
-        self._before = event.previous
-        self._tell()
+    @on(PreviousFound)
+    def _take_previous(self, event: PreviousFound) -> None:
+        self._previous = event.previous
+        self._update_story()
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings, whatever they are about."""
@@ -189,8 +189,8 @@ class PlanView(Step):
 
     def action_files(self) -> None:
         """Show the files, or what is said again."""
-        if self.query_one(Files).files:
-            self._opened = not self._opened
+        if self.query_one(FileViewer).files:
+            self._files_opened = not self._files_opened
             self._arrange()
             self._focus_shown()
             self.refresh_bindings()
@@ -198,7 +198,7 @@ class PlanView(Step):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Esc closes the files where they take the place of what is said; the next one goes back."""
         if action == "close_files":
-            return self._ready and not self.query_one("#body").display
+            return self._is_composed and not self.query_one("#body").display
         return super().check_action(action, parameters)
 
     def action_close_files(self) -> None:
@@ -206,21 +206,21 @@ class PlanView(Step):
         self.action_files()
 
     def _focus_shown(self) -> None:
-        files = self.query_one(Files)
+        files = self.query_one(FileViewer)
         self.query_one(
-            "#page" if files.display and (self._opened or not self.query_one("#body").display) else "#body"
+            "#page" if files.display and (self._files_opened or not self.query_one("#body").display) else "#body"
         ).focus()
 
     def action_file(self, by: int) -> None:
         """Show the next file."""
-        files = self.query_one(Files)
+        files = self.query_one(FileViewer)
         if files.display:
-            files.turn(by)
+            files.show_next(by)
         else:
             self.action_files()
 
     def action_search(self) -> None:
         """Ask for a text to look for in the files."""
-        if not self.query_one(Files).display:
+        if not self.query_one(FileViewer).display:
             self.action_files()
-        self.query_one(Files).search()
+        self.query_one(FileViewer).search()

@@ -9,24 +9,24 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
-from tui_train.base.places import expanded
+from tui_train.base.places import expand_home
 from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.facts.names import names_here
+from tui_train.facts.names import local_names
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
-from tui_train.render.command import copied
+from tui_train.render.command import command_to_paste
 from tui_train.render.prepare import Prepared
-from tui_train.resolve.naming import name_of
+from tui_train.resolve.naming import profile_name
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 
-from .looking import Looking
-from .messages import ApplyFix, Become, Complaint, OpenRun
+from .looking import DiscoveryApp
+from .messages import ApplyFix, ErrorToShow, OpenRun, SetProfile
 from .plan_view import PlanView
-from .questions import WHILE_PLANNED
-from .widgets.code import Files
-from .widgets.dialogs import Ask, AskText
+from .questions import PARTS_NOT_AWAITED
+from .widgets.code import FileViewer
+from .widgets.dialogs import ChoiceDialog, TextDialog
 from .widgets.hint import Hint
 from .widgets.preview_lines import (
     FIX_KEYS,
@@ -73,36 +73,36 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         super().__init__()
         self._starting = False
 
-    def hint(self) -> None:
+    def show_hint(self) -> None:
         """Say what Enter does."""
         if self._prepared is None:
             return
-        forbidding = self._forbidding()
-        if self._undone:
-            words = self._undone
-        elif forbidding and self.fixable() is not forbidding:
+        forbidding = self._first_forbidding()
+        if self._undone_text:
+            words = self._undone_text
+        elif forbidding and self.finding_to_fix() is not forbidding:
             words = f"Nothing can be started: {forbidding.message}. Esc goes back to change it."
         elif forbidding:
             words = f"Nothing can be started: {forbidding.message}. F2 fixes it, or Esc goes back to change it."
-        elif not self.starts:
+        elif not self.can_start:
             words = "It is for another machine: e exports the files, to be copied there."
         elif any(finding.level == "error" for finding in self._prepared.findings):
             words = "It cannot be started here now; e exports it all the same."
-        elif self._submits:
-            where = f" on {self.elsewhere}" if self.elsewhere else ""
+        elif self._uses_slurm:
+            where = f" on {self.other_machine}" if self.other_machine else ""
             words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
         else:
-            where = f" on {self.elsewhere}" if self.elsewhere else ""
+            where = f" on {self.other_machine}" if self.other_machine else ""
             words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
-        self.query_one(Hint).say(Content(visible(words)))
+        self.query_one(Hint).show_text(Content(visible(words)))
 
     @property
-    def _submits(self) -> bool:
-        return isinstance(self.app, Looking) and self.app.submits
+    def _uses_slurm(self) -> bool:
+        return isinstance(self.app, DiscoveryApp) and self.app.uses_slurm
 
-    def _forbidding(self) -> Finding | None:
+    def _first_forbidding(self) -> Finding | None:
         """Return the error without which something could be planned."""
-        return next((finding for finding in self.findings() if finding.forbids), None)
+        return next((finding for finding in self.findings() if finding.forbids_plan), None)
 
     @property
     def key_words(self) -> Mapping[str, str]:
@@ -110,16 +110,16 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         stopped = any(finding.level == "error" for finding in self.findings())
         return {**super().key_words, **({"enter": ""} if stopped else {})}
 
-    def _fixable(self) -> tuple[Finding, ...]:
+    def _fixable_findings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings() if finding.fix)
 
-    def fixable(self) -> Finding | None:
+    def finding_to_fix(self) -> Finding | None:
         """Return the finding that F2 fixes: the first that has a change."""
-        return next(iter(self._fixable()), None)
+        return next(iter(self._fixable_findings()), None)
 
     def action_fix_finding(self, at: int) -> None:
         """Make the change that fixes one of the findings."""
-        found = self._fixable()
+        found = self._fixable_findings()
         if at < len(found) and (fix := found[at].fix):
             self.post_message(ApplyFix(fix))
 
@@ -128,12 +128,12 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def action_copy(self) -> None:
         """Copy the command to the terminal's clipboard, which works over SSH."""
         if self._story.command:
-            self.app.copy_to_clipboard(copied(self._story.command))
+            self.app.copy_to_clipboard(command_to_paste(self._story.command))
             self.notify("The command was sent to your terminal's clipboard.", markup=False)
 
     def action_copy_file(self) -> None:
         """Copy the shown file to the terminal's clipboard."""
-        if file := self.query_one(Files).shown:
+        if file := self.query_one(FileViewer).shown:
             self.app.copy_to_clipboard(file.text)
             self.notify(f"{visible(file.path)} was sent to your terminal's clipboard.", markup=False)
 
@@ -142,31 +142,31 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What is for the machine of a file is not started; what is about files needs them."""
         if action == "next":
-            return self.starts
+            return self.can_start
         if action == "fix_finding":
-            return isinstance(parameters[0], int) and parameters[0] < len(self._fixable())
+            return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
         if action in {"files", "search", "export"}:
             return bool(self._prepared and self._prepared.files)
         if action == "copy":
             return self._story.command is not None
         if action in {"file", "copy_file"}:
-            return self._ready and self.query_one(Files).display
+            return self._is_composed and self.query_one(FileViewer).display
         return super().check_action(action, parameters)
 
     def action_next(self) -> None:
         """Start what is shown."""
-        if not self.starts:
+        if not self.can_start:
             self.app.bell()
             return
-        if self.looking - WHILE_PLANNED:
+        if self.looking - PARTS_NOT_AWAITED:
             self.app.bell()
             self.notify("The machine is being looked at: press Enter again when that is done.", markup=False)
             return
         if self._prepared is None:
             self.update()
-        if wrong := self._forbidding():
+        if wrong := self._first_forbidding():
             self.app.bell()
-            self.post_message(Complaint(BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)))
+            self.post_message(ErrorToShow(BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)))
             return
         prepared = self._prepared
         if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
@@ -183,22 +183,22 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         except TuiTrainError as error:
             self.app.call_from_thread(self._not_started, error)
         else:
-            self.app.call_from_thread(self._started, run)
+            self.app.call_from_thread(self._open_started, run)
 
     def _target(self, profile: Profile) -> "Target":
-        assert isinstance(self.app, Looking)  # noqa: S101 - for the type
+        assert isinstance(self.app, DiscoveryApp)  # noqa: S101 - for the type
         return self.app.target_for(profile)
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""
         self._starting = False
 
-    def _started(self, run: RunDir) -> None:
+    def _open_started(self, run: RunDir) -> None:
         self.post_message(OpenRun(run))
 
     def _not_started(self, error: TuiTrainError) -> None:
         self._starting = False
-        self.post_message(Complaint(error))
+        self.post_message(ErrorToShow(error))
 
     def recover(self, group: str) -> None:
         """Let the plan be started again."""
@@ -208,25 +208,25 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def action_save(self) -> None:
         """Ask for a name, then save the profile."""
         self.app.push_screen(
-            AskText("Save the profile under this name (asks before it replaces one):", name_of(self.profile)),
-            self._save,
+            TextDialog("Save the profile under this name (asks before it replaces one):", profile_name(self.profile)),
+            self._save_as,
         )
 
-    def _save(self, name: str | None) -> None:
+    def _save_as(self, name: str | None) -> None:
         if not name:
             return
         try:
             profile = fields.put(self.profile, "name", name)
             path = store.save(profile)
         except AlreadyExists:
-            self._replace(name)
+            self._ask_to_replace(name)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
         else:
-            self.post_message(Become(profile, saved=True))
+            self.post_message(SetProfile(profile, saved=True))
             self.notify(visible(f"Saved {path}"), markup=False)
 
-    def _replace(self, name: str) -> None:
+    def _ask_to_replace(self, name: str) -> None:
         answers = (("", "No, keep it"), ("yes", "Yes, replace it"))
 
         def answered(answer: str | None) -> None:
@@ -235,26 +235,30 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
                     profile = fields.put(self.profile, "name", name)
                     store.save(profile, overwrite=True)
                 except TuiTrainError as failed:
-                    self.post_message(Complaint(failed))
+                    self.post_message(ErrorToShow(failed))
                 else:
-                    self.post_message(Become(profile, saved=True))
+                    self.post_message(SetProfile(profile, saved=True))
                     self.notify(visible(f"Replaced {name}"), markup=False)
 
-        self.app.push_screen(Ask(f"A profile named {visible(name)} already exists. Replace it?", answers), answered)
+        self.app.push_screen(
+            ChoiceDialog(f"A profile named {visible(name)} already exists. Replace it?", answers), answered
+        )
 
     def action_export(self) -> None:
         """Ask for a folder, then write the files there."""
         if self._prepared and self._prepared.files:
             folder = str(Path.cwd() / visible(self.profile.name))
-            self.app.push_screen(AskText("Write the files to this folder:", folder, names_in=names_here), self._export)
+            self.app.push_screen(
+                TextDialog("Write the files to this folder:", folder, names_in=local_names), self._export
+            )
 
     def _export(self, folder: str | None, *, overwrite: bool = False) -> None:
         if not folder or self._prepared is None:
             return
         try:
-            target = expanded(folder).absolute()
+            target = expand_home(folder).absolute()
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
             return
         try:
             rundir.export(target, self._prepared.files, overwrite=overwrite)
@@ -262,12 +266,12 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
             question = f"{visible(error.message)}. Overwrite the plan's files there?"
             self.app.push_screen(
-                Ask(question, answers), lambda answer: self._export(folder, overwrite=True) if answer else None
+                ChoiceDialog(question, answers), lambda answer: self._export(folder, overwrite=True) if answer else None
             )
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
         else:
-            there = f"Copy it to the machine of {self.elsewhere}. " if self.elsewhere else ""
+            there = f"Copy it to the machine of {self.other_machine}. " if self.other_machine else ""
             self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
 
 

@@ -9,60 +9,60 @@ from msgspec.structs import replace
 from tui_train.base.errors import TuiTrainError
 from tui_train.profile.types import Profile
 
-from . import IMPORTS
+from . import IMPORT_LOCK
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
 
 def _machine(profile: Profile) -> Any:
     from tui_train.facts import probe
 
     if profile.hardware.scheduler == "none":
-        return probe.machine()
-    from tui_train.facts.slurm import Submitting, read_cluster
-    from tui_train.targets.slurm import planned_for
+        return probe.probe_machine()
+    from tui_train.facts.slurm import SubmitHost, read_cluster
+    from tui_train.targets.slurm import node_for_profile
 
     cluster = read_cluster()
-    return Submitting(planned_for(probe.machine(), cluster, profile), cluster)
+    return SubmitHost(node_for_profile(probe.probe_machine(), cluster, profile), cluster)
 
 
 def _toolchains(profile: Profile) -> Any:
     from tui_train.facts import probe
     from tui_train.targets.here import named_python
 
-    return probe.toolchains(named_python(profile))
+    return probe.probe_toolchains(named_python(profile))
 
 
-def _paths(profile: Profile) -> Any:
-    from tui_train.targets.here import named
+def _profile_files(profile: Profile) -> Any:
+    from tui_train.targets.here import profile_files
 
-    return named(profile)
+    return profile_files(profile)
 
 
 def _variables(_profile: Profile) -> Any:
-    from tui_train.facts.variables import variables
+    from tui_train.facts.variables import inherited_variables
 
-    return variables()
+    return inherited_variables()
 
 
 def _engines(_profile: Profile) -> Any:
     from tui_train.facts import images
 
-    return images.engines()
+    return images.read_engines()
 
 
-def _taken(profile: Profile) -> Any:
+def _resources_in_use(profile: Profile) -> Any:
     from tui_train.runs.conflicts import resources_in_use
-    from tui_train.targets.here import met_at
+    from tui_train.targets.here import rendezvous_port
 
-    found = resources_in_use(met_at(profile))
+    found = resources_in_use(rendezvous_port(profile))
     if profile.hardware.scheduler == "none":
         return found
-    from tui_train.targets.slurm import taken_by_jobs
+    from tui_train.targets.slurm import job_resources
 
-    return taken_by_jobs(found)
+    return job_resources(found)
 
 
 def _hub(profile: Profile) -> Any:
@@ -77,7 +77,7 @@ def _images(profile: Profile) -> Any:
     return chosen_image(profile)
 
 
-def whole(profile: Profile, source: "Source", typed: str) -> "Facts":
+def facts_of_host(profile: Profile, source: "MachineSource", typed: str) -> "Facts":
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
     from tui_train.profile import hosts
     from tui_train.workflow.machines import facts_for
@@ -89,29 +89,29 @@ def whole(profile: Profile, source: "Source", typed: str) -> "Facts":
     return found
 
 
-def load() -> None:
+def import_modules() -> None:
     """Import what the questions need, once."""
-    with IMPORTS:
+    with IMPORT_LOCK:
         import tui_train.workflow.machines  # noqa: F401
 
 
 # By the name of the part in Facts.
-QUESTIONS: dict[str, Callable[[Profile], Any]] = {
+QUERIES: dict[str, Callable[[Profile], Any]] = {
     "machine": _machine,
     "toolchains": _toolchains,
-    "paths": _paths,
+    "paths": _profile_files,
     "variables": _variables,
     "engines": _engines,
     "images": _images,
-    "taken": _taken,
+    "resources_in_use": _resources_in_use,
     "hub": _hub,
 }
 
 # Until these are there a plan is made without them: they may take long, and a start looks again.
-WHILE_PLANNED = frozenset({"data", "peers"})
+PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
 # Of these each answer is about something else, and none of them is forgotten.
-_GATHERED = frozenset({"hub_models", "help", "recipes", "data"})
-_GATHERED_OF_PATHS = ("paths", "closed", "free", "documents", "models", "sources", "checkpoints")
+_MERGED_PARTS = frozenset({"hub_models", "help", "recipes", "data"})
+_MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
 
 
 def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
@@ -120,13 +120,13 @@ def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
     from tui_train.facts.types import Facts, Machine
 
     if type(value) is Facts:
-        return replace(value, help=facts.help, recipes=facts.recipes, peers=facts.peers)
+        return replace(value, help=facts.help, recipes=facts.recipes, training_hosts=facts.training_hosts)
     if part == "paths":
         # Older answers may come later than newer ones.
-        gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _GATHERED_OF_PATHS}
+        gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}
         once = {name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config")}
         return with_help(replace(facts, **once, **gathered))
-    if part in _GATHERED:
+    if part in _MERGED_PARTS:
         return with_help(replace(facts, **{part: {**getattr(facts, part), **value}}))
     if part == "machine" and type(value) is not Machine:
         return replace(facts, machine=value.machine, cluster=value.cluster)

@@ -8,19 +8,19 @@ from textual import on
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from .keeping import Keeping
+from .keeping import EditingApp
 from .messages import OpenData
 
 if TYPE_CHECKING:
     from tui_train.facts.data import DataQuestion, DataReport
     from tui_train.facts.types import Toolchain
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
-_PART = "data"
-_QUIET = 1.0  # seconds without a change
+_DATA_PART = "data"
+_QUIET_SECONDS = 1.0  # seconds without a change
 
 
-class _Asked(NamedTuple):
+class _DataQuery(NamedTuple):
     key: str
     question: "DataQuestion"
     toolchain: "Toolchain"
@@ -31,52 +31,54 @@ class _Asked(NamedTuple):
         return self.toolchain.python
 
 
-class Reading(Keeping):
+class DataReadingApp(EditingApp):
     """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
 
-    def __init__(self, source: "Source | None" = None) -> None:
+    def __init__(self, source: "MachineSource | None" = None) -> None:
         """Begin with nothing read."""
         super().__init__(source)
-        self._wants: _Asked | None = None  # what is being read, or will be once nothing changes
-        self._read_by: dict[str, str] = {}  # the Python of each answer
-        self._quiet: Timer | None = None
+        self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
+        self._pythons_by_key: dict[str, str] = {}  # the Python of each answer
+        self._quiet_timer: Timer | None = None
 
     def watch_profile(self) -> None:
         """Read what a changed profile names."""
         super().watch_profile()
-        self._read_data()
+        self._start_reading()
 
     def watch_facts(self) -> None:
         """Read once the Python and the files are known."""
         super().watch_facts()
-        self._read_data()
+        self._start_reading()
 
     def action_look(self, later: float = 0) -> None:
         """Look at everything again, the data as well: it may have changed."""
         if self.facts and self._source is None:
-            self._read_by.clear()
-            self._wants = None
+            self._pythons_by_key.clear()
+            self._wanted_query = None
             self.facts = replace(self.facts, data={})
-            self._read_data()
+            self._start_reading()
         super().action_look(later)
 
-    def _read_data(self) -> None:
-        wanted = self._unread()
-        if wanted == self._wants:
+    def _start_reading(self) -> None:
+        wanted = self._unread_query()
+        if wanted == self._wanted_query:
             return
-        before, self._wants = self._wants, wanted
-        if self._quiet:
-            self._quiet.stop()
+        before, self._wanted_query = self._wanted_query, wanted
+        if self._quiet_timer:
+            self._quiet_timer.stop()
         # One that has just answered ends by itself.
-        if before and self._read_by.get(before.key) != before.python:
-            self.workers.cancel_group(self, _PART)
+        if before and self._pythons_by_key.get(before.key) != before.python:
+            self.workers.cancel_group(self, _DATA_PART)
         if wanted is None:
-            self.looking -= {_PART}
+            self.looking -= {_DATA_PART}
             return
-        self.expect(_PART)
-        self._quiet = self.set_timer(_QUIET, partial(self.ask, _PART, partial(self._answer, wanted)))
+        self.mark_expected(_DATA_PART)
+        self._quiet_timer = self.set_timer(
+            _QUIET_SECONDS, partial(self.run_query, _DATA_PART, partial(self._read_answer, wanted))
+        )
 
-    def _unread(self) -> _Asked | None:
+    def _unread_query(self) -> _DataQuery | None:
         """Return what is to be asked of the data and was not; None where nothing is."""
         profile, facts = self.profile, self.facts
         if facts is None or self._source:
@@ -90,11 +92,11 @@ class Reading(Keeping):
         asked = data_question(profile, facts)
         if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):
             return None
-        wanted = _Asked(*asked)
-        known = wanted.key in facts.data and self._read_by.get(wanted.key, wanted.python) == wanted.python
+        wanted = _DataQuery(*asked)
+        known = wanted.key in facts.data and self._pythons_by_key.get(wanted.key, wanted.python) == wanted.python
         return None if known else wanted
 
-    def _answer(self, asked: _Asked) -> "dict[str, DataReport]":
+    def _read_answer(self, asked: _DataQuery) -> "dict[str, DataReport]":
         from tui_train.facts.data_cache import read_data
 
         worker = get_current_worker()
@@ -102,15 +104,15 @@ class Reading(Keeping):
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}
-        self._read_by[asked.key] = asked.python
+        self._pythons_by_key[asked.key] = asked.python
         return {asked.key: look}
 
     @on(OpenData)
     def _open_data(self) -> None:
-        from .data import DataView
+        from .data import DataScreen
         from .step import Step
 
-        if not isinstance(self.screen, DataView):
-            view = DataView(self.screen.place if isinstance(self.screen, Step) else "")
-            self.share(view)
+        if not isinstance(self.screen, DataScreen):
+            view = DataScreen(self.screen.step_title if isinstance(self.screen, Step) else "")
+            self.assign_shared(view)
             self.push_screen(view)

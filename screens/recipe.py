@@ -14,30 +14,30 @@ from tui_train.base.text import counted
 from tui_train.checks import Finding
 from tui_train.facts.hub import HubCache
 from tui_train.facts.types import Source
-from tui_train.ladder.rungs import RUNGS, rung, why_not
+from tui_train.ladder.rungs import RUNGS, get_rung, why_rung_unusable
 from tui_train.memory import trace
-from tui_train.memory.predict import Prediction, effects, predict
-from tui_train.memory.trace import Counted
+from tui_train.memory.predict import Prediction, predict, rung_effects
+from tui_train.memory.trace import CountedMemory
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
-from tui_train.resolve.own_arguments import source_of
+from tui_train.resolve.own_arguments import script_source
 from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import accumulation
+from tui_train.resolve.values import gradient_accumulation
 from tui_train.trainers import takes_field
 from tui_train.workflow import tuning
 
 from . import script_rows
-from .looking import Looking
-from .messages import Become, Chosen, Complaint
-from .step import ADVANCED, Step, within
+from .looking import DiscoveryApp
+from .messages import ErrorToShow, SetProfile, ValueChosen
+from .step import ADVANCED, Step, label_in_sentence
 from .step_rows import Section
-from .widgets.dialogs import Ask
+from .widgets.dialogs import ChoiceDialog
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group
 from .widgets.ink import MUTED, Piece
 from .widgets.lines import Lines
 from .widgets.memory import memory_lines, unread_memory
-from .widgets.picks import Pick, Picks
+from .widgets.picks import MultiSelect, SelectRow
 
 _LADDER = "ladder"
 _CONFIG = "config"
@@ -96,14 +96,14 @@ Those that change the training ask for your consent; the others keep it the same
         """Begin with nothing traced."""
         super().__init__()
         self._prediction: Prediction | None = None
-        self._counted: dict[object, Counted] = {}
-        self._tracing: object = None
+        self._traced_memory: dict[object, CountedMemory] = {}
+        self._traced_workload: object = None
         self._fetching = False
 
     @property
     def _unsized(self) -> str:
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
-        if self._prediction is None or self.facts is None or self.facts.hub is None or self.elsewhere:
+        if self._prediction is None or self.facts is None or self.facts.hub is None or self.other_machine:
             return ""
         return self._prediction.workload.unknown
 
@@ -112,7 +112,7 @@ Those that change the training ask for your consent; the others keep it the same
         """F3 fetches the sizes of a model that nothing is known of."""
         return {**super().key_words, **({"f3": "Fetch config.json"} if self._unsized else {})}
 
-    def above(self) -> Iterable[Widget]:
+    def widgets_above(self) -> Iterable[Widget]:
         """Return the lines about memory, which stay while one types."""
         return [Lines(id="memory")]
 
@@ -122,38 +122,38 @@ Those that change the training ask for your consent; the others keep it the same
         if section.key != _LADDER:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
-        able = [name for name in chosen if setup is None or not why_not(name, setup.context)]
+        able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.context)]
         value = f"then {counted(len(able), 'fallback')}" if able else "ends the run"
-        note = ", ".join(within(rung(name).label) for name in able) or "nothing is tried"
+        note = ", ".join(label_in_sentence(get_rung(name).label) for name in able) or "nothing is tried"
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
     def _groups(self, setup: Setup | None) -> Iterable[Group]:
         """Return the sections, the script's own arguments first: they are what surely reaches it."""
-        source = self._source(setup)
-        found = {finding.row: finding for finding in reversed(self.findings()) if finding.argument}
+        source = self._script_source(setup)
+        found = {finding.row_key: finding for finding in reversed(self.findings()) if finding.argument}
         if source and setup:
-            yield script_rows.group(source, self.profile.trainer.arguments, setup, found)
+            yield script_rows.script_group(source, self.profile.trainer.arguments, setup, found)
         yield from super()._groups(setup)
 
-    def _source(self, setup: Setup | None) -> Source | None:
+    def _script_source(self, setup: Setup | None) -> Source | None:
         if setup is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
             return None
-        return source_of(self.profile, self.facts, setup.preset)
+        return script_source(self.profile, self.facts, setup.preset)
 
     @classmethod
-    def owns(cls, finding: Finding) -> bool:
+    def owns_finding(cls, finding: Finding) -> bool:
         """Return whether a finding is of this step's fields, or of an argument that the script declares."""
-        return bool(finding.argument) or super().owns(finding)
+        return bool(finding.argument) or super().owns_finding(finding)
 
-    @on(Chosen)
-    def _argument(self, event: Chosen) -> None:
+    @on(ValueChosen)
+    def _take_argument(self, event: ValueChosen) -> None:
         """Put what was chosen for an argument of the script among the arguments."""
-        key, source = "trainer.arguments", self._source(self.setup)
+        key, source = "trainer.arguments", self._script_source(self.setup)
         if event.key.startswith(f"{key} ") and source:
             event.stop()
-            words = script_rows.chosen(source, self.profile.trainer.arguments, event.key, event.value)
-            self.post_message(Chosen(key, words, event.key))
+            words = script_rows.arguments_with(source, self.profile.trainer.arguments, event.key, event.value)
+            self.post_message(ValueChosen(key, words, event.key))
 
     def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return what follows from the values."""
@@ -162,36 +162,36 @@ Those that change the training ask for your consent; the others keep it the same
         processes = counted(world, *one)
         notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
-            steps = accumulation(setup.settled, world)
+            steps = gradient_accumulation(setup.settled, world)
             divided = f"= {recipe.micro_batch} × accumulation {steps} × {processes}"
             notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
-        rate = batch.learning_rate(recipe)
+        rate = batch.scaled_learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:
             notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
         if self.facts and takes_field(self.profile, "finetune"):
-            notes = {**tuning.of_recipe(setup), **notes}
+            notes = {**tuning.recipe_notes(setup), **notes}
         return notes
 
-    def refresh_rest(self, setup: Setup) -> None:
+    def refresh_extras(self, setup: Setup) -> None:
         """Show the memory, and the ladder where it is open."""
         self._show_memory(setup)
-        for picks in self.query("#ladder").results(Picks):
+        for picks in self.query("#ladder").results(MultiSelect):
             chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
             rest = [name for name in RUNGS if name not in chosen]
             if set(chosen) != set(picks.picked) or not picks.picks:
                 order = (*chosen, *rest)
             else:
                 order = tuple(pick.value for pick in picks.picks)
-            picks.picks = tuple(_pick(name, setup) for name in order)
+            picks.picks = tuple(_rung_pick(name, setup) for name in order)
             picks.picked = tuple(chosen)
 
     @on(Form.Folded)
-    async def _folded(self, event: Form.Folded) -> None:
+    async def _toggle_ladder_list(self, event: Form.Folded) -> None:
         event.stop()
         if event.key != _LADDER:
             return
         if event.unfolded:
-            await self.query_one("#body").mount(Picks(id="ladder", ordered=True))
+            await self.query_one("#body").mount(MultiSelect(id="ladder", ordered=True))
             self.update()
             self.query_one("#ladder").scroll_visible(animate=False)
         else:
@@ -201,14 +201,14 @@ Those that change the training ask for your consent; the others keep it the same
         if self.facts is None:
             return
         self._prediction = found = predict(setup)
-        counted = self._counted.get(found.workload)
-        busy = self._tracing is not None and self._tracing == found.workload
-        changes = () if busy else effects(setup)
+        counted = self._traced_memory.get(found.workload)
+        busy = self._traced_workload is not None and self._traced_workload == found.workload
+        changes = () if busy else rung_effects(setup)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
         remedy = ""
         if self._unsized:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
-        unread, sound = self.form.unread_label, not any(finding.forbids for finding in self.findings())
+        unread, sound = self.form.unread_label, not any(finding.forbids_plan for finding in self.findings())
         self.query_one("#memory", Lines).show(
             lambda width: (
                 unread_memory(unread, width)
@@ -219,46 +219,46 @@ Those that change the training ask for your consent; the others keep it the same
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
-        if action in {"trace", "tune"} and self.elsewhere:
+        if action in {"trace", "tune"} and self.other_machine:
             return False
-        if action == "tune" and isinstance(self.app, Looking) and self.app.submits:
+        if action == "tune" and isinstance(self.app, DiscoveryApp) and self.app.uses_slurm:
             return False
         return super().check_action(action, parameters)
 
-    def _refused(self) -> bool:
+    def _report_refusal(self) -> bool:
         """Say what is wrong with the profile, where it could not be trained."""
-        wrong = next((finding for finding in self._found if finding.forbids), None)
+        wrong = next((finding for finding in self._all_findings if finding.forbids_plan), None)
         if label := self.form.unread_label:
-            self.post_message(Complaint(BadInput(f"{label} cannot be read", "Correct it first.")))
+            self.post_message(ErrorToShow(BadInput(f"{label} cannot be read", "Correct it first.")))
             return True
         if wrong:
-            self.post_message(Complaint(BadInput(wrong.message, wrong.remedy)))
+            self.post_message(ErrorToShow(BadInput(wrong.message, wrong.remedy)))
         return wrong is not None
 
     def action_trace(self) -> None:
         """Have the memory counted in the Python that trains, or end the counting that is under way."""
-        if self._tracing is not None:
+        if self._traced_workload is not None:
             self.workers.cancel_group(self, "trace")
-            self._traced(self._tracing, None)
+            self._take_trace(self._traced_workload, None)
             return
         if self._unsized:
             self._ask_to_fetch(self._unsized)
             return
-        if self._refused():
+        if self._report_refusal():
             return
         setup = self.setup
         asked = self._prediction.workload if self._prediction else None
-        if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.how is None:
-            why = self._prediction.why_not if self._prediction else ""
+        if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.settings is None:
+            why = self._prediction.why_no_estimate if self._prediction else ""
             error = BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
-            self.post_message(Complaint(error))
-        elif why := trace.uncovered(asked.model, asked.how):
-            self.post_message(Complaint(BadInput(f"it cannot be traced: {why}", "Take the estimate.")))
+            self.post_message(ErrorToShow(error))
+        elif why := trace.why_not_traceable(asked.model, asked.settings):
+            self.post_message(ErrorToShow(BadInput(f"it cannot be traced: {why}", "Take the estimate.")))
         else:
-            self._tracing = asked
+            self._traced_workload = asked
             self.update()
-            question = trace.question(asked.model, asked.how, asked.folder)
-            self._trace(asked, setup.toolchain.python, question)
+            question = trace.trace_request(asked.model, asked.settings, asked.folder)
+            self._trace_memory(asked, setup.toolchain.python, question)
 
     def _ask_to_fetch(self, name: str) -> None:
         """Ask whether a model's config.json may be fetched, unless that is under way, and fetch it."""
@@ -276,7 +276,7 @@ Those that change the training ask for your consent; the others keep it the same
                 self._fetch_config(profile, hub, name)
 
         answers = (("yes", "Yes, fetch it"), ("", "No"))
-        self.app.push_screen(Ask(model_config.question(profile, hub, name), answers), answered)
+        self.app.push_screen(ChoiceDialog(model_config.question(profile, hub, name), answers), answered)
 
     @work(thread=True, exclusive=True, group=_CONFIG)
     def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
@@ -293,8 +293,8 @@ Those that change the training ask for your consent; the others keep it the same
         """Say why nothing was fetched, or look at what was."""
         self._fetching = False
         if error:
-            self.post_message(Complaint(error))
-        elif isinstance(self.app, Looking):
+            self.post_message(ErrorToShow(error))
+        elif isinstance(self.app, DiscoveryApp):
             self.app.refresh_quietly("paths")
             self.app.refresh_quietly("hub")
         self.update()
@@ -302,74 +302,74 @@ Those that change the training ask for your consent; the others keep it the same
     def action_tune(self) -> None:
         """Open the trials, where they can be made."""
         setup = self.setup
-        if self.facts is None or setup is None or self._refused():
+        if self.facts is None or setup is None or self._report_refusal():
             return
-        from tui_train.tune.space import space
+        from tui_train.tune.space import search_space
 
-        from .tuning import Tuning
+        from .tuning import TuningScreen
 
         try:
-            space(setup)
+            search_space(setup)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
         else:
-            self.app.push_screen(Tuning(setup))
+            self.app.push_screen(TuningScreen(setup))
 
     @work(thread=True, exclusive=True, group="trace")
-    def _trace(self, asked: object, python: str, question: dict[str, Any]) -> None:
+    def _trace_memory(self, asked: object, python: str, question: dict[str, Any]) -> None:
         worker = get_current_worker()
-        told = trace.trace(python, question, lambda: worker.is_cancelled)
+        memory_count = trace.run_trace(python, question, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._traced, asked, told)
+            self.app.call_from_thread(self._take_trace, asked, memory_count)
 
     def recover(self, group: str) -> None:
         """Let the memory be counted, or the sizes be fetched, again."""
         if group == "trace":
-            self._traced(None, None)
+            self._take_trace(None, None)
         elif group == _CONFIG:
             self._fetching = False
             self.update()
 
-    def _traced(self, asked: object, told: Counted | None) -> None:
-        self._tracing = None
+    def _take_trace(self, asked: object, told: CountedMemory | None) -> None:
+        self._traced_workload = None
         if told:
-            self._counted[asked] = told
+            self._traced_memory[asked] = told
         self.update()
 
-    @on(Picks.Picked)
-    def _picked(self, event: Picks.Picked) -> None:
+    @on(MultiSelect.Picked)
+    def _take_rungs(self, event: MultiSelect.Picked) -> None:
         event.stop()
         new = set(event.values) - set(self.profile.ladder.rungs)
-        asking = [name for name in new if rung(name).changes_training]
+        asking = [name for name in new if get_rung(name).changes_training]
         if asking and asking[0] not in self.profile.ladder.consent:
-            found = rung(asking[0])
+            found = get_rung(asking[0])
             question = f"“{found.label}” changes the training ({found.cost}).\nMay it be done without asking you then?"
             answers = (("", "No, leave it out"), ("yes", "Yes, I consent"))
             self.app.push_screen(
-                Ask(question, answers), lambda answer: self._consented(event.values, asking[0], answer)
+                ChoiceDialog(question, answers), lambda answer: self._take_consent(event.values, asking[0], answer)
             )
         else:
-            self.post_message(Chosen("ladder.rungs", event.values))
+            self.post_message(ValueChosen("ladder.rungs", event.values))
 
-    def _consented(self, rungs: tuple[str, ...], name: str, answer: str | None) -> None:
+    def _take_consent(self, rungs: tuple[str, ...], name: str, answer: str | None) -> None:
         if not answer:
             self.update()
             return
         consent = tuple(dict.fromkeys((*self.profile.ladder.consent, name)))
         try:
-            from tui_train.profile.changes import Change, apply
+            from tui_train.profile.changes import Change, apply_change
 
             edits = (("ladder.rungs", rungs), ("ladder.consent", consent))
-            self.post_message(Become(apply(Change("consent", "given", edits), self.profile)))
+            self.post_message(SetProfile(apply_change(Change("consent", "given", edits), self.profile)))
         except BadInput as error:
-            self.post_message(Complaint(error))
+            self.post_message(ErrorToShow(error))
 
 
-def _pick(name: str, setup: Setup) -> Pick:
-    found = rung(name)
-    reason = why_not(name, setup.context)
+def _rung_pick(name: str, setup: Setup) -> SelectRow:
+    found = get_rung(name)
+    reason = why_rung_unusable(name, setup.context)
     beside: Piece = reason or (found.cost, MUTED)
-    return Pick(
+    return SelectRow(
         name, ((found.label, 26), (beside, 0)), reason, f"{found.label}: {reason or found.cost}. [ and ] move it."
     )
 

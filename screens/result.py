@@ -10,25 +10,25 @@ from textual.content import Content
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, duration, loss, size, thousands, visible
-from tui_train.facts.names import names_here
+from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
+from tui_train.facts.names import local_names
 from tui_train.runs.result import Loss, Result
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.dialogue import Cancelled, OwnCode
-from tui_train.workflow.merge import Merged, Options, merge
-from tui_train.workflow.serving import command, servers
+from tui_train.workflow.dialogue import AnswerCancelled, NeedsOwnCode
+from tui_train.workflow.merge import MergeOptions, MergeResult, merge_adapter
+from tui_train.workflow.serving import serve_commands, shell_command
 
 from .base import Base
-from .messages import Complaint, TryResult
+from .messages import ErrorToShow, TryResult
 from .widgets.bar import StepBar
 from .widgets.code import Page
-from .widgets.dialogs import AskText
+from .widgets.dialogs import TextDialog
 from .widgets.hint import Hint
-from .widgets.ink import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, ink
+from .widgets.ink import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, styled
 from .widgets.keys import Keys
 from .widgets.lines import Lines
 
-_LABEL = 14
+_LABEL_WIDTH = 14
 _HINTS = {
     "adapter": "An adapter needs its base model. Merged, it is a model like any other.",
     "model": "A model in Hugging Face's format: what reads that format can load it.",
@@ -66,9 +66,9 @@ On the command line: tui-train result, try and merge."""
         super().__init__()
         self.run = run
         self.made = made
-        self._merging: tuple[Content, ...] = ()
-        self._busy = False
-        self._untrusted = ""  # the folder of a merge that needs code of the model
+        self._merge_lines: tuple[Content, ...] = ()
+        self._is_merging = False
+        self._folder_to_trust = ""  # the folder of a merge that needs code of the model
 
     def compose(self) -> ComposeResult:
         """One page, a hint, keys."""
@@ -80,14 +80,16 @@ On the command line: tui-train result, try and merge."""
 
     def on_mount(self) -> None:
         """Draw it."""
-        self.query_one(StepBar).say(ink((visible(self.made.run), MUTED)))
-        self.query_one(Hint).say(Content(_HINTS[self.made.weights.kind] if self.made.weights else ""))
+        self.query_one(StepBar).show_aside(styled((visible(self.made.run), MUTED)))
+        self.query_one(Hint).show_text(Content(_HINTS[self.made.weights.kind] if self.made.weights else ""))
         self.query_one(Page).focus()
         self._draw()
 
     def _draw(self) -> None:
-        made, merging = self.made, self._merging
-        self.query_one("#result", Lines).show(lambda width: [*result_lines(made, width), *_merging(merging, width)])
+        run_result, merging = self.made, self._merge_lines
+        self.query_one("#result", Lines).show(
+            lambda width: [*result_lines(run_result, width), *_merge_panel(merging, width)]
+        )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What cannot be loaded is neither tried nor merged; only an adapter can be merged, once at a time."""
@@ -100,10 +102,10 @@ On the command line: tui-train result, try and merge."""
             full = weights is not None and weights.kind == "model" and not weights.scores
             return whole and full and bool(self.made.base)
         if action == "merge":
-            return whole and weights is not None and weights.kind == "adapter" and not self._busy
+            return whole and weights is not None and weights.kind == "adapter" and not self._is_merging
         if action == "trust":
-            return bool(self._untrusted) and not self._busy
-        return action != "copy_command" or any(served.command for served in servers(self.made))
+            return bool(self._folder_to_trust) and not self._is_merging
+        return action != "copy_command" or any(served.command for served in serve_commands(self.made))
 
     def action_try(self) -> None:
         """Talk with it."""
@@ -122,7 +124,7 @@ On the command line: tui-train result, try and merge."""
 
     def action_copy_command(self) -> None:
         """Copy the first command that serves it."""
-        if first := next((served.command for served in servers(self.made) if served.command), ""):
+        if first := next((served.command for served in serve_commands(self.made) if served.command), ""):
             self.app.copy_to_clipboard(first)
             self.notify("The command was sent to your terminal's clipboard.", markup=False)
 
@@ -134,93 +136,95 @@ On the command line: tui-train result, try and merge."""
                 self._merge(folder.strip())
 
         self.app.push_screen(
-            AskText("Merge into which new folder?", str(self.run.path / "merged"), names_in=names_here), answered
+            TextDialog("Merge into which new folder?", str(self.run.path / "merged"), names_in=local_names), answered
         )
 
     def action_trust(self) -> None:
         """Merge with the code that came with the model."""
-        self._merge(self._untrusted, trusted=True)
+        self._merge(self._folder_to_trust, trusted=True)
 
     @work(thread=True, exclusive=True, group="merge")
     def _merge(self, folder: str, *, trusted: bool = False) -> None:
-        self._untrusted = ""
+        self._folder_to_trust = ""
         worker = get_current_worker()
 
         def say(what: str, of: str) -> None:
             if not worker.is_cancelled:
-                self.app.call_from_thread(self._say, ink(LIVE, f" {what} ", (display_path(of), MUTED)), busy=True)
+                self.app.call_from_thread(
+                    self._show_merge, styled(LIVE, f" {what} ", (display_path(of), MUTED)), busy=True
+                )
 
         say("starting", folder)
         try:
-            merged = merge(self.run, folder, Options(trusted=trusted), say, lambda: worker.is_cancelled)
-        except Cancelled:
+            merged = merge_adapter(self.run, folder, MergeOptions(trusted=trusted), say, lambda: worker.is_cancelled)
+        except AnswerCancelled:
             return
-        except OwnCode as error:
-            self._untrusted = folder
+        except NeedsOwnCode as error:
+            self._folder_to_trust = folder
             words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
-            self.app.call_from_thread(self._say, ink(FAILED, words), busy=False)
+            self.app.call_from_thread(self._show_merge, styled(FAILED, words), busy=False)
         except TuiTrainError as error:
-            self.post_message(Complaint(error))
-            self.app.call_from_thread(self._say, ink(FAILED, f" not merged: {error.message}"), busy=False)
+            self.post_message(ErrorToShow(error))
+            self.app.call_from_thread(self._show_merge, styled(FAILED, f" not merged: {error.message}"), busy=False)
         else:
-            self.app.call_from_thread(self._say, *_merged(merged), busy=False)
+            self.app.call_from_thread(self._show_merge, *_merged_lines(merged), busy=False)
 
-    def _say(self, *lines: Content, busy: bool) -> None:
-        self._merging, self._busy = lines, busy
+    def _show_merge(self, *lines: Content, busy: bool) -> None:
+        self._merge_lines, self._is_merging = lines, busy
         self._draw()
         self.refresh_bindings()
 
     def recover(self, group: str) -> None:
         """Let another merge begin."""
         if group == "merge":
-            self._say(busy=False)
+            self._show_merge(busy=False)
 
 
 def result_lines(made: Result, width: int) -> list[Content]:
     """Return what is known of a result; long paths and commands take the lines that they need."""
     weights = made.weights
-    lines = [heading("Result", visible(made.about) or "nothing was found", width)]
+    lines = [heading("Result", visible(made.description) or "nothing was found", width)]
     if weights:
-        lines += _row("Path", ink((display_path(weights.path), "b")), width)
-        lines += _row("What", ink(made.origin, (f"   {size(weights.size)}", MUTED)), width)
+        lines += _label_lines("Path", styled((display_path(weights.path), "b")), width)
+        lines += _label_lines("What", styled(made.source_text, (f"   {size(weights.size)}", MUTED)), width)
     elif made.output:
-        lines += _row("Searched", display_path(made.output), width)
+        lines += _label_lines("Searched", display_path(made.output), width)
     if weights and weights.problem:
-        lines += _row("Problem", ink(FAILED, f" {weights.problem}"), width)
+        lines += _label_lines("Problem", styled(FAILED, f" {weights.problem}"), width)
     for label, last, best in (("Loss", made.loss, made.loss_best), ("Eval loss", made.eval_loss, made.eval_loss_best)):
         if last:
-            lines += _row(label, _losses(last, best), width)
+            lines += _label_lines(label, _losses_text(last, best), width)
     if made.seconds is not None:
-        lines += _row("Time", duration(made.seconds), width)
-    if made.energy:
-        lines += _row("Energy", made.energy, width)
-    if serving := servers(made):
+        lines += _label_lines("Time", duration_text(made.seconds), width)
+    if made.energy_text:
+        lines += _label_lines("Energy", made.energy_text, width)
+    if serving := serve_commands(made):
         lines += [Content(), heading("Serve", "in an environment that has the server", width)]
         for served in serving:
-            words = visible(served.command) or ink((f"{served.why}: ", MUTED), ("m", KEY))
-            lines += _row(served.server, words, width)
+            words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY))
+            lines += _label_lines(served.server, words, width)
     return lines
 
 
-def _losses(last: Loss, best: Loss | None) -> Content:
-    words = ink((loss(last.loss), "b"), (f" last, step {thousands(last.step)}", MUTED))
+def _losses_text(last: Loss, best: Loss | None) -> Content:
+    words = styled((loss_text(last.loss), "b"), (f" last, step {grouped_digits(last.step)}", MUTED))
     if best is None or best == last:
         return words
-    return ink(words, "   ", (loss(best.loss), "b"), (f" best, step {thousands(best.step)}", MUTED))
+    return styled(words, "   ", (loss_text(best.loss), "b"), (f" best, step {grouped_digits(best.step)}", MUTED))
 
 
-def _merged(merged: Merged) -> list[Content]:
+def _merged_lines(merged: MergeResult) -> list[Content]:
     """Return what came of a merge."""
     words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
     lines = [
-        ink(DONE, " merged into ", (display_path(merged.folder), "b")),
-        ink((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
+        styled(DONE, " merged into ", (display_path(merged.folder), "b")),
+        styled((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
     ]
-    lines += [ink((merged.note, MUTED))] if merged.note else []
-    return [*lines, Content(visible(command("vllm", "serve", merged.folder)))]
+    lines += [styled((merged.note, MUTED))] if merged.note else []
+    return [*lines, Content(visible(shell_command("vllm", "serve", merged.folder)))]
 
 
-def _merging(said: Sequence[Content], width: int) -> list[Content]:
+def _merge_panel(said: Sequence[Content], width: int) -> list[Content]:
     """Return how far a merge is, under its title; nothing before the first."""
     if not said:
         return []
@@ -228,10 +232,10 @@ def _merging(said: Sequence[Content], width: int) -> list[Content]:
     return [Content(), heading("Merge", "", width), *wrapped]
 
 
-def _row(label: str, words: str | Content, width: int) -> list[Content]:
+def _label_lines(label: str, words: str | Content, width: int) -> list[Content]:
     """Return a label and its text, in as many lines as it needs."""
-    text = ink(words)
-    room = max(1, width - _LABEL)
+    text = styled(words)
+    room = max(1, width - _LABEL_WIDTH)
     first, *rest = text.wrap(room)
-    head = fit(ink((f"{label:<{_LABEL}}", MUTED), first), width)
-    return [head, *(ink(" " * _LABEL, line) for line in rest)]
+    head = fit(styled((f"{label:<{_LABEL_WIDTH}}", MUTED), first), width)
+    return [head, *(styled(" " * _LABEL_WIDTH, line) for line in rest)]

@@ -15,45 +15,45 @@ from textual.worker import get_current_worker
 from tui_train.base.text import visible
 from tui_train.facts.samples import Samples
 from tui_train.runs.follow import RunNews, watch
-from tui_train.runs.health import BUSY, worries
+from tui_train.runs.health import BUSY_PERCENT, health_problems
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import continues
+from tui_train.runs.status import may_write
 
 from .messages import GoBack
-from .run_end import GOES, Ended, Explaining, RunEnd, announce
+from .run_end import STILL_RUNS, EndExplained, ExplainProgress, RunEnd, announce
 from .run_logs import RunLogs
-from .run_plot import LEAST, RunPlot, show_plot
+from .run_plot import MIN_ROWS, RunPlot, show_plot
 from .widgets.bar import StepBar
-from .widgets.cards import Card, History, card_lines
-from .widgets.ink import WARNING, ink
+from .widgets.cards import CardHistory, CardLabel, card_lines
+from .widgets.ink import WARNING, styled
 from .widgets.keys import Keys
 from .widgets.lines import Lines
 from .widgets.log_pane import LogPane
 from .widgets.log_view import LogView
-from .widgets.outcome import outcome
+from .widgets.outcome import outcome_lines
 from .widgets.plot import Plot
-from .widgets.run_state import run_state
-from .widgets.why import Why
+from .widgets.run_state import run_state_lines
+from .widgets.why import FailurePanel
 
-_RETRY = 30.0  # seconds, for a long log is read from its start
-_EVERY = 1.0  # seconds between two drawings of what goes on
-_EVERY_CARD = 2.0
-_MOST_ATTEMPTS = 100
-_UNREAD = "step and loss can no longer be read; the log below is still followed"
-_ROOM = 34  # rows, for a diagnosis, the plot and some of the log
+_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
+_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
+_CARD_SECONDS = 2.0
+_MAX_ATTEMPTS = 100
+_UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"
+_TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
 _FEW_CARDS, _MANY_CARDS = 3, 10
-_FRAME = 2  # rows of the rail and the keys
-_LOG = 7  # five lines of the log, its title and its place
+_FRAME_ROWS = 2  # rows of the rail and the keys
+_MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 
 
-class News(Message):
+class RunChanged(Message):
     """Something about the run has changed."""
 
-    def __init__(self, told: RunNews) -> None:
+    def __init__(self, news: RunNews) -> None:
         """Carry what is new."""
         super().__init__()
-        self.told = told
+        self.news = news
 
 
 class RunScreen(RunPlot, RunEnd, RunLogs):
@@ -114,20 +114,20 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Show a run."""
         super().__init__()
         self.run = run
-        self._told: RunNews | None = None
-        self._history = History()
-        self._busy = time.monotonic()
-        self._unread = False
-        self._explaining = ""  # how much of a large log was read
-        self._lost = ""
-        self._drawn = self._cards_drawn = 0.0
-        self._later: Timer | None = None
+        self._news: RunNews | None = None
+        self._history = CardHistory()
+        self._cards_busy_at = time.monotonic()
+        self._is_unread = False
+        self._reading_text = ""  # how much of a large log was read
+        self._link_problem = ""
+        self._drawn_at = self._cards_drawn_at = 0.0
+        self._draw_timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """State, plot, cards, log, keys."""
         yield StepBar("Run")
         yield Lines(id="state")
-        yield Why()
+        yield FailurePanel()
         yield Plot(id="plot")
         with Container(id="foot"):
             yield Lines(id="cards")
@@ -138,31 +138,33 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Read the log from now on."""
         self.query_one(LogView).focus()
         self.query_one("#plot").display = self.query_one("#cards").display = False
-        self.query_one("#state", Lines).say(ink(f"{visible(self.run.name)}: reading …"))
-        self._watch()
+        self.query_one("#state", Lines).show_fixed(styled(f"{visible(self.run.name)}: reading …"))
+        self._follow_run()
 
-    @on(Why.Arranged)
+    @on(FailurePanel.Arranged)
     def draw_plot(self) -> None:
         """Draw the plot as it is wanted, and the cards in the room that it leaves."""
-        if self._told:
+        if self._news:
             # Also where the screen is small, some of the log stays.
-            self.query_one(Why).keep_to(max(1, self.size.height - _FRAME - self._height("#state") - _LOG))
-            shown = self.plotted._replace(room=self._room())
-            show_plot(self.query_one(Plot), self._told.progress, shown)
+            self.query_one(FailurePanel).limit_rows(
+                max(1, self.size.height - _FRAME_ROWS - self._height("#state") - _MIN_LOG_ROWS)
+            )
+            shown = self.plot_options._replace(room=self._free_rows())
+            show_plot(self.query_one(Plot), self._news.progress, shown)
             self.draw_cards()
-            self.query_one("#foot").styles.min_height = _LOG + self._height("#cards")
+            self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._height("#cards")
 
-    def _room(self) -> int:
+    def _free_rows(self) -> int:
         """Return the rows that are left for the plot and the cards, beside all else and the least of the log."""
         taken = sum(self._height(part) for part in ("#state", "#why"))
-        return self.size.height - _FRAME - taken - _LOG
+        return self.size.height - _FRAME_ROWS - taken - _MIN_LOG_ROWS
 
-    def _room_for_cards(self) -> int:
-        return max(0, self._room() - (LEAST if self.query_one(Plot).display else 0))
+    def _rows_for_cards(self) -> int:
+        return max(0, self._free_rows() - (MIN_ROWS if self.query_one(Plot).display else 0))
 
     def _height(self, part: str) -> int:
         lines = self.query_one(part, Lines)
-        return lines.height_of_lines if lines.display else 0
+        return lines.line_count if lines.display else 0
 
     def on_resize(self) -> None:
         """Draw the plot where there is room for it now."""
@@ -174,154 +176,157 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.call_after_refresh(self.draw_plot)
 
     @work(thread=True, exclusive=True, group="watch")
-    def _watch(self) -> None:
-        worker, mirror = get_current_worker(), Mirror(self.run, self._link)
+    def _follow_run(self) -> None:
+        worker, mirror = get_current_worker(), Mirror(self.run, self._report_link)
         try:
-            for told in watch(self.run, lambda: worker.is_cancelled):
-                self.post_message(News(told))
+            for news in watch(self.run, lambda: worker.is_cancelled):
+                self.post_message(RunChanged(news))
         finally:
             mirror.close()
 
-    def _link(self, problem: str) -> None:
+    def _report_link(self, problem: str) -> None:
         """Say that the host of the run does not answer, or does again; the run itself goes on."""
-        self.app.call_from_thread(self._say_link, problem)
+        self.app.call_from_thread(self._show_link, problem)
 
-    def _say_link(self, problem: str) -> None:
-        if problem != self._lost:
+    def _show_link(self, problem: str) -> None:
+        if problem != self._link_problem:
             words = f"{problem} The run goes on there." if problem else "The host answers again."
-            if problem or self._lost:
+            if problem or self._link_problem:
                 self.notify(visible(words), severity="warning" if problem else "information", markup=False)
-            self._lost = problem
+            self._link_problem = problem
 
-    def follow(self) -> None:
+    def follow_run(self) -> None:
         """Read the run's log again."""
-        self._watch()
+        self._follow_run()
 
     def recover(self, group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
         if group != "watch":
             return
-        self._unread = True
+        self._is_unread = True
         self._draw()
-        if self._told is None:
-            self._open(max((attempt for attempt in range(1, _MOST_ATTEMPTS) if self._has_log(attempt)), default=0))
-        self.set_timer(_RETRY, self._follow_again)
+        if self._news is None:
+            self._open_log(max((attempt for attempt in range(1, _MAX_ATTEMPTS) if self._has_log(attempt)), default=0))
+        self.set_timer(_RETRY_SECONDS, self._follow_again)
 
     def _follow_again(self) -> None:
-        self._unread = False
-        self._watch()
+        self._is_unread = False
+        self._follow_run()
 
     def _has_log(self, attempt: int) -> bool:
         return self.run.attempt_log(attempt).is_file()
 
-    @on(News)
-    def _show(self, event: News) -> None:
-        told = event.told
-        before, went_on = self._told, self.going
-        self._told = told
-        if told.attempt != (before.attempt if before else 0):
-            self._open(told.attempt)
-        if before is None or self.going != went_on:
-            self.query_one(LogPane).grow(grows=self.going)
-            self.show_end(Ended(stays=GOES))
-            if not self.going:
-                self.look_at_end()
+    @on(RunChanged)
+    def _take_news(self, event: RunChanged) -> None:
+        news = event.news
+        before, went_on = self._news, self.still_trains
+        self._news = news
+        if news.attempt != (before.attempt if before else 0):
+            self._open_log(news.attempt)
+        if before is None or self.still_trains != went_on:
+            self.query_one(LogPane).set_growing(grows=self.still_trains)
+            self.show_end(EndExplained(why_not_resumable=STILL_RUNS))
+            if not self.still_trains:
+                self.explain_end()
                 if before:
-                    announce(self.app, self.run.name, told.status.state)
-        changed = before is None or before.status.state != told.status.state or before.attempt != told.attempt
+                    announce(self.app, self.run.name, news.status.state)
+        changed = before is None or before.status.state != news.status.state or before.attempt != news.attempt
         # What was told before a step was is no reason to wait.
         self._draw_soon(now=changed or not (before and before.progress.step))
         self.refresh_bindings()
 
     def _draw_soon(self, *, now: bool = False) -> None:
         """Draw, but not more often than one can read."""
-        wait = self._drawn + _EVERY - time.monotonic()
+        wait = self._drawn_at + _DRAW_SECONDS - time.monotonic()
         if now or wait <= 0:
             self._draw()
-        elif self._later is None:
-            self._later = self.set_timer(wait, self._draw)
+        elif self._draw_timer is None:
+            self._draw_timer = self.set_timer(wait, self._draw)
 
     def _draw(self) -> None:
-        if self._later:
-            self._later.stop()
-        self._later, self._drawn = None, time.monotonic()
+        if self._draw_timer:
+            self._draw_timer.stop()
+        self._draw_timer, self._drawn_at = None, time.monotonic()
         self._draw_state()
         self.draw_plot()
 
     def _draw_state(self) -> None:
         """Say the run's state, and what is wrong with it; the lines about a failure belong here as well."""
-        state, told = self.query_one("#state", Lines), self._told
-        unread = (*((_UNREAD,) if self._unread else ()), *((self._explaining,) if self._explaining else ()))
+        state, told = self.query_one("#state", Lines), self._news
+        unread = (
+            *((_UNREAD_NOTICE,) if self._is_unread else ()),
+            *((self._reading_text,) if self._reading_text else ()),
+        )
         if told is None:
             if unread:
-                state.say(ink(visible(self.run.name)), ink(WARNING, f" {_UNREAD}"))
+                state.show_fixed(styled(visible(self.run.name)), styled(WARNING, f" {_UNREAD_NOTICE}"))
             return
-        samples = self._samples() if told.status.live else ()
-        idle = (time.monotonic() - self._busy) / 60 if samples else None
-        wrong = (*unread, *worries(told.progress, told.quiet, idle, told.not_resumed, told.unread))
-        state.show(lambda width: run_state(self.run.name, told, wrong, width))
+        samples = self._run_samples() if told.status.live else ()
+        idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
+        wrong = (*unread, *health_problems(told.progress, told.quiet_minutes, idle, told.not_resumed, told.unread))
+        state.show(lambda width: run_state_lines(self.run.name, told, wrong, width))
 
-    @on(Explaining)
-    def _show_reading(self, event: Explaining) -> None:
+    @on(ExplainProgress)
+    def _show_reading(self, event: ExplainProgress) -> None:
         """Show what the end of a large log tells, and how much of the rest was read."""
-        self._explaining = event.words
-        self.query_one(Why).explain(event.found)
+        self._reading_text = event.words
+        self.query_one(FailurePanel).show_diagnosis(event.diagnosis)
         self._draw_state()
 
-    @on(Ended)
-    def show_end(self, event: Ended) -> None:
+    @on(EndExplained)
+    def show_end(self, event: EndExplained) -> None:
         """Show why it failed, and what it leaves."""
-        self.take(event)
-        if self._explaining:
-            self._explaining = ""
+        self.take_end(event)
+        if self._reading_text:
+            self._reading_text = ""
             self._draw_state()
-        self.query_one(Why).explain(event.found, event.fits)
-        if event.found and self.size.height < _ROOM:
+        self.query_one(FailurePanel).show_diagnosis(event.diagnosis, event.fits_text)
+        if event.diagnosis and self.size.height < _TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.
-            self.plotted = self.plotted._replace(hidden=True)
+            self.plot_options = self.plot_options._replace(hidden=True)
         self.draw_plot()
         self.refresh_bindings()
 
-    def _samples(self) -> Samples:
-        told = self._told
+    def _run_samples(self) -> Samples:
+        told = self._news
         return tuple(sample for sample in self.live if told and sample.uuid in told.gpus)
 
     def watch_live(self) -> None:
         """Take what the run's cards do, while it uses them."""
-        mine = self._samples()
+        mine = self._run_samples()
         now = time.monotonic()
-        if any((sample.use or 0) >= BUSY for sample in mine):
-            self._busy = now
+        if any((sample.use or 0) >= BUSY_PERCENT for sample in mine):
+            self._cards_busy_at = now
         self._history.add(mine, now)
         self._draw_soon()
 
     def draw_cards(self) -> None:
         """Show the cards of a live run, and of an ended one what it leaves."""
-        cards, told = self.query_one("#cards", Lines), self._told
-        mine = self._samples() if told and told.status.live else ()
-        cards.display = bool(mine) or not self.going
-        if told and not self.going:
-            left, made = self._left, self._made
-            most = self._room_for_cards()
-            cards.show(lambda width: outcome(told, left, made, self.next_keys(), width)[:most])
-        elif mine and self._drawn - self._cards_drawn >= _EVERY_CARD:
-            self._cards_drawn = self._drawn
-            room, names = self._room_for_cards(), self._names()
-            most = _FEW_CARDS if self.size.height < _ROOM else _MANY_CARDS
+        cards, told = self.query_one("#cards", Lines), self._news
+        mine = self._run_samples() if told and told.status.live else ()
+        cards.display = bool(mine) or not self.still_trains
+        if told and not self.still_trains:
+            left, made = self._output, self._run_result
+            most = self._rows_for_cards()
+            cards.show(lambda width: outcome_lines(told, left, made, self.next_keys(), width)[:most])
+        elif mine and self._drawn_at - self._cards_drawn_at >= _CARD_SECONDS:
+            self._cards_drawn_at = self._drawn_at
+            room, names = self._rows_for_cards(), self._card_labels()
+            most = _FEW_CARDS if self.size.height < _TALL_ROWS else _MANY_CARDS
             cards.show(lambda width: card_lines(mine, self._history, names, most, width)[:room])
 
-    def _names(self) -> dict[str, Card]:
+    def _card_labels(self) -> dict[str, CardLabel]:
         """Return what the run's cards are called, by UUID: as the machine numbers them, else as the plan names them."""
-        told = self._told
+        told = self._news
         planned = dict(zip(told.gpus, told.gpu_names, strict=False)) if told else {}
-        cards = {uuid: Card("", name) for uuid, name in planned.items()}
+        cards = {uuid: CardLabel("", name) for uuid, name in planned.items()}
         here = self.facts.machine.gpus if self.facts else ()
-        return cards | {gpu.uuid: Card(str(gpu.index), gpu.name) for gpu in here if gpu.uuid}
+        return cards | {gpu.uuid: CardLabel(str(gpu.index), gpu.name) for gpu in here if gpu.uuid}
 
     @property
-    def going(self) -> bool:
+    def still_trains(self) -> bool:
         """Whether the training goes on."""
-        return self._told is None or continues(self._told.status)
+        return self._news is None or may_write(self._news.status)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only a live run can be stopped, only one that ended with a checkpoint be resumed."""
@@ -329,15 +334,15 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if action == "fix":
             return self.remedy is not None
         if action == "stop":
-            return self.going or bool(self._told and self._told.status.leftover)
+            return self.still_trains or bool(self._news and self._news.status.leftover)
         if action == "edit":
-            return not self.going
+            return not self.still_trains
         if action == "result":
-            made = self._made is not None and self._made.weights is not None
-            return not self.going and (self.may_fetch or made)
-        return action != "again" or not (self.going or self.why_not_resumable)
+            made = self._run_result is not None and self._run_result.weights is not None
+            return not self.still_trains and (self.can_fetch or made)
+        return action != "again" or not (self.still_trains or self.why_not_resumable)
 
-    def refused(self, key: str) -> str:
+    def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed, edited or left now."""
         name = visible(self.run.label)
         words = {
@@ -345,11 +350,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             "r": f"{name} {self.why_not_resumable}.",
             "e": f"{name} still runs: s stops it.",
         }
-        return words.get(key, "") if self._told else ""
+        return words.get(key, "") if self._news else ""
 
     def action_back(self) -> None:
         """Go back to the screen before; a live run goes on."""
-        self.post_message(GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.going else ""))
+        self.post_message(
+            GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.still_trains else "")
+        )
 
 
 SCREEN = RunScreen

@@ -2,35 +2,35 @@
 
 from tui_train.runs.follow import RunNews
 
-from .ending import Ending
-from .widgets.dialogs import Ask
+from .ending import RunActions
+from .widgets.dialogs import ChoiceDialog
 from .widgets.log_pane import LogPane
 
 
-class RunLogs(Ending):
+class RunLogs(RunActions):
     """A screen of one run with its logs."""
 
-    _told: RunNews | None = None
+    _news: RunNews | None = None
 
-    def _open(self, attempt: int) -> None:
+    def _open_log(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is that of launch.sh."""
         name = f"attempt {attempt}" if attempt else "launcher"
         self.query_one(LogPane).open(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
 
     def action_attempt(self) -> None:
         """Choose the attempt whose log is shown."""
-        numbers = [attempt.number for attempt in self._told.status.attempts] if self._told else []
+        numbers = [attempt.number for attempt in self._news.status.attempts] if self._news else []
         answers = [(str(number), f"attempt {number}") for number in reversed(numbers)]
 
         def answered(answer: str | None) -> None:
             if answer:
-                self._open(int(answer))
+                self._open_log(int(answer))
 
-        self.app.push_screen(Ask("Which log?", (*answers, ("0", "launcher log"))), answered)
+        self.app.push_screen(ChoiceDialog("Which log?", (*answers, ("0", "launcher log"))), answered)
 
     def action_rank(self) -> None:
         """Choose the rank whose lines are shown."""
-        known = self._told.prefixes if self._told else ()
+        known = self._news.prefixes if self._news else ()
         if not known:
             self.notify("No line of this log begins with a rank, such as [rank1]: or [default1]:.", markup=False)
             return
@@ -40,4 +40,4 @@ class RunLogs(Ending):
                 self.query_one(LogPane).choose_rank(None if answer == "all" else int(answer))
 
         answers = (("all", "all lines"), *((str(rank), f"rank {rank}") for rank in known))
-        self.app.push_screen(Ask("Whose lines?", answers), answered)
+        self.app.push_screen(ChoiceDialog("Whose lines?", answers), answered)

@@ -10,92 +10,94 @@ from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field, FieldKind
 from tui_train.resolve import own_arguments
-from tui_train.resolve.own_arguments import Given, row_key
+from tui_train.resolve.own_arguments import GivenArgument, argument_row_key
 from tui_train.resolve.setup import Setup
-from tui_train.trainers.suited import OWN, in_scope
+from tui_train.trainers.suited import SCRIPT_SOURCE, in_scope
 from tui_train.workflow.choices import UNSET, Option
 
-from .step_rows import fix_words
+from .step_rows import hint_and_fix
 from .widgets.form_lines import FormRow, Group
 
 GROUP = "script"
-_MOST = 12  # rows that are shown without being asked for
+_MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
 _KINDS: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
-def group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
+def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
     """Return a row for each argument that no value of the recipe is passed as; findings are by row."""
-    known = own_arguments.given(source, words)
+    known = own_arguments.given_arguments(source, words)
     rows = tuple(
-        _row(parameter, known.get(parameter.name, Given()), findings.get(row_key(parameter.name)))
+        _argument_row(
+            parameter, known.get(parameter.name, GivenArgument()), findings.get(argument_row_key(parameter.name))
+        )
         for parameter in in_scope(source, words)
-        if not own_arguments.by_preset(setup.preset, parameter)
+        if not own_arguments.preset_arguments(setup.preset, parameter)
     )
     return Group(
         title="Script's own",
         rows=rows,
-        folds=len(rows) > _MOST,
+        folds=len(rows) > _MAX_OPEN_ROWS,
         key=GROUP,
         value=f"{sum(row.value is not None for row in rows)} of {len(rows)} set",
         hint="Arguments that the script declares. Space opens and closes them.",
     )
 
 
-def chosen(source: Source, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
+def arguments_with(source: Source, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
     """Return the arguments after a value was chosen in the row of a key."""
-    parameter = next(one for one in in_scope(source, words) if row_key(one.name) == key)
+    parameter = next(one for one in in_scope(source, words) if argument_row_key(one.name) == key)
     if value is None:
         values: tuple[str, ...] = ()
     elif isinstance(value, tuple):
         values = tuple(map(str, value))
     else:
         values = (fields.format_value(value),)
-    return own_arguments.put(source, words, parameter, values)
+    return own_arguments.with_argument(source, words, parameter, values)
 
 
-def _row(parameter: Parameter, known: Given, finding: Finding | None) -> FormRow:
+def _argument_row(parameter: Parameter, known: GivenArgument, finding: Finding | None) -> FormRow:
     passed = next((name for text in known.values for name in PLACEHOLDER.findall(text) if name in PLACEHOLDERS), "")
-    field = _field(parameter)
-    value = _value(field, known)
-    words, fix = fix_words(finding, _help(parameter))
+    field = _argument_field(parameter)
+    value = _given_value(field, known)
+    words, fix = hint_and_fix(finding, _help_text(parameter))
     note, wrong = parameter.help, finding.message if finding and finding.level == "error" else ""
     if finding and finding.level == "note":
-        note = f"may be the {_label(own_arguments.likely(parameter))}"
+        note = f"may be the {_recipe_label(own_arguments.likely_placeholder(parameter))}"
     default = {"True": "yes", "False": "no"}.get(parameter.default, parameter.default)
-    held = f"{OWN} ({default})" if default else "" if parameter.required else OWN
+    held = f"{SCRIPT_SOURCE} ({default})" if default else "" if parameter.required else SCRIPT_SOURCE
     if field.kind in {"choice", "switch"}:
         # A choice has less room than what is typed.
-        note = f"{OWN}{', ' + note if note else ''}" if value is None and default else note
+        note = f"{SCRIPT_SOURCE}{', ' + note if note else ''}" if value is None and default else note
         held = default or held
     return FormRow(
         field=field,
         value=value,
-        options=_options(field, held, one_way=parameter.form == "switch"),
-        reason=f"its value is the {_label(passed)} of the recipe" if passed else "",
-        held=visible(held),
-        wide=True,
+        options=_argument_options(field, held, one_way=parameter.form == "switch"),
+        reason=f"its value is the {_recipe_label(passed)} of the recipe" if passed else "",
+        default_text=visible(held),
+        has_long_default=True,
         note=visible(note),
-        wrong="the script requires it" if wrong and value is None else visible(wrong),
+        error="the script requires it" if wrong and value is None else visible(wrong),
         fix=fix,
         hint=words,
     )
 
 
-def _field(parameter: Parameter) -> Field:
+def _argument_field(parameter: Parameter) -> Field:
     """Return what can be chosen for a parameter."""
-    kind: FieldKind = "words" if parameter.several else _KINDS.get(parameter.type, "text")
-    options = parameter.choices if not parameter.several else ()
+    kind: FieldKind = "words" if parameter.takes_several else _KINDS.get(parameter.type, "text")
+    options = parameter.choices if not parameter.takes_several else ()
     if parameter.form in {"switch", "pair"}:
         kind, options = "switch", ()
     elif options:
         kind = "choice"
-    key = row_key(parameter.name)
+    key = argument_row_key(parameter.name)
     return Field(key=key, label=visible(parameter.name), kind=kind, help="", options=options, optional=True)
 
 
-def _value(field: Field, known: Given) -> Value:
+def _given_value(field: Field, known: GivenArgument) -> Value:
     """Return what is given as a value of the field's kind; as text where it is not of it."""
-    if not known.at:
+    if not known.word_indexes:
         return None
     if field.kind == "words":
         return known.values
@@ -109,7 +111,7 @@ def _value(field: Field, known: Given) -> Value:
         return text
 
 
-def _options(field: Field, held: str, *, one_way: bool) -> tuple[Option, ...]:
+def _argument_options(field: Field, held: str, *, one_way: bool) -> tuple[Option, ...]:
     if field.kind == "switch":
         answers = ("yes",) if one_way else ("no", "yes")
         return (Option("", UNSET, visible(held)), *(Option(answer, answer) for answer in answers))
@@ -118,7 +120,7 @@ def _options(field: Field, held: str, *, one_way: bool) -> tuple[Option, ...]:
     return (Option("", UNSET, visible(held)), *(Option(name, visible(name)) for name in field.options))
 
 
-def _help(parameter: Parameter) -> str:
+def _help_text(parameter: Parameter) -> str:
     """Return what the script says of a parameter, its type and where it is declared."""
     said = f"{parameter.help.rstrip('.')}. " if parameter.help else ""
     kind = "a switch" if parameter.form == "switch" else parameter.type or "a value"
@@ -127,6 +129,6 @@ def _help(parameter: Parameter) -> str:
     return visible(f"{said}{parameter.name}: {kind}{choices}; {where}.")
 
 
-def _label(placeholder: str) -> str:
+def _recipe_label(placeholder: str) -> str:
     key = PLACEHOLDERS.get(placeholder, "")
     return fields.field(key).label.lower() if key else ""

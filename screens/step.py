@@ -11,26 +11,26 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widget import Widget
 
 from tui_train.base.text import visible
-from tui_train.checks import check
+from tui_train.checks import find_problems
 from tui_train.memory.length import set_up
 from tui_train.profile import fields
 from tui_train.resolve.setup import Setup
-from tui_train.trainers import field_of, trainer_of
+from tui_train.trainers import field_for_trainer, trainer_of
 from tui_train.workflow import choices
 
 from . import STEPS
 from .messages import OpenData, OpenStep
-from .step_findings import WithFindings
-from .step_rows import Section, row_of
+from .step_findings import FindingsScreen
+from .step_rows import Section, form_row
 from .widgets.bar import StepBar
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group
 from .widgets.hint import Hint
 from .widgets.keys import Keys
-from .widgets.picks import Picks
+from .widgets.picks import MultiSelect
 from .widgets.side import Side
 
-_TALL = 34  # rows from which on all is shown
+_TALL_ROWS = 34  # rows from which on all is shown
 ADVANCED = "advanced"
 
 
@@ -38,7 +38,7 @@ class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
 
 
-class Step(WithFindings):
+class Step(FindingsScreen):
     """A step that shows the profile in a form and posts what is changed."""
 
     TITLE_OF_STEP: ClassVar[str] = ""
@@ -55,32 +55,32 @@ class Step(WithFindings):
     def __init__(self) -> None:
         """Begin with nothing shown."""
         super().__init__()
-        self._stale = False
+        self._is_stale = False
         self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
         self._setup: Setup | None = None
 
     def compose(self) -> ComposeResult:
         """Put the step's content between the rail, the hint and the keys."""
         yield StepBar(self.TITLE_OF_STEP)
-        yield from self.above()
+        yield from self.widgets_above()
         with Horizontal(id="middle"):
-            yield Rows(*self.content(), id="body")
+            yield Rows(*self.step_widgets(), id="body")
             yield Side()
         yield Hint()
         yield Keys()
 
-    def above(self) -> Iterable[Widget]:
+    def widgets_above(self) -> Iterable[Widget]:
         """Return what stays above the form while it scrolls."""
         return ()
 
-    def content(self) -> Sequence[Widget]:
+    def step_widgets(self) -> Sequence[Widget]:
         """Return the step's widgets: by default its form."""
         return [Form()]
 
     def on_mount(self) -> None:
         """Fill the form; where there are rows to spare, its seldom used part is open."""
-        self._ready = True
-        if self.app.size.height >= _TALL:
+        self._is_composed = True
+        if self.app.size.height >= _TALL_ROWS:
             for form in self.query(Form):
                 form.unfolded |= {ADVANCED}
         self.fill()
@@ -92,63 +92,63 @@ class Step(WithFindings):
     @property
     def next_module(self) -> str:
         """The step after this one; IndexError for the last."""
-        return STEPS[self._number() + 1].module
+        return STEPS[self._step_index() + 1].module
 
     @property
-    def module_before(self) -> str:
+    def previous_module(self) -> str:
         """The step before this one; empty for the first."""
-        return STEPS[self._number() - 1].module if self._number() else ""
+        return STEPS[self._step_index() - 1].module if self._step_index() else ""
 
     @property
-    def place(self) -> str:
+    def step_title(self) -> str:
         """The number and the name of this step."""
-        return f"{self._number() + 1} {self.TITLE_OF_STEP}"
+        return f"{self._step_index() + 1} {self.TITLE_OF_STEP}"
 
-    def _number(self) -> int:
+    def _step_index(self) -> int:
         return [step.title for step in STEPS].index(self.TITLE_OF_STEP)
 
     def on_screen_resume(self) -> None:
         """Show what has changed while another step was on top."""
-        if self._stale:
-            self._changed()
+        if self._is_stale:
+            self._update_if_shown()
 
     def watch_profile(self) -> None:
         """Show a changed profile."""
-        self._undone = ""
-        self._changed()
+        self._undone_text = ""
+        self._update_if_shown()
 
     def watch_looking(self) -> None:
         """Show that the look at the machine is over, or begins again."""
-        self._changed()
+        self._update_if_shown()
 
     def watch_facts(self) -> None:
         """Show changed facts."""
-        self._changed()
+        self._update_if_shown()
 
-    def _changed(self) -> None:
+    def _update_if_shown(self) -> None:
         """Update the step that is seen; the others are when they are seen again."""
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
-        self._stale = bool(steps) and steps[-1] is not self
-        if not self._stale:
+        self._is_stale = bool(steps) and steps[-1] is not self
+        if not self._is_stale:
             self.update()
 
     def update(self) -> None:
         """Show the profile and the facts as they are now."""
-        if not self._ready or self.facts is None:
+        if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        self._found = check(setup or set_up(self.profile, self.facts))
+        self._all_findings = find_problems(setup or set_up(self.profile, self.facts))
         self.form.names_in = self.names_in
         self.form.show(tuple(self._groups(setup)))
         self._invalid_field_shown = self.form.unread_label
         if setup:
-            self.refresh_rest(setup)
-            self.query_one(Side).show(setup, self._found, self._invalid_field_shown)
+            self.refresh_extras(setup)
+            self.query_one(Side).show(setup, self._all_findings, self._invalid_field_shown)
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
-        forbidding = [finding for finding in self._found if finding.forbids]
-        wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns, forbidding))}
-        self.query_one(StepBar).mark(frozenset(wrong))
-        self.hint()
+        forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
+        wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
+        self.query_one(StepBar).mark_wrong_steps(frozenset(wrong))
+        self.show_hint()
         self.refresh_bindings()
 
     @property
@@ -164,20 +164,22 @@ class Step(WithFindings):
 
     def _groups(self, setup: Setup | None) -> Iterable[Group]:
         # What follows from values is not said while one of them cannot be read.
-        said = setup if setup and not self.form.unread else None
-        notes, below = (self.notes(said), self.below(said)) if said else ({}, {})
+        resolved_to_show = setup if setup and not self.form.unread_key else None
+        notes, below = (
+            (self.notes(resolved_to_show), self.lines_below(resolved_to_show)) if resolved_to_show else ({}, {})
+        )
         # Of several the first, an error before a warning.
         found = tuple(reversed(self.findings()))
         wrong = {finding.key: finding for level in ("warning", "error") for finding in found if finding.level == level}
         for section in self.SECTIONS:
             rows = tuple(
                 replace(
-                    row_of(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
+                    form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
                     stands_open=key in self.STAND_OPEN,
-                    below=below.get(key, ""),
+                    line_below=below.get(key, ""),
                 )
                 for key in section.keys
-                if choices.applies(key, setup or self.profile)
+                if choices.is_shown(key, setup or self.profile)
             )
             if rows or section.folds:
                 yield self.group(section, rows, setup)
@@ -188,7 +190,7 @@ class Step(WithFindings):
         chosen = set(fields.chosen_keys(self.profile))
         changed = sum(row.key in chosen for row in rows)
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
-        note = section.note or (", ".join(within(row.field.label) for row in rows) if section.folds else "")
+        note = section.note or (", ".join(label_in_sentence(row.field.label) for row in rows) if section.folds else "")
         hint = section.hint or "Settings that are seldom needed. Space opens and closes them."
         return Group(
             title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
@@ -199,12 +201,12 @@ class Step(WithFindings):
         del setup
         return {}
 
-    def below(self, setup: Setup) -> Mapping[str, str]:
+    def lines_below(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands in a line under fields, by key."""
         del setup
         return {}
 
-    def refresh_rest(self, setup: Setup) -> None:
+    def refresh_extras(self, setup: Setup) -> None:
         """Show what a step has besides its form."""
 
     # Moving on
@@ -222,42 +224,46 @@ class Step(WithFindings):
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here: first in the row that the cursor is in."""
         form = self.form
-        here = form.cursor if form.is_in else ""
-        forbidding = [finding for finding in self.findings() if finding.forbids]
-        wrong = min(forbidding, key=lambda finding: finding.row != here, default=None)
-        if not form.unread and wrong is None:
+        here = form.cursor if form.holds_focus else ""
+        forbidding = [finding for finding in self.findings() if finding.forbids_plan]
+        wrong = min(forbidding, key=lambda finding: finding.row_key != here, default=None)
+        if not form.unread_key and wrong is None:
             self.post_message(OpenStep(self.next_module))
             return
         self.app.bell()
-        key = form.unread or (wrong.row if wrong else "")
+        key = form.unread_key or (wrong.row_key if wrong else "")
         if any(row.key == key for row in form.rows):
-            form.go(key)
+            form.go_to_row(key)
         elif wrong:
             self.notify(visible(f"{wrong.message}. {wrong.remedy}"), severity="error", markup=False)
 
     def on_descendant_focus(self) -> None:
         """Say what the focused row is for."""
-        self.hint()
+        self.show_hint()
         self.refresh_bindings()
 
-    @on(Picks.Moved)
+    @on(MultiSelect.Moved)
     @on(Form.Moved)
-    def _moved(self, event: Picks.Moved | Form.Moved) -> None:
+    def _update_after_move(self, event: MultiSelect.Moved | Form.Moved) -> None:
         event.stop()
-        self._undone = ""
+        self._undone_text = ""
         form = next(iter(self.query(Form)), None)
         if form and form.unread_label != self._invalid_field_shown:
             self.update()
-        self.hint()
+        self.show_hint()
         self.refresh_bindings()
 
-    def explained(self) -> Iterable[tuple[str, str, str]]:
+    def explained_fields(self) -> Iterable[tuple[str, str, str]]:
         """Return the fields that this step shows now."""
         setup = self.setup
-        rows = (field_of(key, self.profile) for key in self.keys() if choices.applies(key, setup or self.profile))
+        rows = (
+            field_for_trainer(key, self.profile)
+            for key in self.field_keys()
+            if choices.is_shown(key, setup or self.profile)
+        )
         return [(row.label, row.key, row.help) for row in rows]
 
 
-def within(label: str) -> str:
+def label_in_sentence(label: str) -> str:
     """Return a label as it stands within a line: `Log level`, but `TensorBoard` and `LR scaling`, begin as they are."""
     return label if any(letter.isupper() for letter in label[1:].partition(" ")[0]) else label[:1].lower() + label[1:]

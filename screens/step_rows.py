@@ -9,12 +9,12 @@ from tui_train.profile.changes import Difference
 from tui_train.profile.types import Profile
 from tui_train.resolve import reach
 from tui_train.resolve.setup import Setup
-from tui_train.trainers import field_of
+from tui_train.trainers import field_for_trainer
 from tui_train.workflow import choices
 
-from .widgets.form_lines import FormRow, Group, typed
+from .widgets.form_lines import FormRow, Group, is_typed_field
 
-_SHORT = 50  # characters of two values that a hint repeats
+_MAX_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
 _UNSET = "not set"
 _FIX = "  F2 fixes it."
 _DEFAULT = "default"  # the source of a value that is nobody's choice
@@ -26,41 +26,41 @@ class Section(Group, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
 
 
-def undone_words(changes: Sequence[Difference]) -> str:
+def undone_text(changes: Sequence[Difference]) -> str:
     """Return what the hint says after a change was taken back."""
     if not changes:
         return "There is no change to take back."
-    if len(changes) == 1 and len(changes[0].before + changes[0].after) <= _SHORT:
+    if len(changes) == 1 and len(changes[0].before + changes[0].after) <= _MAX_VALUE_CHARACTERS:
         (change,) = changes
         return visible(f"Taken back: {change.label} {change.before or _UNSET} → {change.after or _UNSET}.")
     return visible(f"Taken back: {', '.join(change.label for change in changes)}.")
 
 
-def row_of(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
+def form_row(key: str, profile: Profile, setup: Setup | None, *, note: str, finding: Finding | None) -> FormRow:
     """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
-    field = field_of(key, profile)
-    options = choices.options(key, setup) if setup else ()
+    field = field_for_trainer(key, profile)
+    options = choices.field_options(key, setup) if setup else ()
     held = setup.values.get(key.removeprefix("recipe.")) if setup and key.startswith("recipe.") else None
     source = held.source if held else ""
-    words = (held.words or fields.format_value(held.value) or "not set") if held and held.source else ""
+    words = (held.other_form or fields.format_value(held.value) or "not set") if held and held.source else ""
     help_text = field.help
-    row_is_typed = typed(field)
+    row_is_typed = is_typed_field(field)
     if options and not row_is_typed:
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
-    hint, fix = fix_words(finding, help_text)
+    hint, fix = hint_and_fix(finding, help_text)
     value = fields.get(profile, key)
-    wrong = _beside(value, finding) if finding else ""
+    error = _beside(value, finding) if finding else ""
     return FormRow(
         field=field,
         value=value,
         options=options,
-        reason=reach.why_not(key, setup or profile),
-        held=visible(words),
+        reason=reach.why_no_effect(key, setup or profile),
+        default_text=visible(words),
         note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
-        wrong=wrong if finding and finding.level == "error" else "",
-        caution=wrong if finding and finding.level == "warning" else "",
+        error=error if finding and finding.level == "error" else "",
+        warning=error if finding and finding.level == "warning" else "",
         fix=fix,
-        usual=_usual(key, setup),
+        usual_number=_usual_rate(key, setup),
         hint=hint,
     )
 
@@ -72,15 +72,17 @@ def _beside(value: fields.Value, finding: Finding) -> str:
     return rest if text and found and (not before or before.endswith(": ")) else message
 
 
-def fix_words(finding: Finding | None, help_text: str) -> tuple[str, str]:
+def hint_and_fix(finding: Finding | None, help_text: str) -> tuple[str, str]:
     """Return what a row says of itself, and what F2 would do: of a finding, or else its help and nothing."""
     if finding is None:
         return visible(help_text), ""
     fix = finding.fix.title if finding.fix else ""
-    return visible(f"{finding.message}. {finding.on_screen}{_FIX if fix and not finding.keys else ''}"), visible(fix)
+    return visible(f"{finding.message}. {finding.screen_remedy}{_FIX if fix and not finding.keys else ''}"), visible(
+        fix
+    )
 
 
-def _usual(key: str, setup: Setup | None) -> float | None:
+def _usual_rate(key: str, setup: Setup | None) -> float | None:
     """Return the default of a learning rate, of which the first digits say nothing about its size."""
     default = setup.preset.defaults.get("learning_rate") if setup and key == "recipe.learning_rate" else None
     return float(default) if isinstance(default, (int, float)) else None

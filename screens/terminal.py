@@ -20,14 +20,14 @@ _ESCAPE = "\x1b"
 # Seconds to wait for the rest of a key: after a lone escape character, which most often is the key Esc; the same on a
 # slow line; and after the beginning of a sequence, which nobody types.
 _SHORT, _LONG, _BEGUN = 0.02, 0.1, 0.5
-_LONGEST = 0.3
+_MAX_DELAY = 0.3
 # A terminal that takes longer to answer a question is slow, and so is one at the other end of ssh that does not answer.
-_SLOW = 0.08
-_ANSWER = "$y"
-_POLL = 0.1
-_MOST = 4096
+_SLOW_SECONDS = 0.08
+_MODE_ANSWER = "$y"
+_POLL_SECONDS = 0.1
+_MAX_BYTES = 4096
 # What follows the escape character of an arrow, a function key or the mouse.
-_REST = re.compile(r"\[[0-9;:<]*[A-DFHIMOP-SZmu~]|O[A-DFHP-S]")
+_KEY_REST = re.compile(r"\[[0-9;:<]*[A-DFHIMOP-SZmu~]|O[A-DFHP-S]")
 
 
 class KeyParser(XTermParser):
@@ -36,54 +36,58 @@ class KeyParser(XTermParser):
     def __init__(self, *, debug: bool = False) -> None:
         """Begin with what is known of the line."""
         super().__init__(debug)
-        self._wait = ESCAPE_DELAY
-        self._set_wait(_LONG if os.environ.get("SSH_CONNECTION") else _SHORT)
-        self._asked = get_time()
-        self._came = ""  # from an escape character on whose key is not complete
-        self._begun = 0.0  # when that character was read
-        self._lone = 0.0  # the same where it was taken for Esc
+        self._escape_delay = ESCAPE_DELAY
+        self._set_escape_delay(_LONG if os.environ.get("SSH_CONNECTION") else _SHORT)
+        self._asked_at = get_time()
+        self._partial_key = ""  # from an escape character on whose key is not complete
+        self._escape_at = 0.0  # when that character was read
+        self._lone_escape_at = 0.0  # the same where it was taken for Esc
 
     @property
     def timeout(self) -> float:
         """Seconds until what has come counts as keys of its own, or until one looks whether the wizard ends."""
-        return _POLL if self._timeout_time is None else min(_POLL, max(0.0, self._timeout_time - get_time()))
+        return (
+            _POLL_SECONDS
+            if self._timeout_time is None
+            else min(_POLL_SECONDS, max(0.0, self._timeout_time - get_time()))
+        )
 
     def feed(self, data: str) -> Iterable[Message]:
         """Yield the keys and answers in what was read."""
-        data = self._without_rest(data)
-        if self._asked and _ANSWER in data:
-            self._set_wait(_SHORT if get_time() - self._asked < _SLOW else _LONG)
-            self._asked = 0.0
+        data = self._drop_late_rest(data)
+        if self._asked_at and _MODE_ANSWER in data:
+            self._set_escape_delay(_SHORT if get_time() - self._asked_at < _SLOW_SECONDS else _LONG)
+            self._asked_at = 0.0
         if not data:
             return
         yield from super().feed(data)
-        _, mark, after = (self._came + data).rpartition(_ESCAPE)
-        self._came = ""
+        _, mark, after = (self._partial_key + data).rpartition(_ESCAPE)
+        self._partial_key = ""
         if self._timeout_time is not None:
-            self._came = mark + after
-            self._begun = get_time()
-            self._timeout_time = self._begun + (_BEGUN if after[:1] in {"[", "O"} else self._wait)
+            self._partial_key = mark + after
+            self._escape_at = get_time()
+            self._timeout_time = self._escape_at + (_BEGUN if after[:1] in {"[", "O"} else self._escape_delay)
 
-    def _without_rest(self, data: str) -> str:
+    def _drop_late_rest(self, data: str) -> str:
         """Drop the rest of a key whose first byte was taken for Esc: it would be typed as letters; wait longer then."""
-        late, self._lone = get_time() - self._lone, 0.0
-        rest = _REST.match(data)
+        late, self._lone_escape_at = get_time() - self._lone_escape_at, 0.0
+        rest = _KEY_REST.match(data)
         if rest is None or late > _BEGUN:
             return data
-        self._set_wait(max(self._wait, min(_LONGEST, 1.5 * late)))
+        self._set_escape_delay(max(self._escape_delay, min(_MAX_DELAY, 1.5 * late)))
         return data[rest.end() :]
 
-    def _set_wait(self, seconds: float) -> None:
+    def _set_escape_delay(self, seconds: float) -> None:
         if "ESCDELAY" not in os.environ:
-            self._wait = seconds
+            self._escape_delay = seconds
 
     def tick(self) -> Iterable[Message]:
         """Yield what is a key after all, since nothing followed."""
         keys = [*super().tick()]
-        if keys and self._came == _ESCAPE:
-            self._lone = self._begun
+        if keys and self._partial_key == _ESCAPE:
+            self._lone_escape_at = self._escape_at
         # Nobody types the beginning of a sequence.
-        return [] if self._came[1:2] == "[" and len(self._came) > 2 else keys
+        return [] if self._partial_key[1:2] == "[" and len(self._partial_key) > 2 else keys
 
 
 class TerminalDriver(LinuxDriver):
@@ -97,9 +101,9 @@ class TerminalDriver(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
                 if selector.select(parser.timeout):
-                    data = os.read(self.fileno, _MOST)
+                    data = os.read(self.fileno, _MAX_BYTES)
                     if not data:
-                        self.exit_event.wait(_POLL)  # a terminal that is gone is always ready
+                        self.exit_event.wait(_POLL_SECONDS)  # a terminal that is gone is always ready
                     for message in parser.feed(decode(data)):
                         self.process_message(message)
                 for message in parser.tick():

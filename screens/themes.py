@@ -92,7 +92,7 @@ THEMES: Final = (
         },
     ),
 )
-NAMES: Final = tuple(theme.name for theme in THEMES)
+THEME_NAMES: Final = tuple(theme.name for theme in THEMES)
 
 
 def without_colour() -> bool:
@@ -100,13 +100,13 @@ def without_colour() -> bool:
     return "NO_COLOR" in os.environ or os.environ.get("TERM", "") in {"linux", "vt100", "vt220", "ansi"}
 
 
-def dress(app: App[int], name: str) -> None:
+def register_themes(app: App[int], name: str) -> None:
     """Give an app the themes, and one of them to begin with."""
     for theme in THEMES:
         app.register_theme(theme)
-    for name_of_textual in set(app.available_themes) - set(NAMES):
+    for name_of_textual in set(app.available_themes) - set(THEME_NAMES):
         app.unregister_theme(name_of_textual)
-    name = PLAIN if without_colour() else name if name in NAMES else DARK
+    name = PLAIN if without_colour() else name if name in THEME_NAMES else DARK
     app.ansi_color = True if name == PLAIN else None
     # As the theme is changed later Textual reads all styles once more: here there are none yet.
     app.set_reactive(App.theme, name)
@@ -116,7 +116,7 @@ def dress(app: App[int], name: str) -> None:
     app.stylesheet.set_variables(app.get_css_variables())
 
 
-def wear(app: App[int], name: str) -> None:
+def apply_theme(app: App[int], name: str) -> None:
     """Change an app's theme; the plain one takes the terminal's colours as they are."""
     app.ansi_color = True if name == PLAIN else None
     app.theme = name

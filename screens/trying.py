@@ -16,39 +16,39 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.chat import MOST_TOKENS, Chat, End, Ready, Side, Text
-from tui_train.workflow.dialogue import Cancelled, OwnCode
+from tui_train.workflow.chat import MAX_TOKENS, AnswerEnd, AnswerPiece, Chat, Ready, Side
+from tui_train.workflow.dialogue import AnswerCancelled, NeedsOwnCode
 
 from .base import Base
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.ink import DONE, FAILED, MUTED, ink
+from .widgets.ink import DONE, FAILED, MUTED, styled
 from .widgets.keys import Keys
-from .widgets.talk import Talk
+from .widgets.talk import ChatPane
 
-_WAITS = " What you typed is sent then, unless you change it."
-_BESIDE = 100  # cells in which two columns can be read
+_QUEUED_NOTICE = " What you typed is sent then, unless you change it."
+_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
 _SIDES: tuple[Side, ...] = ("result", "base")
 _TITLES = {"result": "Result", "base": "Base"}
 
 
-class Said(Message):
+class ChatEvent(Message):
     """The chat goes on: it loads, is ready, or writes."""
 
-    def __init__(self, what: str | Ready | Text | End) -> None:
+    def __init__(self, event: str | Ready | AnswerPiece | AnswerEnd) -> None:
         """Carry a model that is being loaded, or what else there is."""
         super().__init__()
-        self.what = what
+        self.event = event
 
 
-class Failed(Message):
-    """A prompt was not answered, or, where nothing is `left`, none can be."""
+class ChatFailed(Message):
+    """A prompt was not answered, or, where nothing is `can_continue`, none can be."""
 
-    def __init__(self, error: TuiTrainError, *, left: bool) -> None:
+    def __init__(self, error: TuiTrainError, *, can_continue: bool) -> None:
         """Carry why."""
         super().__init__()
         self.error = error
-        self.left = left
+        self.can_continue = can_continue
 
 
 class _Prompt(Input):
@@ -57,7 +57,7 @@ class _Prompt(Input):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Ask", key_display="Enter")]
 
 
-class Trying(Base):
+class ChatScreen(Base):
     """A chat with one or two models."""
 
     HELP = """Try
@@ -84,61 +84,63 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._prompts: queue.Queue[str | None] = queue.Queue()
         self._chat: Chat | None = None
         self._busy = True
-        self._over = False
-        self._own_code = self._trusted = False  # it needs its own code, and whether that may run
-        self._waiting = ""  # the prompt that is sent as soon as nothing is loaded or written
-        self._ready = Content()
-        self._loading = Content("Starting the Python that trained …")
+        self._is_over = False
+        self._needs_own_code = self._trusted = False  # it needs its own code, and whether that may run
+        self._queued_prompt = ""  # the prompt that is sent as soon as nothing is loaded or written
+        self._ready_text = Content()
+        self._loading_text = Content("Starting the Python that trained …")
 
     def compose(self) -> ComposeResult:
         """Put the sides over the prompt."""
         yield StepBar(title="Result › Try it")
         with Container(id="talk"):
             for side in _SIDES[: 2 if self._compare else 1]:
-                yield Talk(_TITLES[side], "", id=side)
+                yield ChatPane(_TITLES[side], "", id=side)
         yield Hint()
         yield Keys()
         yield _Prompt(id="prompt", placeholder="loading …", compact=True)
 
     def on_mount(self) -> None:
         """Load the models."""
-        self.query_one(StepBar).say(ink((visible(self.run.name), MUTED)))
+        self.query_one(StepBar).show_aside(styled((visible(self.run.name), MUTED)))
         prompt = self.query_one(_Prompt)
         prompt.cursor_blink = False
         prompt.focus()
-        self._say(self._loading)
-        self._talk()
+        self._show_hint(self._loading_text)
+        self._run_chat()
 
     def on_resize(self, event: Resize) -> None:
         """Put the sides beside each other where there is room."""
-        self.query_one("#talk").set_class(event.size.width >= _BESIDE, "-beside")
+        self.query_one("#talk").set_class(event.size.width >= _TWO_COLUMNS_WIDTH, "-beside")
 
-    def _say(self, words: Content) -> None:
-        self.query_one(Hint).say(words)
+    def _show_hint(self, words: Content) -> None:
+        self.query_one(Hint).show_text(words)
 
     @work(thread=True, exclusive=True, group="talk")
-    def _talk(self) -> None:
+    def _run_chat(self) -> None:
         """Load, then answer what is asked, until the screen is left."""
         worker = get_current_worker()
         chat: Chat | None = None
         try:
             chat = self._chat = Chat(self.run, compare=self._compare, trusted=self._trusted)
-            self.post_message(Said(chat.load(lambda what: self._post(Said(what)), lambda: worker.is_cancelled)))
+            self.post_message(
+                ChatEvent(chat.load(lambda what: self._post_event(ChatEvent(what)), lambda: worker.is_cancelled))
+            )
             while not worker.is_cancelled:
                 try:
                     prompt = self._prompts.get(timeout=0.1)
                 except queue.Empty:
                     continue
                 self._answer(chat, prompt)
-        except Cancelled:
+        except AnswerCancelled:
             pass
         except TuiTrainError as error:
-            self._post(Failed(error, left=False))
+            self._post_event(ChatFailed(error, can_continue=False))
         finally:
             if chat:
                 chat.close()
 
-    def _post(self, message: Message) -> None:
+    def _post_event(self, message: Message) -> None:
         self.post_message(message)
 
     def _answer(self, chat: Chat, prompt: str | None) -> None:
@@ -149,78 +151,80 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             return
         for side in chat.sides:
             try:
-                for piece in chat.ask(prompt, side, MOST_TOKENS, lambda: worker.is_cancelled):
-                    self._post(Said(piece))
+                for piece in chat.ask(prompt, side, MAX_TOKENS, lambda: worker.is_cancelled):
+                    self._post_event(ChatEvent(piece))
             except TuiTrainError as error:
                 if not chat.alive:
                     raise
-                self._post(Failed(error, left=True))
+                self._post_event(ChatFailed(error, can_continue=True))
                 return
 
-    @on(Said)
-    def _said(self, event: Said) -> None:
-        what = event.what
-        if isinstance(what, Text):
-            self.query_one(f"#{what.side}", Talk).write(what.text)
-        elif isinstance(what, End):
-            self.query_one(f"#{what.side}", Talk).note(what.words)
+    @on(ChatEvent)
+    def _take_event(self, event: ChatEvent) -> None:
+        what = event.event
+        if isinstance(what, AnswerPiece):
+            self.query_one(f"#{what.side}", ChatPane).append_answer(what.text)
+        elif isinstance(what, AnswerEnd):
+            self.query_one(f"#{what.side}", ChatPane).add_note(what.summary)
             if self._chat and what.side == self._chat.sides[-1]:
-                self._be_ready()
+                self._accept_prompts()
         elif isinstance(what, Ready):
-            self._loaded(what)
+            self._show_loaded(what)
         else:
-            self._loading = ink("Loading ", (display_path(what), "b"), " …")
-            self._say(ink(self._loading, _WAITS if self._waiting else ""))
+            self._loading_text = styled("Loading ", (display_path(what), "b"), " …")
+            self._show_hint(styled(self._loading_text, _QUEUED_NOTICE if self._queued_prompt else ""))
 
-    def _loaded(self, ready: Ready) -> None:
+    def _show_loaded(self, ready: Ready) -> None:
         if self._compare and not ready.compares:
             self.query_one("#base").remove()
         found = self._chat.result if self._chat else None
-        self.query_one("#result", Talk).entitle(visible(found.about) if found else "")
+        self.query_one("#result", ChatPane).set_subtitle(visible(found.description) if found else "")
         if ready.compares and found:
-            self.query_one("#base", Talk).entitle(visible(found.base))
+            self.query_one("#base", ChatPane).set_subtitle(visible(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
-        self._ready = ink(DONE, f" loaded on {ready.device} in {ready.dtype}{how}.")
-        self._say(self._ready)
-        self._be_ready()
+        self._ready_text = styled(DONE, f" loaded on {ready.device} in {ready.dtype}{how}.")
+        self._show_hint(self._ready_text)
+        self._accept_prompts()
 
-    def _be_ready(self) -> None:
+    def _accept_prompts(self) -> None:
         self._busy = False
-        prompt, waiting = self.query_one(_Prompt), self._waiting
-        prompt.placeholder, self._waiting = "Ask something", ""
+        prompt, waiting = self.query_one(_Prompt), self._queued_prompt
+        prompt.placeholder, self._queued_prompt = "Ask something", ""
         if waiting and waiting == prompt.value:
-            self._ask(waiting)
+            self._send_prompt(waiting)
         self.refresh_bindings()
 
-    @on(Failed)
-    def _failed(self, event: Failed) -> None:
+    @on(ChatFailed)
+    def _show_failure(self, event: ChatFailed) -> None:
         """Say why there is no answer; what stays until the next one is no notice that goes away."""
-        self._over = not event.left
-        self._busy, self._waiting = not event.left, ""
-        self._own_code = isinstance(event.error, OwnCode)
-        remedy = "If you trust that file, F4 runs it, for this chat only." if self._own_code else event.error.remedy
+        self._is_over = not event.can_continue
+        self._busy, self._queued_prompt = not event.can_continue, ""
+        self._needs_own_code = isinstance(event.error, NeedsOwnCode)
+        remedy = (
+            "If you trust that file, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
+        )
         words = f"{event.error.message}. {remedy}"
-        self._say(ink(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
-        if self._over:
+        self._show_hint(styled(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
+        if self._is_over:
             self.query_one(_Prompt).placeholder = "Esc goes back"
         self.refresh_bindings()
 
     @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        if self._over or not event.value.strip():
+    def _take_prompt(self, event: Input.Submitted) -> None:
+        if self._is_over or not event.value.strip():
             return
         if self._busy:
-            self._waiting = event.value
-            self._say(ink(self._ready if self._ready.plain else self._loading, _WAITS))
+            self._queued_prompt = event.value
+            self._show_hint(styled(self._ready_text if self._ready_text.plain else self._loading_text, _QUEUED_NOTICE))
         else:
-            self._ask(event.value)
+            self._send_prompt(event.value)
 
-    def _ask(self, prompt: str) -> None:
+    def _send_prompt(self, prompt: str) -> None:
         self._busy = True
         self.query_one(_Prompt).clear()
-        self._say(self._ready)
+        self._show_hint(self._ready_text)
         for side in self._chat.sides if self._chat else ():
-            self.query_one(f"#{side}", Talk).asked(visible(prompt))
+            self.query_one(f"#{side}", ChatPane).add_prompt(visible(prompt))
         self._prompts.put(prompt)
         self.refresh_bindings()
 
@@ -231,8 +235,8 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """
         del parameters
         if action == "trust":
-            return self._own_code
-        loaded = bool(self._ready.plain) and not self._over
+            return self._needs_own_code
+        loaded = bool(self._ready_text.plain) and not self._is_over
         if action == "stop":
             return loaded and self._busy
         return action != "forget" or (loaded and not self._busy)
@@ -245,24 +249,24 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def action_forget(self) -> None:
         """Begin again, without what was said."""
         self._prompts.put(None)
-        for talk in self.query(Talk):
-            talk.note("— a new chat —")
+        for talk in self.query(ChatPane):
+            talk.add_note("— a new chat —")
 
     def action_trust(self) -> None:
         """Load it again, with the code that came with it."""
-        self._own_code, self._over, self._trusted, self._busy = False, False, True, True
+        self._needs_own_code, self._is_over, self._trusted, self._busy = False, False, True, True
         self.query_one(_Prompt).placeholder = "loading …"
-        self._say(self._loading)
+        self._show_hint(self._loading_text)
         self.refresh_bindings()
-        self._talk()
+        self._run_chat()
 
     def action_turn(self, pages: int) -> None:
         """Scroll both sides."""
-        for talk in self.query(Talk):
-            talk.turn(pages)
+        for talk in self.query(ChatPane):
+            talk.scroll_pages(pages)
 
     def recover(self, group: str) -> None:
         """Say that nothing answers any more."""
         if group == "talk":
-            self._over = self._busy = True
-            self._say(ink(FAILED, " The chat has ended; Esc goes back."))
+            self._is_over = self._busy = True
+            self._show_hint(styled(FAILED, " The chat has ended; Esc goes back."))

@@ -13,27 +13,27 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import counted, table, typeset
+from tui_train.base.text import counted, text_table, typeset
 from tui_train.resolve.setup import Setup
 from tui_train.tune import summary as words
-from tui_train.tune.search import MOST
-from tui_train.tune.tune import DEADLINE, Tuned, tune
+from tui_train.tune.search import MAX_TRIALS
+from tui_train.tune.tune import TRIAL_SECONDS, TuningState, tune
 
 from .base import Base
-from .messages import ApplyFix, Complaint
+from .messages import ApplyFix, ErrorToShow
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.ink import ink
+from .widgets.ink import styled
 from .widgets.keys import Keys
 
 
-class Tuning(Base):
+class TuningScreen(Base):
     """The trials of the profile's settings, in a table that grows."""
 
     HELP = f"""Tune
 
 Each trial is a real training of a few steps, with your data and your script, in a folder of its own: what it learns
-is thrown away. At most {MOST} trials find the fastest micro batch, with and without activation
+is thrown away. At most {MAX_TRIALS} trials find the fastest micro batch, with and without activation
 checkpointing. The global batch stays, so the training learns the same.
 p tries bf16 as well, which changes what is learned a little.
 Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial under way and goes back."""
@@ -49,9 +49,9 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self._profile = setup.profile
         self._facts = setup.facts
         self._setup = setup
-        self._precise = False
-        self._trying = False
-        self._now: Tuned | None = None
+        self._with_bf16 = False
+        self._trials_running = False
+        self._state: TuningState | None = None
 
     def compose(self) -> ComposeResult:
         """What will be done, the trials, what they come to, the keys."""
@@ -69,82 +69,82 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     @property
     def key_words(self) -> Mapping[str, str]:
         """Say what Enter does now."""
-        change = self._now is not None and self._now.change is not None
-        return {"enter": "Use it" if change else "Start" if self._now is None else "Back"}
+        change = self._state is not None and self._state.change is not None
+        return {"enter": "Use it" if change else "Start" if self._state is None else "Back"}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while trials are made; another precision is chosen before."""
         del parameters
         if action == "precision":
             setup = self._setup
-            other = "precision" in setup.context.takes and setup.settled.recipe.precision != "bf16"
-            return other and not self._trying and self._now is None
-        return action != "next" or not self._trying
+            other = "precision" in setup.context.accepted and setup.settled.recipe.precision != "bf16"
+            return other and not self._trials_running and self._state is None
+        return action != "next" or not self._trials_running
 
     def action_precision(self) -> None:
         """Try bf16 as well, or not."""
-        self._precise = not self._precise
+        self._with_bf16 = not self._with_bf16
         self._show()
 
     def action_next(self) -> None:
         """Start the trials; when they are over, take what they found and go back."""
-        if self._now is None:
-            self._trying = True
+        if self._state is None:
+            self._trials_running = True
             self._show()
-            self._tune()
+            self._run_trials()
             return
-        if self._now.change:
-            self.app.screen_stack[-2].post_message(ApplyFix(self._now.change))
+        if self._state.change:
+            self.app.screen_stack[-2].post_message(ApplyFix(self._state.change))
         self.app.pop_screen()
 
     @work(thread=True, exclusive=True, group="tune")
-    def _tune(self) -> None:
+    def _run_trials(self) -> None:
         worker = get_current_worker()
-        precisions = ("bf16",) if self._precise else ()
+        precisions = ("bf16",) if self._with_bf16 else ()
         try:
             for now in tune(self._profile, self._facts, precisions=precisions, cancelled=lambda: worker.is_cancelled):
                 if not worker.is_cancelled:
-                    self.app.call_from_thread(self._told, now)
+                    self.app.call_from_thread(self._take_state, now)
         except TuiTrainError as error:
             if not worker.is_cancelled:
-                self.app.call_from_thread(self._failed, error)
+                self.app.call_from_thread(self._show_failure, error)
 
-    def _told(self, now: Tuned) -> None:
-        self._now = now
-        self._trying = now.trying is not None
+    def _take_state(self, now: TuningState) -> None:
+        self._state = now
+        self._trials_running = now.trying is not None
         self._show()
 
-    def _failed(self, error: TuiTrainError) -> None:
-        self.post_message(Complaint(error))
+    def _show_failure(self, error: TuiTrainError) -> None:
+        self.post_message(ErrorToShow(error))
         self.recover("tune")
 
     def recover(self, group: str) -> None:
         """Show what the trials came to that were made, and let Enter take it or try again."""
         if group == "tune":
-            self._trying = False
-            if self._now:
-                self._now = msgspec.structs.replace(self._now, trying=None)
+            self._trials_running = False
+            if self._state:
+                self._state = msgspec.structs.replace(self._state, trying=None)
             self._show()
 
     def _show(self) -> None:
         setup, recipe = self._setup, self._setup.settled.recipe
         where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
         asked = (
-            f"Up to {MOST} short trainings on {where}, at most {DEADLINE:.0f} s each, one after the other.\n"
+            f"Up to {MAX_TRIALS} short trainings on {where}, at most {TRIAL_SECONDS:.0f} s each, one after the other.\n"
             f"They find the fastest micro batch that fits; the global batch stays {recipe.global_batch}."
         )
-        asked += "\nbf16 is tried as well: it changes what is learned a little." if self._precise else ""
+        asked += "\nbf16 is tried as well: it changes what is learned a little." if self._with_bf16 else ""
         self.query_one("#asked", Static).update(asked)
-        now = self._now
-        rows = words.rows(now) if now else []
-        self.query_one("#trials", Static).update(Text(table([words.HEAD, *rows]) if rows else "", no_wrap=True))
-        self.query_one(Hint).say(ink((self._hint(), "b" if now and now.change else "")))
+        now = self._state
+        rows = words.trial_rows(now) if now else []
+        self.query_one("#trials", Static).update(Text(text_table([words.HEADER, *rows]) if rows else "", no_wrap=True))
+        self.query_one(Hint).show_text(styled((self._hint_text(), "b" if now and now.change else "")))
         self.refresh_bindings()
 
-    def _hint(self) -> str:
-        if self._trying:
+    def _hint_text(self) -> str:
+        if self._trials_running:
             return "A trial is under way. Esc ends it and goes back."
-        if self._now is None:
+        if self._state is None:
             return "Enter starts the trials."
-        more = "Enter uses it." if self._now.change else "Enter goes back."
-        return f"{typeset(words.verdict(self._now))}  {more}"
+        more = "Enter uses it." if self._state.change else "Enter goes back."
+        return f"{typeset(words.result_sentence(self._state))}  {more}"

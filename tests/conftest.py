@@ -31,7 +31,7 @@ def own_folders(tmp_path_factory, monkeypatch):
 @pytest.fixture(autouse=True)
 def _asks():
     """A wizard that was left gives up all questions of its process, which has other tests to come."""
-    cancel_children(now=False)
+    cancel_children(enabled=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -101,9 +101,9 @@ class Driven(Wizard):
         self._driver = Screenless(self, mouse=mouse, size=size)
         return self._driver
 
-    def _fault(self, error: BaseException) -> None:
+    def _report_fault(self, error: BaseException) -> None:
         self.faults.append(fault_of(error))
-        super()._fault(error)
+        super()._report_fault(error)
 
 
 def fault_of(error: BaseException) -> Fault:

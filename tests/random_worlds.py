@@ -26,8 +26,8 @@ from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.supervisor.processes import boot_id, start_ticks
-from tui_train.workflow.machines import Source
-from tui_train.workflow.session import remember
+from tui_train.workflow.machines import MachineSource
+from tui_train.workflow.session import remember_profile
 
 _MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
 _LOGS = (
@@ -67,18 +67,20 @@ class World(NamedTuple):
     """What the wizard is opened with, the terminal's first size, and how much is animated."""
 
     run: str
-    source: Source | None
+    source: MachineSource | None
     size: tuple[int, int]
     animations: str
 
-    def arguments(self) -> tuple[str, Source | None]:
+    def arguments(self) -> tuple[str, MachineSource | None]:
         return self.run, self.source
 
 
 @functools.cache
 def read_machine(name: str) -> Machine:
     """Return what the real probe reads from a machine's driver, in a process of its own."""
-    code = "import msgspec\nfrom tui_train.facts import probe\nprint(msgspec.json.encode(probe.machine()).decode())"
+    code = (
+        "import msgspec\nfrom tui_train.facts import probe\nprint(msgspec.json.encode(probe.probe_machine()).decode())"
+    )
     try:
         environment = driver_environment(name)
     except pytest.skip.Exception:
@@ -107,9 +109,9 @@ def world(seed: int, folder: Path) -> Iterator[World]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, variables))
         for target, name, value in (
-            (probe, "machine", lambda *_args, **_named: machine),
-            (probe, "toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
-            (images, "engines", lambda: (DOCKER,)),
+            (probe, "probe_machine", lambda *_args, **_named: machine),
+            (probe, "probe_toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
+            (images, "read_engines", lambda: (DOCKER,)),
             (live, "live_samples", _samples(machine, random.Random(seed))),
             (rundir, "export", _fenced(folder)),
         ):
@@ -117,8 +119,8 @@ def world(seed: int, folder: Path) -> Iterator[World]:
         stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _in(folder))
         _profiles(chance, folder)
         runs = _runs(chance, folder, stack)
-        saved.save(folder / "machine.json", Facts(machine=SEED, toolchains=(CUDA,)))
-        source = Source(machine=folder / "machine.json") if chance.random() < 0.05 else None
+        saved.save_machine(folder / "machine.json", Facts(machine=SEED, toolchains=(CUDA,)))
+        source = MachineSource(machine=folder / "machine.json") if chance.random() < 0.05 else None
         yield World(
             run=str(chance.choice(runs).path) if runs and chance.random() < 0.3 else "",
             source=source,
@@ -188,7 +190,7 @@ def _profiles(chance: random.Random, folder: Path) -> None:
             store.save(profile({"name": f"mine-{number}", **chance.choice(kinds)}))
     if chance.random() < 0.5:
         with contextlib.suppress(TuiTrainError):
-            remember(profile(chance.choice(kinds)))
+            remember_profile(profile(chance.choice(kinds)))
 
 
 def _runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunDir]:

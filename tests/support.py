@@ -19,14 +19,14 @@ from tui_train import checks
 from tui_train.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.memory.length import set_up
-from tui_train.plan.plan import plan as planned
+from tui_train.plan.plan import make_plan as planned
 from tui_train.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.render import prepare as preparing
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.processes import Family, boot_id, process
+from tui_train.supervisor.processes import Family, boot_id, process_at
 
 GIB = 2**30
 UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")
@@ -210,7 +210,7 @@ def taken(values, own=None):
 
 def check(profile, facts):
     """The findings of a profile on a machine."""
-    return checks.check(set_up(profile, facts))
+    return checks.find_problems(set_up(profile, facts))
 
 
 def prepare(profile, facts):
@@ -329,7 +329,7 @@ def noted(folder):
 def plan(profile, facts):
     """The plan of a profile, as both front ends make it."""
     setup = set_up(profile, facts)
-    return planned(setup, checks.check(setup))
+    return planned(setup, checks.find_problems(setup))
 
 
 def until(condition, seconds=20.0, what=""):
@@ -365,14 +365,14 @@ def free_port():
 
 def marked(mark, leader=0):
     """The living processes of a run, but for its supervisor."""
-    return tuple(sorted(Family(mark, process(leader)).living()))
+    return tuple(sorted(Family(mark, process_at(leader)).living()))
 
 
 def holder(folder):
     """A process that stands for the supervisor of a run: it lives for two minutes and holds the folder open."""
     opened = os.open(folder, os.O_RDONLY)
     os.set_inheritable(opened, True)
-    me = process(os.posix_spawnp("sleep", ["sleep", "120"], os.environ, setsid=True))
+    me = process_at(os.posix_spawnp("sleep", ["sleep", "120"], os.environ, setsid=True))
     os.close(opened)
     return {"pid": me.pid, "start_ticks": me.ticks, "boot_id": boot_id(), "mark": "m"}
 

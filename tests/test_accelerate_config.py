@@ -17,12 +17,12 @@ from test_launchers import parsed
 
 from tui_train.base.command import argv
 from tui_train.facts import remote
-from tui_train.facts.documents import read
+from tui_train.facts.documents import parse_document
 from tui_train.facts.types import Source
 from tui_train.memory.predict import predict
 from tui_train.resolve.setup import Setup
-from tui_train.targets.here import named
-from tui_train.workflow.effective import effective
+from tui_train.targets.here import profile_files
+from tui_train.workflow.effective import effective_settings
 
 BASIC = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "NO", "num_processes": 1}
 SCRIPT = {
@@ -41,7 +41,7 @@ ZERO = {"zero_stage": 3, "gradient_accumulation_steps": 4, "gradient_clipping": 
 
 def with_config(config, where=None):
     """These facts of a machine, on which the user has that accelerate config."""
-    found = read(yaml.safe_dump({**BASIC, **config}).encode())
+    found = parse_document(yaml.safe_dump({**BASIC, **config}).encode())
     return msgspec.structs.replace(where or facts(), accelerate_config="/c.yaml", documents={"/c.yaml": found})
 
 
@@ -53,7 +53,7 @@ def written(chosen, where):
 def test_a_users_precision_holds_with_its_source():
     where = with_config({"mixed_precision": "bf16"})
     held = Setup(profile(SCRIPT), where)
-    assert (held.settled.recipe.precision, held.values["precision"].text) == (
+    assert (held.settled.recipe.precision, held.values["precision"].display_text) == (
         "bf16",
         "bf16, from your accelerate config",
     )
@@ -62,7 +62,8 @@ def test_a_users_precision_holds_with_its_source():
     assert made.notes[0] == "bf16: from your accelerate config (/c.yaml)."
     # What a run did is read in its own plan.
     assert (
-        effective(profile(SCRIPT), json.loads(msgspec.json.encode(made)))["recipe.precision"].words == "bf16 (default)"
+        effective_settings(profile(SCRIPT), json.loads(msgspec.json.encode(made)))["recipe.precision"].text
+        == "bf16 (default)"
     )
 
 
@@ -110,7 +111,7 @@ def test_nothing_is_said_where_nothing_reads_it(launcher):
 def test_the_automatic_launcher_says_that_it_would_not_read_it():
     chosen = profile(SCRIPT | {"trainer.launcher": "auto"})
     where = msgspec.structs.replace(
-        with_config({"mixed_precision": "bf16"}), sources={"/t.py": Source(accelerates=True)}
+        with_config({"mixed_precision": "bf16"}), sources={"/t.py": Source(creates_accelerator=True)}
     )
     (finding,) = [item for item in check(chosen, where) if item.key == "trainer.launcher"]
     assert (finding.level, finding.change.edits) == ("warning", (("trainer.launcher", "accelerate"),))
@@ -309,7 +310,9 @@ def test_accelerate_takes_every_choice_of_fsdp_as_it_is_written(tmp_path):
     "text", ["a: &a [1]\nb: [*a, *a]\nc: {", "- 1", "x: " + "[" * 60 + "]" * 60, "distributed_type: \x00"]
 )
 def test_a_damaged_file_is_said_and_not_used(text):
-    where = msgspec.structs.replace(facts(), accelerate_config="/c.yaml", documents={"/c.yaml": read(text.encode())})
+    where = msgspec.structs.replace(
+        facts(), accelerate_config="/c.yaml", documents={"/c.yaml": parse_document(text.encode())}
+    )
     (finding,) = [item for item in check(profile(SCRIPT), where) if item.key == "trainer.accelerate_config"]
     assert (finding.level, "cannot be used" in finding.message) == ("warning", True)
     named_file = profile(SCRIPT | {"trainer.accelerate_config": "/c.yaml"})
@@ -319,7 +322,7 @@ def test_a_damaged_file_is_said_and_not_used(text):
 @pytest.mark.whole
 def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     """Written by `accelerate config` itself, for each of the variables that move it."""
-    assert not named(profile(SCRIPT)).accelerate_config
+    assert not profile_files(profile(SCRIPT)).accelerate_config
     home = tmp_path / "hf"
     command = [
         sys.executable,
@@ -331,14 +334,14 @@ def test_it_is_found_where_accelerate_writes_it(tmp_path, monkeypatch):
     ]
     subprocess.run(command, env=plain_environment(HF_HOME=str(home)), check=True, capture_output=True)
     monkeypatch.setenv("HF_HOME", str(home))
-    found = named(profile(SCRIPT))
+    found = profile_files(profile(SCRIPT))
     assert Path(found.accelerate_config).is_relative_to(home)
     assert found.documents[found.accelerate_config].values["mixed_precision"] == "bf16"
     # One that is named counts instead.
     other = tmp_path / "other.yaml"
     other.write_text("distributed_type: 'NO'\nmixed_precision: fp16\n")
     chosen = profile(SCRIPT | {"trainer.accelerate_config": str(other)})
-    files = named(chosen)
+    files = profile_files(chosen)
     where = msgspec.structs.replace(TWO, documents=files.documents, accelerate_config=files.accelerate_config)
     assert Setup(chosen, where).settled.recipe.precision == "fp16"
 
@@ -372,12 +375,12 @@ def test_another_host_sends_its_own_with_the_facts(tmp_path):
     question = {"hub": reader, "probe": "", "pythons": [], "paths": [], "files": []}
     for home, found in ((tmp_path / "hf", str(config)), (tmp_path / "none", "")):
         done = subprocess.run(
-            [sys.executable, *remote.sent(question)[1:]],
+            [sys.executable, *remote.survey_command(question)[1:]],
             env=plain_environment(HF_HOME=str(home)),
             capture_output=True,
             check=True,
         )
-        answer = remote.answered(done.stdout)
+        answer = remote.parse_survey(done.stdout)
         assert answer is not None
         assert answer.accelerate_config == found
         assert {path: known.values["mixed_precision"] for path, known in answer.documents.items()} == (

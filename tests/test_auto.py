@@ -12,19 +12,19 @@ from tui_train.screens.messages import OpenStep
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
 from tui_train.facts import probe
-from tui_train.facts.script_help import ask_script, with_help
-from tui_train.facts.sources import read, source
+from tui_train.facts.script_help import read_script_help, with_help
+from tui_train.facts.sources import parse_source, read_source
 from tui_train.facts.types import Flag, ScriptHelp
 from tui_train.profile import fields
 from tui_train.profile.store import loads
 from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
 from tui_train.targets.help_question import undecided
-from tui_train.targets.here import look, sources_of
-from tui_train.trainers.suited import OWN
-from tui_train.trainers.suited import read as said
+from tui_train.targets.here import probe_facts, script_sources
+from tui_train.trainers.suited import SCRIPT_SOURCE
+from tui_train.trainers.suited import arguments_summary as said
 from tui_train.wizard import wizard
-from tui_train.workflow.effective import effective
+from tui_train.workflow.effective import effective_settings
 
 ARGPARSE = """
 import argparse
@@ -47,7 +47,7 @@ def script(tmp_path, text, **values_of):
     values = {"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": str(tmp_path / "train.py")}
     values |= {"trainer.python": sys.executable, "hardware.device": "cpu", "ladder.rungs": ()}
     chosen = profile(values | {key.replace("__", "."): value for key, value in values_of.items()})
-    return chosen, msgspec.structs.replace(facts(), sources=sources_of(chosen))
+    return chosen, msgspec.structs.replace(facts(), sources=script_sources(chosen))
 
 
 def words(tmp_path, text, **values):
@@ -83,15 +83,15 @@ def words(tmp_path, text, **values):
     ],
 )
 def test_a_script_is_what_its_source_says(text, kind, line):
-    found = read(text.encode())
+    found = parse_source(text.encode())
     assert (found.kind, found.line) == (kind, line)
-    assert bool(found.unread) == (kind == "")
+    assert bool(found.why_unread) == (kind == "")
 
 
 def test_a_parser_in_a_file_beside_the_script_counts(tmp_path):
     (tmp_path / "options.py").write_text(ARGPARSE)
     (tmp_path / "train.py").write_text("from options import parser\nparser.parse_args()\n")
-    found = source(str(tmp_path / "train.py"))
+    found = read_source(str(tmp_path / "train.py"))
     assert (found.kind, found.file, found.line) == ("argparse", "options.py", 3)
     assert said(found) == "argparse, line 3 of options.py: --lr --batch-size --epochs --eta --save-model"
 
@@ -162,7 +162,7 @@ class Own:
 
 
 def test_the_arguments_of_click_are_read():
-    found = {each.name: each for each in read(CLICK.encode()).parameters}
+    found = {each.name: each for each in parse_source(CLICK.encode()).parameters}
     assert [(name, each.form, each.type) for name, each in found.items()] == [
         ("--lr", "option", "float"),
         ("--epochs", "option", "int"),
@@ -227,19 +227,19 @@ def test_what_the_script_does_not_say_is_its_own(tmp_path):
     made = plan(chosen, known)
     assert "Read of train.py: no arguments." in made.notes
     assert not any("5e-05" in line for line in (*made.notes, *made.numbers))
-    settings = effective(chosen, {})
-    assert settings["recipe.learning_rate"].words == OWN
+    settings = effective_settings(chosen, {})
+    assert settings["recipe.learning_rate"].text == SCRIPT_SOURCE
     held = Setup(chosen, known).values["learning_rate"]
-    assert (held.value, held.text) == (None, OWN)
+    assert (held.value, held.display_text) == (None, SCRIPT_SOURCE)
 
 
 def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     chosen, known = script(tmp_path, ARGPARSE)
     held = Setup(chosen, known).values
-    assert held["learning_rate"].text == "1.0, the script's default"
-    assert held["epochs"].text == "14.0, the script's default"
-    assert held["seed"].text == OWN
-    assert effective(chosen, {})["recipe.learning_rate"].words == "1.0 (default)"
+    assert held["learning_rate"].display_text == "1.0, the script's default"
+    assert held["epochs"].display_text == "14.0, the script's default"
+    assert held["seed"].display_text == SCRIPT_SOURCE
+    assert effective_settings(chosen, {})["recipe.learning_rate"].text == "1.0 (default)"
 
 
 def test_a_profile_that_names_a_preset_keeps_it():
@@ -251,7 +251,7 @@ def test_a_profile_that_names_a_preset_keeps_it():
 
 def test_a_name_with_control_bytes_is_shown_safely():
     text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a\\x1b[31m')\n"
-    assert "\x1b" not in said(read(text.encode()))
+    assert "\x1b" not in said(parse_source(text.encode()))
 
 
 DEEP = "from options import Options\nprint(Options().parse())\n"
@@ -276,7 +276,7 @@ def test_what_the_source_leaves_open_is_read_from_the_help(tmp_path):
         (tmp_path / name).write_text(text)
     chosen, _ = script(tmp_path, DEEP, recipe__learning_rate=0.5, recipe__epochs=3.0)
     waits = []
-    found = look(chosen, waits.append)
+    found = probe_facts(chosen, waits.append)
     assert waits == [f"Running {chosen.trainer.script} --help, as its source does not name all arguments …"]
     known = found.sources[chosen.trainer.script]
     assert said(known).endswith("read from --help, line 2: --lr --n_epochs --amp")
@@ -295,7 +295,9 @@ def test_a_help_is_kept_until_the_script_or_its_modules_change(tmp_path, monkeyp
     monkeypatch.setattr("tui_train.facts.script_help.time", SimpleNamespace(time=lambda: now[0]))
 
     def asks():
-        return ask_script(sys.executable, (str(tmp_path / "train.py"),), str(tmp_path), lambda: waits.append(now[0]))
+        return read_script_help(
+            sys.executable, (str(tmp_path / "train.py"),), str(tmp_path), lambda: waits.append(now[0])
+        )
 
     first = asks()
     assert (asks(), len(waits)) == (first, 1)
@@ -369,20 +371,20 @@ async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp
         asked.append(question)
         return ScriptHelp(flags=(Flag("--width", "(default: 64)"),))
 
-    monkeypatch.setattr("tui_train.facts.script_help.ask_script", answer)
-    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
+    monkeypatch.setattr("tui_train.facts.script_help.read_script_help", answer)
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
     chosen, _ = script(tmp_path, DEEP)
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("enter")(pilot)
-        app.become(chosen)
+        app.set_profile(chosen)
         await settle(pilot)
         assert asked == []
         app.post_message(OpenStep("recipe"))
         await settle(pilot)
         assert "the script's own (64)" in shows(pilot)
-        app.screen.form.go("trainer.arguments --width")
+        app.screen.form.go_to_row("trainer.arguments --width")
         await keys("8", "down")(pilot)
         await settle(pilot)
         assert app.profile.trainer.arguments == ("--width=8",)

@@ -241,7 +241,7 @@ def test_a_name_that_is_wrong_is_seen(built):
 
 def test_the_recipes_that_are_known_are_there(tmp_path):
     """Megatron-Bridge cannot be asked without Transformer Engine: the child asks it with what stands in for it."""
-    told = recipes.read(child(tmp_path, "recipes").encode())
+    told = recipes.parse_recipes(child(tmp_path, "recipes").encode())
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune", "lora")
     missing = {
         name: tasks

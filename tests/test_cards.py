@@ -14,14 +14,14 @@ from tui_train.base.errors import Unavailable
 from tui_train.runs import rundir
 from tui_train.runs.resuming import resumption
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import another_start, start
+from tui_train.runs.start import restart_note, start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.supervisor import commands, gpus
 from tui_train.supervisor.planned import Planned
 from tui_train.supervisor.processes import start_ticks
 from tui_train.supervisor.refused import Refused
-from tui_train.targets.here import submit
+from tui_train.targets.here import submit_here
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})
 GPU 1: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[1]})"""
@@ -53,19 +53,19 @@ def smi(tmp_path, monkeypatch):
 @pytest.fixture
 def impatient(monkeypatch):
     """Wait a moment where half a minute would be waited."""
-    monkeypatch.setattr(gpus, "_ANSWER", 0.3)
+    monkeypatch.setattr(gpus, "_ANSWER_SECONDS", 0.3)
 
 
 def check(cards, planned=PLANNED):
     """Return what is said of cards that are looked at."""
     said = []
-    gpus.check(planned, cards, said.append)
+    gpus.require_cards(planned, cards, said.append)
     return said
 
 
 def test_the_cards_of_the_plan_are_taken_where_they_are(smi):
     smi(WHOLE)
-    assert gpus.choose(PLANNED, "", 0) == UUIDS
+    assert gpus.choose_cards(PLANNED, "", 0) == UUIDS
     assert check(UUIDS) == []
 
 
@@ -86,7 +86,7 @@ def test_a_card_that_is_not_there_is_named_with_those_that_are(smi):
 def test_others_are_taken_on_one_machine_too(smi):
     smi(WHOLE)
     one = Planned(gpus=("GPU-of-another-machine",), world_size=1)
-    assert gpus.choose(one, UUIDS[1], 0) == UUIDS[1:]
+    assert gpus.choose_cards(one, UUIDS[1], 0) == UUIDS[1:]
     assert check(UUIDS[1:], one) == []
     with pytest.raises(Refused, match=r"the GPU GPU-0 \(chosen here\) is not there"):
         check(("GPU-0",), one)
@@ -96,12 +96,12 @@ def test_parts_of_a_card_are_chosen_like_cards(smi):
     smi(PARTED)
     for uuid in MIG:
         one = Planned(gpus=("GPU-x",), world_size=1)
-        assert gpus.choose(one, uuid, 0) == (uuid,)
+        assert gpus.choose_cards(one, uuid, 0) == (uuid,)
         assert check([uuid], one) == []
     # A card that is parted trains nothing itself, and which of its parts is meant is not guessed.
     two = Planned(gpus=("GPU-x",), world_size=2, nodes=2)
     with pytest.raises(Refused, match=rf"this one has: GPU 0 NVIDIA A100 GPU-parted, MIG 3g.20gb +Device +0 {MIG[0]}"):
-        gpus.choose(two, "", 1)
+        gpus.choose_cards(two, "", 1)
 
 
 @pytest.mark.parametrize(
@@ -120,62 +120,62 @@ def test_parts_of_a_card_are_chosen_like_cards(smi):
 def test_what_is_no_choice_is_refused(smi, option, code, part):
     smi(WHOLE)
     with pytest.raises(Refused) as refused:
-        gpus.choose(PLANNED, option, 0)
+        gpus.choose_cards(PLANNED, option, 0)
     assert (refused.value.code, part in refused.value.message) == (code, True), refused.value.message
     assert "\x1b" not in refused.value.message
 
 
 def test_on_the_cpu_there_is_no_choice():
-    assert gpus.choose(Planned(), "", 0) == ()
+    assert gpus.choose_cards(Planned(), "", 0) == ()
     with pytest.raises(Refused, match="--gpus=GPU-a: this trains on the CPU"):
-        gpus.choose(Planned(), "GPU-a", 0)
+        gpus.choose_cards(Planned(), "GPU-a", 0)
 
 
 def test_another_machine_takes_all_that_it_has(smi, impatient):
     several = PLANNED._replace(nodes=2, world_size=4)
     smi(WHOLE.replace("GPU-", "GPU-b"))
-    assert gpus.choose(several, "", 1) == tuple(uuid.replace("GPU-", "GPU-b") for uuid in UUIDS)
+    assert gpus.choose_cards(several, "", 1) == tuple(uuid.replace("GPU-", "GPU-b") for uuid in UUIDS)
     smi(WHOLE.splitlines()[0])
     with pytest.raises(Refused, match=f"each machine trains on 2 GPUs, and this one has: .*{UUIDS[0]}; choose"):
-        gpus.choose(several, "", 1)
+        gpus.choose_cards(several, "", 1)
     smi(WHOLE, before="exec sleep 60")
     with pytest.raises(Refused, match="nvidia-smi does not answer: name the GPUs"):
-        gpus.choose(several, "", 1)
+        gpus.choose_cards(several, "", 1)
 
 
 def test_another_machine_leaves_cards_out_that_are_not_of_the_plan(smi):
     several = PLANNED._replace(nodes=2, world_size=4)
     display = "\nGPU 2: NVIDIA GeForce GT 1030 (UUID: GPU-display)"
     smi(WHOLE + display)
-    assert gpus.choose(several, "", 1) == UUIDS
+    assert gpus.choose_cards(several, "", 1) == UUIDS
     smi(WHOLE.splitlines()[0] + display)
-    assert gpus.choose(several, "", 1) == (UUIDS[0], "GPU-display")
+    assert gpus.choose_cards(several, "", 1) == (UUIDS[0], "GPU-display")
     smi(f"{WHOLE}\nGPU 3: NVIDIA GeForce RTX 3090 (UUID: GPU-third){display}")
     with pytest.raises(Refused, match="each machine trains on 2 GPUs"):
-        gpus.choose(several, "", 1)
+        gpus.choose_cards(several, "", 1)
 
 
 def test_the_cards_that_the_plan_has_for_another_machine_are_taken(smi):
     several = PLANNED._replace(nodes=2, world_size=4, others=(UUIDS[::-1],))
     smi(WHOLE)
-    assert gpus.choose(several, "", 0) == UUIDS
-    assert gpus.choose(several, "", 1) == UUIDS[::-1]
+    assert gpus.choose_cards(several, "", 0) == UUIDS
+    assert gpus.choose_cards(several, "", 1) == UUIDS[::-1]
 
 
 def test_other_cards_are_taken_where_a_machine_no_longer_has_those_of_the_plan(smi):
     several = PLANNED._replace(nodes=2, world_size=4, others=(("GPU-x", UUIDS[0]),))
     smi(WHOLE)
-    assert gpus.choose(several, "", 1) == UUIDS
+    assert gpus.choose_cards(several, "", 1) == UUIDS
 
 
 def test_each_machine_has_its_own_number_of_cards(smi):
     several = PLANNED._replace(nodes=3, world_size=5, uneven=(2, 1, 2))
     smi(WHOLE.splitlines()[0])
-    assert gpus.choose(several, "", 1) == UUIDS[:1]
+    assert gpus.choose_cards(several, "", 1) == UUIDS[:1]
     with pytest.raises(Refused, match="this machine trains on 2 GPUs, and this one has: "):
-        gpus.choose(several, "", 2)
+        gpus.choose_cards(several, "", 2)
     with pytest.raises(Refused, match="--gpus names 2, and this trains on 1"):
-        gpus.choose(several, ",".join(UUIDS), 1)
+        gpus.choose_cards(several, ",".join(UUIDS), 1)
 
 
 @pytest.mark.parametrize("before", ["exit 9", "exec sleep 60", "trap '' TERM; sleep 60 & sleep 60"])
@@ -183,7 +183,7 @@ def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, impatie
     smi(WHOLE, before=before)
     began = time.monotonic()
     assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
-    assert gpus.users(UUIDS) is None
+    assert gpus.compute_pids(UUIDS) is None
     said = []
     gpus.wait_until_free(UUIDS, (), 60.0, said.append)
     assert said == ["nvidia-smi does not answer: goes on without a look whether the GPUs are empty"]
@@ -197,9 +197,9 @@ def test_a_machine_without_nvidia_smi_trains_all_the_same(monkeypatch, tmp_path)
 
 def test_who_computes_on_the_cards(smi):
     smi(users=f"{UUIDS[0]}, 42\nGPU-other, 7\n{UUIDS[1]}, 43\n{UUIDS[1]}, [N/A]\n")
-    assert gpus.users(UUIDS) == (42, 43)
-    assert gpus.users(UUIDS[1:]) == (43,)
-    assert gpus.users(()) == ()
+    assert gpus.compute_pids(UUIDS) == (42, 43)
+    assert gpus.compute_pids(UUIDS[1:]) == (43,)
+    assert gpus.compute_pids(()) == ()
 
 
 def test_cards_are_waited_for_until_they_are_empty(smi):
@@ -222,7 +222,7 @@ def test_a_stop_ends_the_waiting(smi, monkeypatch):
     said = []
     began = time.monotonic()
     gpus.wait_until_free(UUIDS, (), 60.0, said.append)
-    gpus.check(PLANNED, UUIDS, said.append)
+    gpus.require_cards(PLANNED, UUIDS, said.append)
     assert (said, time.monotonic() - began < 5) == ([], True)
 
 
@@ -313,13 +313,13 @@ def test_a_start_waits_as_long_as_it_lives(smi, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "monotonic", _fast(time.monotonic))
     smi(WHOLE, before="sleep 2")
     prepared = ready(*sleeping(tmp_path))
-    run = submit(prepared, prepared.plan)
+    run = submit_here(prepared, prepared.plan)
     try:
         assert run.script.is_file()
         assert status(run).live
         assert run.events()[0].event == "run_started"
     finally:
-        stop(run, at_once=True)
+        stop_run(run, at_once=True)
 
 
 def _fast(clock):
@@ -339,14 +339,14 @@ def test_a_detached_run_is_waited_for_as_people_start_it(smi, tmp_path):
         assert "cannot resume: it begins with the first step" in done.stdout
         assert status(run).live
     finally:
-        stop(run, at_once=True)
+        stop_run(run, at_once=True)
 
 
 def test_a_start_that_ends_without_a_training_leaves_no_folder(smi, tmp_path):
     smi(WHOLE.splitlines()[1], before="sleep 0.5")
     prepared = ready(*sleeping(tmp_path))
     with pytest.raises(Unavailable, match=f"did not start: launch.sh: the GPU {UUIDS[0]}"):
-        submit(prepared, prepared.plan)
+        submit_here(prepared, prepared.plan)
     assert rundir.all_runs() == ()
 
 
@@ -405,5 +405,5 @@ def test_several_machines_are_told_to_resume_only_where_they_understand_it(tmp_p
         assert resumption(run) == how
         start(run, resume=True)
         assert (folder / "words").read_text() == said
-        assert ("Start it on the other machines as well" in another_start(run)) is True
-        assert another_start(run).endswith(" --resume") is (how == "told")
+        assert ("Start it on the other machines as well" in restart_note(run)) is True
+        assert restart_note(run).endswith(" --resume") is (how == "told")

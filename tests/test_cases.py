@@ -15,10 +15,10 @@ from support import engine_stub, noted, plain_environment, prepare, sample, stub
 from tui_train.base.command import argv, expand, in_run_dir
 from tui_train.facts.types import Facts
 from tui_train.profile import store
-from tui_train.render import PLAN, SUPERVISOR
+from tui_train.render import PLAN_NAME, SUPERVISOR_FOLDER
 from tui_train.render.launch import launch_script
-from tui_train.resolve.container import words
-from tui_train.supervisor.container import OUTLIVE
+from tui_train.resolve.container import container_command
+from tui_train.supervisor.container import OUTLIVING_ENGINES
 
 CASES = sorted(path.parent for path in (Path(__file__).parent / "cases").glob("*/profile.toml"))
 UPDATE = os.environ.get("TUI_TRAIN_UPDATE_CASES") == "1"
@@ -36,11 +36,11 @@ def made(case):
 def rendered(case):
     """The files of a case, but for those that are copied as they are, and the plan as data."""
     prepared = made(case)
-    copied = {program.path for program in prepared.plan.programs} | {PLAN}
+    copied = {program.path for program in prepared.plan.programs} | {PLAN_NAME}
     return {
         file.path: file.text
         for file in prepared.files
-        if file.path not in copied and not file.path.startswith(SUPERVISOR)
+        if file.path not in copied and not file.path.startswith(SUPERVISOR_FOLDER)
     }
 
 
@@ -126,7 +126,9 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
         note = noted(tmp_path / "notes")[-1]
         told = [f"{setting.name}={expand(setting.value, values)}" for setting in attempt.command.env]
         if engine:
-            wanted = words(plan.container, attempt.command, values | {"CHECKPOINT": checkpoint if given else ""})
+            wanted = container_command(
+                plan.container, attempt.command, values | {"CHECKPOINT": checkpoint if given else ""}
+            )
             assert note["argv"][1:] == wanted[1:]
             assert note["cwd"] == "/"
             continue
@@ -140,7 +142,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
 def test_the_cases_have_more_than_one_engine_and_trainer():
     plans = [made(case).plan for case in CASES]
     assert {plan.launcher for plan in plans} == {"python", "torchrun", "accelerate"}
-    assert any(plan.container and plan.container.engine in OUTLIVE for plan in plans)
+    assert any(plan.container and plan.container.engine in OUTLIVING_ENGINES for plan in plans)
     assert any(plan.nodes > 1 for plan in plans)
 
 

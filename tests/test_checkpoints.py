@@ -9,8 +9,8 @@ import pytest
 from support import RECIPE, facts, profile, ready
 
 from tui_train.supervisor import planned
-from tui_train.supervisor.checkpoints import newest, step, whole
-from tui_train.supervisor.planned import Rule
+from tui_train.supervisor.checkpoints import is_complete_file, newest, step_of
+from tui_train.supervisor.planned import CheckpointRule
 
 
 def folder(path, files=("state.json",)):
@@ -33,7 +33,7 @@ def test_the_highest_step_wins_whatever_the_names(tmp_path, prefix, suffix):
         folder(tmp_path / f"{prefix}{number}{suffix}")
     for name in (f"{prefix}x{suffix}", f"{prefix}{suffix} ", f"{prefix}-200{suffix}", f"{prefix}²{suffix}", "other"):
         folder(tmp_path / name)
-    rule = Rule(str(tmp_path), prefix, ("state.json",), suffix)
+    rule = CheckpointRule(str(tmp_path), prefix, ("state.json",), suffix)
     assert newest(rule, "/nowhere") == str(tmp_path / f"{prefix}100{suffix}")
 
 
@@ -51,7 +51,7 @@ def test_the_highest_step_wins_whatever_the_names(tmp_path, prefix, suffix):
 def test_what_is_not_complete_is_passed_over(tmp_path, broken):
     for number in (20, 30):
         folder(tmp_path / f"checkpoint-{number}")
-    rule = Rule(str(tmp_path), "checkpoint-", ("state.json",))
+    rule = CheckpointRule(str(tmp_path), "checkpoint-", ("state.json",))
     assert newest(rule, "") == str(tmp_path / "checkpoint-30")
     broken(tmp_path / "checkpoint-30")
     assert newest(rule, "") == str(tmp_path / "checkpoint-20")
@@ -59,13 +59,13 @@ def test_what_is_not_complete_is_passed_over(tmp_path, broken):
 
 def test_a_part_may_be_a_folder(tmp_path):
     (tmp_path / "step_3" / "optimizer").mkdir(parents=True)
-    assert newest(Rule(str(tmp_path), "step_", ("optimizer",)), "") == str(tmp_path / "step_3")
+    assert newest(CheckpointRule(str(tmp_path), "step_", ("optimizer",)), "") == str(tmp_path / "step_3")
 
 
 def test_files_are_checkpoints_where_nothing_else_is_asked_of_them(tmp_path):
     (tmp_path / "model_5.pt").write_bytes(archive())
     (tmp_path / "model_9.pt").write_bytes(archive()[:-1])
-    rule = Rule(str(tmp_path), "model_", (), ".pt")
+    rule = CheckpointRule(str(tmp_path), "model_", (), ".pt")
     assert newest(rule, "") == str(tmp_path / "model_5.pt")
     assert newest(rule._replace(complete=("state.json",)), "") == ""
 
@@ -80,24 +80,24 @@ def test_files_are_checkpoints_where_nothing_else_is_asked_of_them(tmp_path):
 )  # fmt: skip
 def test_the_one_file_must_be_whole(tmp_path, data, is_whole):
     (tmp_path / "ckpt.pt").write_bytes(data)
-    assert whole(str(tmp_path / "ckpt.pt")) is is_whole
-    rule = Rule(str(tmp_path), "", (), "", "ckpt.pt")
+    assert is_complete_file(str(tmp_path / "ckpt.pt")) is is_whole
+    rule = CheckpointRule(str(tmp_path), "", (), "", "ckpt.pt")
     assert newest(rule, "") == (str(tmp_path / "ckpt.pt") if is_whole else "")
 
 
 def test_a_relative_folder_is_the_runs(tmp_path):
     folder(tmp_path / "output" / "checkpoint-3")
-    assert newest(Rule("output", "checkpoint-", ("state.json",)), str(tmp_path)) == str(
+    assert newest(CheckpointRule("output", "checkpoint-", ("state.json",)), str(tmp_path)) == str(
         tmp_path / "output" / "checkpoint-3"
     )
 
 
 def test_where_nothing_can_be_read_there_is_none(tmp_path):
-    rule = Rule(str(tmp_path / "none"), "checkpoint-", ())
+    rule = CheckpointRule(str(tmp_path / "none"), "checkpoint-", ())
     assert newest(rule, "") == ""
     assert newest(rule._replace(file="ckpt.pt"), "") == ""
     os.mkfifo(tmp_path / "ckpt.pt")
-    assert newest(Rule(str(tmp_path), "", (), "", "ckpt.pt"), "") == "", "a pipe would be waited for"
+    assert newest(CheckpointRule(str(tmp_path), "", (), "", "ckpt.pt"), "") == "", "a pipe would be waited for"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_where_nothing_can_be_read_there_is_none(tmp_path):
     ],
 )  # fmt: skip
 def test_the_step_is_the_last_number_of_a_name(path, number):
-    assert step(path) == number
+    assert step_of(path) == number
 
 
 def test_the_rule_of_a_real_plan_finds_them(tmp_path):

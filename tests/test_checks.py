@@ -22,28 +22,28 @@ from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS
 from tui_train.facts.cluster import Cluster, NodeGroup, Partition
-from tui_train.facts.data import AnswersOnly, DataProblem, DataQuestion, DataReport, Tokens
+from tui_train.facts.data import AnswersOnly, DataProblem, DataQuestion, DataReport, TokenCounts
 from tui_train.facts.data_use import question_key as data_key
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models import ModelFolder
 from tui_train.facts.types import (
     ContainerImage,
-    Document,
     Facts,
     Flag,
     Gap,
     GpuProcess,
     Logout,
     Parameter,
-    Peer,
+    ResourcesInUse,
     ScriptHelp,
     Source,
-    Taken,
+    TrainingHost,
+    YamlDocument,
 )
 from tui_train.presets import Preset, PresetArgument, UserPreset
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.profile.types import SCHEMA, Profile
-from tui_train.trainers import paths_of
+from tui_train.trainers import profile_paths
 from tui_train.trainers.finetune import Finetune
 
 GIB = 2**30
@@ -69,7 +69,7 @@ def peers(gpus=None, **more):
     paths = {name: more.pop(name) for name in [*more] if name.startswith("/")}
     own = {"machine": machine(gpus=gpus or (gpu(0), gpu(1))), "toolchain": toolchain(), "paths": paths} | more
     first = facts(gpus=(gpu(0), gpu(1)), paths=dict.fromkeys(paths, "file"))
-    return msgspec.structs.replace(first, peers={"b": Peer(**own)})
+    return msgspec.structs.replace(first, training_hosts={"b": TrainingHost(**own)})
 
 
 def configured(config):
@@ -77,8 +77,8 @@ def configured(config):
     return msgspec.structs.replace(
         facts(gpus=(gpu(0), gpu(1))),
         accelerate_config="/c.yaml",
-        documents={"/c.yaml": Document(values=config)},
-        sources={SCRIPT["trainer.script"]: Source(accelerates=True, names_checkpoint=True)},
+        documents={"/c.yaml": YamlDocument(values=config)},
+        sources={SCRIPT["trainer.script"]: Source(creates_accelerator=True, mentions_checkpoint=True)},
     )
 
 
@@ -104,7 +104,7 @@ def read(**documents):
 
 def beside(*taken):
     """Two cards, and what live runs have."""
-    return msgspec.structs.replace(TWO, taken=taken)
+    return msgspec.structs.replace(TWO, resources_in_use=taken)
 
 
 def at_logout(**what):
@@ -129,7 +129,7 @@ YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladd
 BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
 FINE = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
-TOKENS = Tokens(counted=2, total=9, learned=9, epoch=9, shortest=4, median=4, p95=5, longest=5)
+TOKENS = TokenCounts(counted=2, total=9, learned=9, epoch=9, shortest=4, median=4, p95=5, longest=5)
 LOOKED_AT = DataQuestion(files=("/d.jsonl",), model="/m")
 TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
 
@@ -202,7 +202,9 @@ FAULTS = {
         FINE | {"trainer.model": "/m", "finetune.targets": ("q_proj", "c_attn")}, LAYERS, "finetune.targets",
         "called c_attn: only q_proj would get an adapter", fix=True),
     "a notebook as a script": error(SCRIPT | {"trainer.preset": "custom"},
-        msgspec.structs.replace(facts(), sources={"/t.py": Source(problem="it is not Python", other="a notebook")}),
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(problem="it is not Python", not_python="a notebook")}
+        ),
         "trainer.script", "/t.py is a notebook"),
     "epochs and steps": warning(FINE | {"recipe.steps": 200, "recipe.epochs": 2.0}, tuned(), "recipe.epochs",
         "200 steps end the training", fix=True),
@@ -276,7 +278,7 @@ FAULTS = {
         "trainer.environment", "no version of accelerate reads it", fix=True),
     "a module that is not installed": error(
         {"trainer.kind": "script", "trainer.preset": "axolotl", "trainer.config": "/c.yaml"},
-        msgspec.structs.replace(facts(packages={}), documents={"/c.yaml": Document()}), "trainer.python",
+        msgspec.structs.replace(facts(packages={}), documents={"/c.yaml": YamlDocument()}), "trainer.python",
         "has no axolotl", machine=True),
     "machines at localhost": warning(MACHINES | {"nodes.address": "localhost"}, facts(), "nodes.address",
         "takes localhost for itself"),
@@ -289,9 +291,11 @@ FAULTS = {
     "a configuration that is not there": error(YAML, facts(paths={"/c.yaml": "missing"}), "trainer.config",
         "/c.yaml does not exist"),
     "a configuration that is not read yet": error(YAML, facts(), "trainer.config", "not read yet"),
-    "a configuration that is no YAML": error(YAML, read(c=Document(problem="it is not YAML: line 3")), "trainer.config",
+    "a configuration that is no YAML": error(YAML, read(c=YamlDocument(problem="it is not YAML: line 3")),
+        "trainer.config",
         "/c.yaml cannot be used: it is not YAML: line 3"),
-    "a value where the preset needs a table": error(YAML, read(c=Document(values={"training": 5})), "trainer.config",
+    "a value where the preset needs a table": error(YAML, read(c=YamlDocument(values={"training": 5})),
+        "trainer.config",
         "training in /c.yaml is a single value"),
     "a preset of one's own under a shipped name": warning(SCRIPT,
         msgspec.structs.replace(facts(), presets={"hf-trainer": UserPreset(path="/p", problem="it is a shipped one")}),
@@ -303,11 +307,13 @@ FAULTS = {
         msgspec.structs.replace(facts(), help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}),
         "trainer.preset", "the script does not take --output_dir, --logging_steps, ", fix=True),
     "a script that loads no checkpoint": warning({"trainer.preset": "hf-trainer"} | SCRIPT,
-        msgspec.structs.replace(facts(), sources={"/t.py": Source(bare_train=7, train_words="trainer.train(last)")}),
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(bare_train_line=7, corrected_train="trainer.train(last)")}
+        ),
         "trainer.script", "train() on line 7 of the script gets no checkpoint"),
     "a script that waits for --local_rank": warning(
         {"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT,
-        msgspec.structs.replace(facts(), sources={"/t.py": Source(local_rank=3)}), "trainer.script",
+        msgspec.structs.replace(facts(), sources={"/t.py": Source(local_rank_line=3)}), "trainer.script",
         "line 3 of the script takes --local_rank"),
     "an expression for the log that is none": error(
         {"trainer.preset": "custom", "trainer.progress": "step ("} | SCRIPT, facts(), "trainer.progress",
@@ -374,7 +380,7 @@ FAULTS = {
         "trainer.working_directory", "does not"),
     "output that is a file": error({"trainer.output": "/o"}, paths(o="file"), "trainer.output", "is a file", fix=True),
     "output where nothing may be written": error({"trainer.output": "/o"},
-        msgspec.structs.replace(facts(), closed={"/o": "you may not write in /"}), "trainer.output",
+        msgspec.structs.replace(facts(), unwritable={"/o": "you may not write in /"}), "trainer.output",
         "/o cannot be used: you may not write in /", fix=True),
     "a disk without room for a checkpoint": error({}, msgspec.structs.replace(facts(), free={"": 5 << 20}),
         "trainer.output",
@@ -398,7 +404,7 @@ FAULTS = {
         ), "trainer.arguments", "is --eta the learning rate?", fix=True),
     "a subcommand that the arguments do not choose": error(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
-            facts(), sources={"/t.py": Source(kind="click", commands=("export", "train"), needs_command=True)}
+            facts(), sources={"/t.py": Source(kind="click", subcommands=("export", "train"), needs_command=True)}
         ), "trainer.arguments", "no subcommand is given: the script has export, train", fix=True),
     "an argument that the script requires": error(SCRIPT | {"trainer.preset": "custom"},
         msgspec.structs.replace(
@@ -488,7 +494,8 @@ FAULTS = {
     "a host that does not answer": error(HOSTS, peers(problem="Permission denied"), "nodes.hosts", "b: Perm", fix=True,
         machine=True),
     "one host by two names": error(HOSTS,
-        msgspec.structs.replace(peers(), peers=dict.fromkeys("ab", Peer(is_first=True))), "nodes.hosts",
+        msgspec.structs.replace(peers(), training_hosts=dict.fromkeys("ab", TrainingHost(is_first=True))),
+        "nodes.hosts",
         "a and b are the same machine", fix=True, machine=True),
     "a host whose GPUs are not known": warning(HOSTS, peers(machine=None), "nodes.hosts", "not known", machine=True),
     "hosts in another order": error(HOSTS, peers(is_first=True), "nodes.hosts", "start on b, and a is", fix=True,
@@ -508,7 +515,9 @@ FAULTS = {
         "b: 1 × NVIDIA H100", machine=True),
     "a host without the script": error(HOSTS | SCRIPT, peers(**{"/t.py": "missing"}), "nodes.hosts",
         "there is no /t.py", fix=True, machine=True),
-    "a host with another time": warning(HOSTS, peers(ahead=-240.0), "nodes.hosts", "4 minutes behind", machine=True),
+    "a host with another time": warning(
+        HOSTS, peers(clock_offset=-240.0), "nodes.hosts", "4 minutes behind", machine=True
+    ),
     "more counts than machines": error(UNEVEN | {"nodes.processes": (2, 1, 1)}, facts(), COUNTS, "3 numbers", fix=True),
     "another count than is chosen": error(UNEVEN | {"nodes.processes": (3, 1)}, facts(gpus=(gpu(0), gpu(1))), COUNTS,
         "begins with 3, and the first machine trains on 2 GPUs", fix=True),
@@ -570,16 +579,18 @@ FAULTS = {
         "container.mounts", "/models/x is not visible in the", fix=True),
     "path that podman cannot mount": error(inside("podman") | AT_HOME | {"trainer.output": "/a:b,c"}, boxed("podman"),
         "trainer.output", "cannot mount /a:b,c"),
-    "GPUs of a live run": error({"hardware.gpus": UUIDS[:1]}, beside(Taken(run="a", gpus=UUIDS[:1])), "hardware.gpus",
+    "GPUs of a live run": error({"hardware.gpus": UUIDS[:1]}, beside(ResourcesInUse(run="a", gpus=UUIDS[:1])),
+        "hardware.gpus",
         "the run a is already training on 1 GPU of these", fix=True, machine=True),
-    "all GPUs taken by a live run": error({}, beside(Taken(run="a", gpus=UUIDS)), "hardware.gpus",
+    "all GPUs taken by a live run": error({}, beside(ResourcesInUse(run="a", gpus=UUIDS)), "hardware.gpus",
         "the run a is already training on 2 GPUs", machine=True),
     "output folder of a live run": error({"trainer.output": "/data//out/"},
-        beside(Taken(run="a", outputs=("/data/out",))), "trainer.output", "the run a is already writing to /data/out",
+        beside(ResourcesInUse(run="a", outputs=("/data/out",))), "trainer.output",
+        "the run a is already writing to /data/out",
         machine=True),
     "port that another program has": error(
         MACHINES | {"nodes.address": "10.0.0.1", "trainer.launcher": "torchrun", "recipe.global_batch": 32},
-        beside(Taken(port=29500)), "nodes.port", "another program uses port 29500", machine=True),
+        beside(ResourcesInUse(port=29500)), "nodes.port", "another program uses port 29500", machine=True),
     "processes that end at logout": warning({}, at_logout(kills=True), "hardware.device",
         "ends all your processes when you log out"),
     "shared memory that goes at logout": note({}, at_logout(removes_shared_memory=True), "hardware.device",
@@ -645,7 +656,7 @@ FAULTS = {
         "has no effect", fix=True),
     "a file that trains nothing": error(
         {"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/c.yaml"},
-        read(c=Document(values={"do_train": False})), "trainer.config", "/c.yaml does not set do_train: true"),
+        read(c=YamlDocument(values={"do_train": False})), "trainer.config", "/c.yaml does not set do_train: true"),
     "data of no known form": error({"trainer.kind": "script", "trainer.preset": "trl", "trainer.data": ("/a.xml",)},
         paths(**{"a.xml": "file"}), "trainer.data", "the format of the data is not known"),
     "a profile of an older version": note({"schema": 1}, facts(), "name", "all of them count as chosen"),
@@ -681,7 +692,7 @@ def test_what_a_finding_offers_fixes_it(name):
     change = found(fault.values, fault.facts)[0].change
     assert (change is not None) == fault.fix
     if change:
-        changed = apply(change, made_of(fault.values))
+        changed = apply_change(change, made_of(fault.values))
         assert check(changed, fault.facts) == ()
         assert plan(changed, fault.facts).attempts
         assert change.title
@@ -759,7 +770,7 @@ def test_secrets_are_known_by_their_names(name, secret):
     assert bool(findings) == secret
     for item in findings:
         assert "value" not in item.message + item.remedy + item.change.title
-        changed = apply(item.change, chosen)
+        changed = apply_change(item.change, chosen)
         assert changed.trainer.environment == {"A": "1"}
         assert changed.trainer.secrets == (name,)
 
@@ -768,7 +779,7 @@ def test_secrets_are_known_by_their_names(name, secret):
 def test_what_only_keeps_it_from_starting_now_can_be_planned(name):
     values, where, *_ = FAULTS[name]
     assert plan(profile(values), where).attempts
-    assert not any(item.forbids for item in found(values, where))
+    assert not any(item.forbids_plan for item in found(values, where))
 
 
 @pytest.mark.parametrize(
@@ -808,7 +819,7 @@ BATCH = "--per_device_train_batch_size"
 def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, global_batch):
     values = FALLS | {"trainer.arguments": words}
     (finding,) = found(values, facts())
-    changed = apply(finding.change, profile(values))
+    changed = apply_change(finding.change, profile(values))
     assert changed.trainer.arguments == left
     assert (changed.recipe.micro_batch, changed.recipe.global_batch) == (micro_batch, global_batch)
     for rungs in ((), ("expandable_segments", "activation_checkpointing")):
@@ -842,7 +853,7 @@ def test_a_batch_before_the_recipes_does_nothing():
 def test_a_yaml_trainers_batch_among_the_arguments_is_found():
     values = FALLS | {"trainer.preset": "llama-factory", "trainer.script": "", "trainer.config": "/c.yaml"}
     values |= {"trainer.arguments": ("per_device_train_batch_size=2",)}
-    where = read(c=Document(values={"do_train": True}))
+    where = read(c=YamlDocument(values={"do_train": True}))
     assert any("sets the batch" in item.message for item in found(values, where))
     assert any("overrides the batch" in item.message for item in found(values | BATCH_OF_TWO, where))
 
@@ -899,11 +910,11 @@ def test_a_pytorch_too_new_for_the_driver_is_told():
 
 def test_hosts_with_the_same_fault_are_named_together():
     many = tuple("abcdefgh")
-    where = msgspec.structs.replace(peers(), peers=dict.fromkeys(many[1:], Peer(problem="\x1b[1mno")))
+    where = msgspec.structs.replace(peers(), training_hosts=dict.fromkeys(many[1:], TrainingHost(problem="\x1b[1mno")))
     (finding,) = found({"nodes.hosts": many, "recipe.global_batch": 256}, where)
     assert finding.message == "b, c, d, e and 3 others: \\x1b[1mno"
     assert finding.change.edits == (("nodes.hosts", ()),)
-    some = msgspec.structs.replace(peers(), peers={"h": Peer(problem="no")})
+    some = msgspec.structs.replace(peers(), training_hosts={"h": TrainingHost(problem="no")})
     assert found({"nodes.hosts": many, "recipe.global_batch": 256}, some)[0].change.edits == (
         ("nodes.hosts", many[:-1]),
     )
@@ -916,16 +927,18 @@ def changed(values, where):
 
 
 def test_hosts_with_other_numbers_of_gpus_train_with_their_own():
-    both, one = peers().peers["b"], machine(gpus=(gpu(0),))
+    both, one = peers().training_hosts["b"], machine(gpus=(gpu(0),))
     fewer = HOSTS | {"nodes.hosts": ("a", "b", "c"), "recipe.global_batch": None}
-    where = msgspec.structs.replace(peers(), peers={"b": both, "c": msgspec.structs.replace(both, machine=one)})
+    where = msgspec.structs.replace(
+        peers(), training_hosts={"b": both, "c": msgspec.structs.replace(both, machine=one)}
+    )
     assert changed(fewer, where) == {"nodes.processes": (2, 2, 1)}
     assert found(fewer | {"nodes.processes": (2, 2, 1)}, where) == ()
     assert changed(fewer | {"trainer.launcher": "accelerate"}, where) == {"nodes.hosts": ("a", "b")}
-    gone = msgspec.structs.replace(where, peers={**where.peers, "b": Peer(problem="no")})
+    gone = msgspec.structs.replace(where, training_hosts={**where.training_hosts, "b": TrainingHost(problem="no")})
     edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, gone)
     assert edits == {"nodes.hosts": ("a", "c"), "nodes.processes": (2, 1)}
-    swapped = msgspec.structs.replace(where, peers={**where.peers, "c": Peer(is_first=True)})
+    swapped = msgspec.structs.replace(where, training_hosts={**where.training_hosts, "c": TrainingHost(is_first=True)})
     edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, swapped)
     assert edits == {"nodes.hosts": ("c", "a", "b"), "nodes.processes": (1, 2, 2)}
 
@@ -1013,8 +1026,8 @@ def test_all_paths_are_asked_for():
         "trainer.accelerate_config": "/c",
         "trainer.data": ("/a", "/b", "/a"),
     }
-    assert sorted(paths_of(profile(values))) == ["/a", "/b", "/c", "/m", "/o", "/s", "/w"]
-    assert paths_of(Profile()) == ()
+    assert sorted(profile_paths(profile(values))) == ["/a", "/b", "/c", "/m", "/o", "/s", "/w"]
+    assert profile_paths(Profile()) == ()
 
 
 def test_there_is_a_fault_for_every_check():
@@ -1033,7 +1046,7 @@ def test_there_is_a_fault_for_every_check():
 @pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp2"])
 def test_without_gpus_sharding_is_refused_whatever_is_installed(strategy):
     chosen = profile({"trainer.strategy": strategy})
-    assert "needs GPUs" in next(finding.message for finding in check(chosen, facts()) if finding.forbids)
+    assert "needs GPUs" in next(finding.message for finding in check(chosen, facts()) if finding.forbids_plan)
     assert prepare(chosen, facts()).plan is None
 
 
@@ -1084,7 +1097,7 @@ def test_what_is_far_beyond_the_usual_trains_by_consent_alone():
     where = msgspec.structs.replace(tuned(), models={"/m": ModelFolder(limit=1024)})
     keys = {"recipe.sequence_length", "recipe.learning_rate"}
     refused = [each for each in found(far, where) if each.key in keys]
-    assert [each.forbids for each in refused] == [True, True]
+    assert [each.forbids_plan for each in refused] == [True, True]
     assert {each.remedy.rpartition(". ")[2] for each in refused} == {
         "trainer.allow=length allows it.", "trainer.allow=learning_rate allows it.",
     }  # fmt: skip
@@ -1095,5 +1108,5 @@ def test_what_is_far_beyond_the_usual_trains_by_consent_alone():
 def test_what_forbids_a_plan_stands_before_what_forbids_a_start_here():
     values, where, *_ = FAULTS["GPUs of a live run"]
     first, second, *_ = found(values | {"recipe.learning_rate": 3.0}, where)
-    assert (first.key, first.forbids) == ("recipe.learning_rate", True)
-    assert (second.level, second.forbids) == ("error", False)
+    assert (first.key, first.forbids_plan) == ("recipe.learning_rate", True)
+    assert (second.level, second.forbids_plan) == ("error", False)

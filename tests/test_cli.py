@@ -19,22 +19,22 @@ import pytest
 import warm
 from support import HOSTILE, SCRIPTS, facts, marked, sample, until
 
-from screens.run_end import look_at_end
+from screens.run_end import explain_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
 from tui_train.cli import start, watch
-from tui_train.cli.diagnose import try_it
-from tui_train.diagnose.again import fails_again
+from tui_train.cli.diagnose import retry_command
+from tui_train.diagnose.again import repeating_failure
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop as end
+from tui_train.runs.stop import stop_run as end
 from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import Status
-from tui_train.workflow.digest import Digests
+from tui_train.workflow.digest import DigestCache
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
 SLEEPER = f"""\
@@ -457,14 +457,14 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
     assert "--nope" in said
     assert f"tui-train resume {name} --force" in said
     assert len(status(newest()).attempts) == 1
-    digests = Digests()
-    assert digests.explain(digests.run(newest())).stays.startswith("would fail again. ")
-    assert look_at_end(newest(), 1, None).stays.startswith("would fail again. ")
+    digests = DigestCache()
+    assert digests.explain(digests.digest_of(newest())).why_not_resumable.startswith("would fail again. ")
+    assert explain_end(newest(), 1, None).why_not_resumable.startswith("would fail again. ")
     tui("resume", "last", "--force", code=2)
     assert len(status(newest()).attempts) == 2
-    assert fails_again(newest(), status(newest())) is not None
+    assert repeating_failure(newest(), status(newest())) is not None
     script.write_text("print('trained')\n")
-    assert fails_again(newest(), status(newest())) is None
+    assert repeating_failure(newest(), status(newest())) is None
 
 
 def test_a_detached_run_is_watched_and_stopped(mine):
@@ -572,18 +572,18 @@ def test_a_plan_of_another_shape_is_passed_over(mine, text):
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
     monkeypatch.setattr(watch, "follow", lambda run, on_attempt: iter(lines))
-    monkeypatch.setattr(watch, "wait", lambda run: None)
-    progress, _ = watch.stream(rundir.RunDir(Path("/nowhere")))
+    monkeypatch.setattr(watch, "wait_for_end", lambda run: None)
+    progress, _ = watch.stream_run(rundir.RunDir(Path("/nowhere")))
     assert [point.step for point in progress.curve.points()] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     run = rundir.RunDir(Path("/runs/one"))
-    monkeypatch.setattr(start, "look", lambda profile: facts())
-    monkeypatch.setattr(start, "submit", lambda *_: run)
+    monkeypatch.setattr(start, "probe_facts", lambda profile: facts())
+    monkeypatch.setattr(start, "submit_here", lambda *_: run)
     lost = Status(state="lost", started=1795226679.0)
-    monkeypatch.setattr(start, "stream", lambda run, ours: (Progress(), lost))
+    monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
         start.quickstart(())
     assert ended.value.code == 137
@@ -621,7 +621,7 @@ def test_the_fix_of_a_finding_repeats_no_secret(tmp_path):
 @pytest.mark.parametrize(("value", "shown"), [("--lr=1", "arguments=--lr=1"), ("--api-key=hunter2x9", "")])
 def test_the_command_with_a_change_repeats_no_secret(tmp_path, value, shown):
     change = Change("", "", (("trainer.arguments", (value,)),))
-    command = try_it(RunDir(tmp_path), change)
+    command = retry_command(RunDir(tmp_path), change)
     assert command.endswith(shown)
     assert "hunter2x9" not in command
 
@@ -636,7 +636,7 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     monkeypatch.setattr(watch.click, "prompt", asked)
     monkeypatch.setattr(watch, "end_run", lambda *_: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
-        watch.interrupted(rundir.RunDir(Path("/runs/mine")))
+        watch.ask_detach_or_stop(rundir.RunDir(Path("/runs/mine")))
     assert ended.value.code == 0
     assert "mine continues. Watch it:" in capsys.readouterr().out
 
@@ -645,16 +645,16 @@ def noting(number):
     """Signals of which one was noted while a run started."""
     found = Interrupts()
     found.install()
-    found.note(number, None)
+    found.record(number, None)
     return found
 
 
 def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
     asked = []
-    monkeypatch.setattr(start, "interrupted", asked.append)
-    monkeypatch.setattr(start, "stream", lambda run, ours: (Progress(), Status(state="stopped")))
+    monkeypatch.setattr(start, "ask_detach_or_stop", asked.append)
+    monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), Status(state="stopped")))
     run = rundir.RunDir(Path("/runs/mine"))
-    assert start._keep(run, noting(signal.SIGINT))[1].state == "stopped"
+    assert start._follow_started(run, noting(signal.SIGINT))[1].state == "stopped"
     assert asked == [run]
 
 
@@ -667,7 +667,7 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
     interrupts.number = number
     monkeypatch.setattr(start.click, "echo", lost)
     with pytest.raises(SystemExit if number else OSError) as ended:
-        start._watch(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
+        start._watch_started(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
     assert not number or ended.value.code == 129
 
 

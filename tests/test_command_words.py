@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from support import bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
 
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import ranges, sparkline, table
+from tui_train.base.text import number_ranges, sparkline, text_table
 from tui_train.cli.app import cli
-from tui_train.cli.plans import edited, fixed
-from tui_train.diagnose.evidence import of_run
-from tui_train.diagnose.frames import own_frame
-from tui_train.diagnose.reader import lines_of
+from tui_train.cli.plans import apply_edits, apply_fixes
+from tui_train.diagnose.evidence import diagnose_run
+from tui_train.diagnose.frames import user_frame
+from tui_train.diagnose.reader import read_log_lines
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
@@ -61,18 +61,18 @@ def test_every_word_of_the_screen_can_be_set(found):
         for row in fields.FIELDS.values():
             if row.kind not in {"choice", "switch"} and row.key != "trainer.preset":
                 continue
-            for option in choices.options(row.key, setup):
+            for option in choices.field_options(row.key, setup):
                 for word in (option.label, option.value, option.label.upper()):
                     assert str(fields.format_value(fields.parse(row, choices.value_of(row.key, word)))) == option.value
 
 
 def test_set_takes_a_label():
-    assert edited(Profile(), ("hardware.device=CPU",)).hardware.device == "cpu"
-    assert edited(Profile(), ("hardware.device=gpu",)).hardware.device == "cuda"
-    assert edited(Profile(), ("trainer.preset=Hugging Face Trainer",)).trainer.preset == "hf-trainer"
-    assert edited(Profile(), ("recipe.precision=not set",)).recipe.precision is None
+    assert apply_edits(Profile(), ("hardware.device=CPU",)).hardware.device == "cpu"
+    assert apply_edits(Profile(), ("hardware.device=gpu",)).hardware.device == "cuda"
+    assert apply_edits(Profile(), ("trainer.preset=Hugging Face Trainer",)).trainer.preset == "hf-trainer"
+    assert apply_edits(Profile(), ("recipe.precision=not set",)).recipe.precision is None
     with pytest.raises(BadInput):
-        edited(Profile(), ("hardware.device=TPU",))
+        apply_edits(Profile(), ("hardware.device=TPU",))
 
 
 # Batch
@@ -80,9 +80,9 @@ def test_set_takes_a_label():
 
 @pytest.mark.parametrize("whole", [8, 16, 24, 64, 128])
 def test_a_default_micro_batch_follows_a_chosen_global_batch(whole):
-    chosen = edited(Profile(), (f"recipe.global_batch={whole}",))
+    chosen = apply_edits(Profile(), (f"recipe.global_batch={whole}",))
     assert check(chosen, EIGHT) == ()
-    assert fixed(chosen, EIGHT, (f"recipe.global_batch={whole}",)) == (chosen, ())
+    assert apply_fixes(chosen, EIGHT, (f"recipe.global_batch={whole}",)) == (chosen, ())
     plan = ready(chosen, EIGHT).plan
     assert plan.global_batch == whole == plan.micro_batch * plan.accumulation * 8
     assert plan.micro_batch == max(size for size in range(1, 9) if whole // 8 % size == 0)
@@ -111,27 +111,27 @@ def test_a_line_of_blocks_leaves_out_what_is_no_number(values, drawn):
 
 def test_a_table_is_cut_only_to_fit():
     rows = [("run", "state", "why"), ("20260101-name", "failed", "x" * 100), ("b", "finished", "short")]
-    assert max(map(len, table(rows).splitlines())) > 100
+    assert max(map(len, text_table(rows).splitlines())) > 100
     for room in (40, 60, 80):
-        lines = table(rows, room).splitlines()
+        lines = text_table(rows, room).splitlines()
         assert max(map(len, lines)) <= room
         assert lines[1].startswith("20260101-name"), "the name is the last to be cut"
         assert lines[1].endswith("…")
 
 
 def test_ranges():
-    assert ranges([0, 1, 2, 5, 7, 8]) == "0-2 5 7-8"
-    assert ranges([]) == ""
+    assert number_ranges([0, 1, 2, 5, 7, 8]) == "0-2 5 7-8"
+    assert number_ranges([]) == ""
 
 
 def test_equal_cards_are_one_row_at_a_terminal():
     many = facts(gpus=[gpu(n, f"GPU-{n:08}", name="Tesla P40", compute_capability="6.1") for n in range(64)])
-    folded = show.facts(many, many.toolchains[0], (), 80)
+    folded = show.facts_text(many, many.toolchains[0], (), 80)
     tables, _, _ = folded.partition("\n--json")
     assert "0-63" in tables
     assert tables.count("Tesla P40") == 1
     assert max(map(len, tables.splitlines())) <= 80
-    whole = show.facts(many, many.toolchains[0], ())
+    whole = show.facts_text(many, many.toolchains[0], ())
     assert all(card.uuid in whole for card in many.machine.gpus), "a program reads all of them"
 
 
@@ -162,7 +162,7 @@ def shell(tmp_path):
 
 def test_profiles_runs_keys_and_values_complete(shell):
     store.save(Profile(name="mine"))
-    run = rundir.create("quickstart", ready(Profile(), facts()).files)
+    run = rundir.create_run("quickstart", ready(Profile(), facts()).files)
     assert shell("tui-train", "plan", "m") == ["mine"]
     assert run.name in shell("tui-train", "logs", "20")
     assert shell("tui-train", "plan", "mine", "--set", "recipe.preci") == ["recipe.precision="]
@@ -234,9 +234,9 @@ def test_an_own_exception_names_its_file_and_line(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import bisect\n\ndef load():\n    return bisect.insort(1, 2)\n\nload()\n")
     chosen = sleeping(**{"trainer.script": str(script)})
-    run = rundir.create("own", ready(chosen, facts()).files)
+    run = rundir.create_run("own", ready(chosen, facts()).files)
     assert bash(run).returncode == 1
-    diagnosis = of_run(RunDir(run.path))
+    diagnosis = diagnose_run(RunDir(run.path))
     assert diagnosis.failure == "user_exception"
     assert f"line 4 of {script}, in load" in diagnosis.remedy
 
@@ -250,15 +250,15 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
         '  File "/venv/lib/python3.11/site-packages/torch/x.py", line 9, in g\n    raise KeyError(1)\n'
         "KeyError: 1\n"
     )
-    lines = lines_of(str(log))
-    assert own_frame(lines, lines[-1]).file == "/home/me/model.py"
-    assert own_frame(lines[:1], lines[0]) is None
+    lines = read_log_lines(str(log))
+    assert user_frame(lines, lines[-1]).file == "/home/me/model.py"
+    assert user_frame(lines[:1], lines[0]) is None
 
 
 @pytest.mark.parametrize("micro", [1, 4])
 def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro):
     chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
-    run = rundir.create("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
+    run = rundir.create_run("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
     position = {1: 3, 4: 1}[micro]
     times = {"time": 1000.0}
     events = [
@@ -269,7 +269,7 @@ def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro):
     ]
     run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
-    diagnosis = of_run(run)
+    diagnosis = diagnose_run(run)
     titles = diagnosis.change.title if diagnosis.change else ""
     assert ("Halve" in diagnosis.remedy) == (micro == 4)
     assert ("micro batch" in titles) == (micro == 4)

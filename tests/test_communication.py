@@ -6,14 +6,14 @@ import msgspec
 import pytest
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
 
-from tui_train.checks.ineffective_variables import INEFFECTIVE, Run, why_ineffective
-from tui_train.facts.types import Inherited
-from tui_train.facts.variables import variables
+from tui_train.checks.ineffective_variables import REASON_FINDERS, RunLibraries, why_ineffective
+from tui_train.facts.types import InheritedVariable
+from tui_train.facts.variables import inherited_variables
 from tui_train.launchers import LAUNCHERS
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.profile.types import Communication, Profile
-from tui_train.resolve.communication import CURES, backend, without_effect
-from tui_train.runs.ranks import Planned, compare, parse
+from tui_train.resolve.communication import NCCL_WORKAROUNDS, choose_backend, why_without_effect
+from tui_train.runs.ranks import PlannedRanks, differences, parse_ranks
 
 TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})
 CPU = facts()
@@ -102,11 +102,11 @@ def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, warm_python, sour
     log = (done.stdout + done.stderr).decode()
     assert done.returncode == 0, log
     assert log.count("it is gloo of 2, 4") == 2, log
-    told = parse(log.splitlines())
+    told = parse_ranks(log.splitlines())
     assert {rank.backend for rank in told} == {"gloo"}, log
-    planned = Planned(world_size=2, backend="gloo")
-    assert compare(told, planned) == ()
-    assert "nccl was planned" in compare(told, msgspec.structs.replace(planned, backend="nccl"))[0]
+    planned = PlannedRanks(world_size=2, backend="gloo")
+    assert differences(told, planned) == ()
+    assert "nccl was planned" in differences(told, msgspec.structs.replace(planned, backend="nccl"))[0]
 
 
 @pytest.mark.training
@@ -156,11 +156,11 @@ def test_without_the_choice_nccl_stays_and_fails_here(tmp_path, warm_python):
     ],
 )
 def test_by_what_processes_talk(chosen, cuda, world, expected):
-    assert backend(Communication(backend=chosen), cuda=cuda, world_size=world) == expected
+    assert choose_backend(Communication(backend=chosen), cuda=cuda, world_size=world) == expected
 
 
 def test_cures_become_variables_where_something_reads_them():
-    all_of_them = {"communication.without": tuple(CURES), "communication.debug": "warn", **TORCHRUN}
+    all_of_them = {"communication.without": tuple(NCCL_WORKAROUNDS), "communication.debug": "warn", **TORCHRUN}
     found = variables_of(all_of_them, TWO)
     assert {name: found[name] for name in ("NCCL_CUMEM_HOST_ENABLE", "NCCL_P2P_DISABLE", "NCCL_DEBUG")} == {
         "NCCL_CUMEM_HOST_ENABLE": "0", "NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "WARN",
@@ -172,8 +172,8 @@ def test_cures_become_variables_where_something_reads_them():
     by_gloo = variables_of({**all_of_them, **GLOO}, TWO)
     assert not any(name.startswith("NCCL") for name in by_gloo)
     assert not any(name.startswith("NCCL") for name in variables_of(all_of_them, CPU))
-    assert without_effect(CURES["nccl2"], toolchain(torch="2.15.0")) == ""
-    assert without_effect(CURES["nccl2"], None) == ""
+    assert why_without_effect(NCCL_WORKAROUNDS["nccl2"], toolchain(torch="2.15.0")) == ""
+    assert why_without_effect(NCCL_WORKAROUNDS["nccl2"], None) == ""
 
 
 def test_the_interface_is_named_exactly():
@@ -200,7 +200,7 @@ def test_what_is_wrong_with_a_backend_is_said(values, where, level, words):
     assert [finding.level for finding in found] == [level]
     assert words in found[0].message
     if found[0].change:
-        assert not check(apply(found[0].change, profile(values)), where)
+        assert not check(apply_change(found[0].change, profile(values)), where)
 
 
 def test_no_fallback_leads_to_what_gloo_does_wrong():
@@ -226,18 +226,18 @@ def test_variables_of_the_plan_are_not_the_users_to_set():
 @pytest.mark.parametrize(
     ("name", "run", "words"),
     [
-        ("ACCELERATE_USE_GLOO", Run(toolchain(), "accelerate", "nccl"), "no version of accelerate"),
-        ("MASTER_PORT", Run(toolchain(), "torchrun", "nccl"), "arguments only"),
-        ("MASTER_PORT", Run(toolchain(), "python", ""), ""),
-        ("TORCH_NCCL_AVOID_RECORD_STREAMS", Run(toolchain(torch="2.13.0"), "python", "nccl"), "default since"),
-        ("TORCH_NCCL_AVOID_RECORD_STREAMS", Run(toolchain(torch="2.7.1"), "python", "nccl"), ""),
-        ("WANDB_DISABLED", Run(toolchain(transformers="5.23.0"), "python", ""), "WANDB_MODE"),
-        ("WANDB_DISABLED", Run(toolchain(transformers="4.57.6"), "python", ""), ""),
-        ("PYTORCH_ALLOC_CONF", Run(toolchain(torch="2.8.0"), "python", ""), "ignores it"),
-        ("PYTORCH_ALLOC_CONF", Run(toolchain(torch="2.13.0"), "python", ""), ""),
-        ("NCCL_P2P_DISABLE", Run(toolchain(), "torchrun", "gloo"), "only NCCL reads it"),
-        ("NCCL_P2P_DISABLE", Run(toolchain(), "torchrun", "nccl"), ""),
-        ("HF_HOME", Run(None, "torchrun", ""), ""),
+        ("ACCELERATE_USE_GLOO", RunLibraries(toolchain(), "accelerate", "nccl"), "no version of accelerate"),
+        ("MASTER_PORT", RunLibraries(toolchain(), "torchrun", "nccl"), "arguments only"),
+        ("MASTER_PORT", RunLibraries(toolchain(), "python", ""), ""),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", RunLibraries(toolchain(torch="2.13.0"), "python", "nccl"), "default since"),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", RunLibraries(toolchain(torch="2.7.1"), "python", "nccl"), ""),
+        ("WANDB_DISABLED", RunLibraries(toolchain(transformers="5.23.0"), "python", ""), "WANDB_MODE"),
+        ("WANDB_DISABLED", RunLibraries(toolchain(transformers="4.57.6"), "python", ""), ""),
+        ("PYTORCH_ALLOC_CONF", RunLibraries(toolchain(torch="2.8.0"), "python", ""), "ignores it"),
+        ("PYTORCH_ALLOC_CONF", RunLibraries(toolchain(torch="2.13.0"), "python", ""), ""),
+        ("NCCL_P2P_DISABLE", RunLibraries(toolchain(), "torchrun", "gloo"), "only NCCL reads it"),
+        ("NCCL_P2P_DISABLE", RunLibraries(toolchain(), "torchrun", "nccl"), ""),
+        ("HF_HOME", RunLibraries(None, "torchrun", ""), ""),
     ],
 )
 def test_dead_variables(name, run, words):
@@ -245,17 +245,17 @@ def test_dead_variables(name, run, words):
 
 
 def test_every_dead_variable_has_its_reason_somewhere():
-    runs = [Run(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
+    runs = [RunLibraries(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
             for launcher in LAUNCHERS for talks in ("", "nccl")]  # fmt: skip
-    assert all(any(why(run) for run in runs) for why in INEFFECTIVE.values())
+    assert all(any(why(run) for run in runs) for why in REASON_FINDERS.values())
 
 
 def test_dead_variables_of_profile_and_environment_are_reported():
     own = {"trainer.environment": {"ACCELERATE_USE_GLOO": "1", "HF_HOME": "/h"}, **TORCHRUN}
     (finding,) = check(profile(own), CPU)
     assert finding.level == "warning"
-    assert apply(finding.change, profile(own)).trainer.environment == {"HF_HOME": "/h"}
-    inherited = (Inherited("MASTER_PORT", "the environment"), Inherited("NCCL_DEBUG", "~/.nccl.conf"))
+    assert apply_change(finding.change, profile(own)).trainer.environment == {"HF_HOME": "/h"}
+    inherited = (InheritedVariable("MASTER_PORT", "the environment"), InheritedVariable("NCCL_DEBUG", "~/.nccl.conf"))
     (finding,) = check(profile(TORCHRUN), msgspec.structs.replace(CPU, variables=inherited))
     assert finding.level == "note"
     assert finding.message.startswith("MASTER_PORT, set in the environment: torchrun takes it")
@@ -310,14 +310,16 @@ def test_a_variable_is_checked_as_its_key_is(chosen, variables, message):
     assert [item.level for item in found] == (["error"] if message else [])
     if message:
         assert message in found[0].message
-        assert apply(found[0].change, values).trainer.environment == other
+        assert apply_change(found[0].change, values).trainer.environment == other
 
 
 def test_a_variable_of_a_cure_that_is_not_read_is_said():
-    run = Run(toolchain(packages={"nvidia-nccl-cu12": "2.20.5"}), "torchrun", "nccl")
+    run = RunLibraries(toolchain(packages={"nvidia-nccl-cu12": "2.20.5"}), "torchrun", "nccl")
     assert "begins with NCCL 2.23, this is 2.20.5" in why_ineffective("NCCL_CUMEM_HOST_ENABLE", run)
-    assert "choose recipe.precision" in why_ineffective("ACCELERATE_MIXED_PRECISION", Run(None, "accelerate", ""))
-    assert why_ineffective("ACCELERATE_MIXED_PRECISION", Run(None, "torchrun", "")) == ""
+    assert "choose recipe.precision" in why_ineffective(
+        "ACCELERATE_MIXED_PRECISION", RunLibraries(None, "accelerate", "")
+    )
+    assert why_ineffective("ACCELERATE_MIXED_PRECISION", RunLibraries(None, "torchrun", "")) == ""
 
 
 def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path):
@@ -328,7 +330,7 @@ def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path)
     monkeypatch.setenv("MY_SECRET", "x")
     (tmp_path / "mine.conf").write_bytes(b"# NCCL_A=1\nNCCL_IB_DISABLE=1 # why\n\xff\nno line\n")
     monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "mine.conf"))
-    found = {variable.name: variable.source for variable in variables()}
+    found = {variable.name: variable.source for variable in inherited_variables()}
     assert found["NCCL_DEBUG"] == "the environment"
     assert found["NCCL_IB_DISABLE"] == str(tmp_path / "mine.conf")
     assert "NCCL_A" not in found

@@ -12,14 +12,21 @@ from support import sample
 from test_wizard import finished_run, keys, machine, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import loss
+from tui_train.base.text import loss_text
 from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.wizard import wizard
-from tui_train.workflow.compare import _numbers, axes, read, results, sentence, settings
-from tui_train.workflow.digest import Digests
-from tui_train.workflow.previous import changes, read_previous, run_before
+from tui_train.workflow.compare import (
+    _number_row,
+    common_axes,
+    read_compared,
+    result_rows,
+    setting_rows,
+    verdict_sentence,
+)
+from tui_train.workflow.digest import DigestCache
+from tui_train.workflow.previous import effective_changes, read_previous, run_before
 
 __all__ = ["machine"]
 
@@ -51,8 +58,8 @@ def cell(rows: Any, label: str) -> Any:
 
 
 def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
-    compared = read(two)
-    rows = results(compared)
+    compared = read_compared(two)
+    rows = result_rows(compared)
     best = cell(rows, "Eval loss, best")
     assert best.cells == ("1.200", "1.105")
     assert (best.best, best.note) == (1, "-0.0946")
@@ -66,58 +73,60 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     ("first", "second", "said"), [(17.6, 19.5, "+2 s"), (61.4, 60.6, ""), (80, 18.2, "-1 min 02 s")]
 )
 def test_times_differ_by_what_is_shown(first: float, second: float, said: str) -> None:
-    assert _numbers("Time", [first, second], "time", low=None).note == said
+    assert _number_row("Time", [first, second], "time", low=None).note == said
 
 
 def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
-    assert [(row.key, row.cells) for row in settings(read(two))] == [("recipe.learning_rate", ("0.0001", "0.0002"))]
-    assert settings(read((two[0], two[0]))) == ()
+    assert [(row.key, row.cells) for row in setting_rows(read_compared(two))] == [
+        ("recipe.learning_rate", ("0.0001", "0.0002"))
+    ]
+    assert setting_rows(read_compared((two[0], two[0]))) == ()
 
 
 def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
     changed = put(store.load(str(two[1].profile)), "recipe.seed", 7)
     changed = put(put(changed, "recipe.layers", 2), "recipe.steps", two[0].plan()["steps"])
     two[1].profile.write_text(store.dumps(changed))
-    rows = {row.key: row.cells for row in settings(read(two))}
+    rows = {row.key: row.cells for row in setting_rows(read_compared(two))}
     assert rows["recipe.seed"] == ("1 (default)", "7")
     assert rows["recipe.layers"] == ("4 (default)", "2")
     assert "recipe.steps" not in rows, "both train as many"
-    (found,) = (change for change in changes(read_previous(two[0]), changed) if change.key == "recipe.layers")
+    (found,) = (change for change in effective_changes(read_previous(two[0]), changed) if change.key == "recipe.layers")
     assert (found.before, found.after) == ("4 (default)", "2")
 
 
 def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
     changed = put(store.load(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"})
     two[1].profile.write_text(store.dumps(changed))
-    (row,) = (row for row in settings(read(two)) if row.key == "trainer.environment")
+    (row,) = (row for row in setting_rows(read_compared(two)) if row.key == "trainer.environment")
     assert "hf_abcdefghij" not in row.cells[1]
     assert "HF_TOKEN" in row.cells[1]
 
 
 def test_the_last_loss_is_the_one_that_home_shows(two: tuple[RunDir, RunDir]) -> None:
-    digests = Digests()
-    shown = tuple(loss(digests.run(run).loss) for run in two)
-    assert cell(results(read(two)), "Loss, last").cells == shown
+    digests = DigestCache()
+    shown = tuple(loss_text(digests.digest_of(run).loss) for run in two)
+    assert cell(result_rows(read_compared(two)), "Loss, last").cells == shown
 
 
 def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunDir, RunDir]) -> None:
     two[1].profile.write_text("no profile")
-    rows = settings(read(two))
+    rows = setting_rows(read_compared(two))
     assert {row.cells[1] for row in rows} == {"?"}
 
 
 def test_a_sentence_says_which_is_earlier(two: tuple[RunDir, RunDir]) -> None:
     # B has the last loss of A, 1 + 2 exp(-300 / 100), half of the way there.
-    words = sentence(read(two)).split()
+    words = verdict_sentence(read_compared(two)).split()
     assert (words[0], words[6]) == ("B", "A")
     assert abs(int(words[7]) - 150) < 10
-    assert sentence(read((two[0], two[0]))) == ""
+    assert verdict_sentence(read_compared((two[0], two[0]))) == ""
 
 
 def test_losses_over_steps_tokens_and_time(tmp_path: Path) -> None:
     runs = (trained(tmp_path, "a", tokens=True), trained(tmp_path, "b", tokens=True))
-    compared = read(runs)
-    assert axes(compared) == ("step", "tokens", "time")
+    compared = read_compared(runs)
+    assert common_axes(compared) == ("step", "tokens", "time")
     assert compared[0].points("step")[-1][0] == 300
     assert compared[0].points("tokens")[-1][0] == 300 * 4096
     # The first attempt took 19.9 s, the second one 64.9 s, of which each step is a 300th.
@@ -130,14 +139,14 @@ def test_what_is_not_known_of_all_runs_is_no_axis(tmp_path: Path) -> None:
     without = trained(tmp_path, "a")
     empty = finished_run(tmp_path)
     empty.attempt_log(2).write_text("nothing\n")
-    assert axes(read((without, empty))) == ("step",)
-    assert cell(results(read((without, empty))), "Loss, last").cells[1] == "-"
+    assert common_axes(read_compared((without, empty))) == ("step",)
+    assert cell(result_rows(read_compared((without, empty))), "Loss, last").cells[1] == "-"
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_two_to_six_can_be_compared(two: tuple[RunDir, RunDir], count: int) -> None:
     with pytest.raises(BadInput, match=f"^{count} run"):
-        read((two[0],) * count)
+        read_compared((two[0],) * count)
 
 
 def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:

@@ -16,17 +16,17 @@ from support import SCRIPTS, UUIDS, facts, gpu, profile, ready, until
 from tui_train.base.errors import Unavailable
 from tui_train.base.places import trials_folder
 from tui_train.facts import logout, probe
-from tui_train.facts.ports import busy, clash
-from tui_train.facts.types import Gap, Logout, Machine, Taken
+from tui_train.facts.ports import port_in_use, resource_conflict
+from tui_train.facts.types import Gap, Logout, Machine, ResourcesInUse
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
-from tui_train.targets.here import submit
-from tui_train.workflow.show import after_stop
+from tui_train.runs.stop import stop_run
+from tui_train.targets.here import submit_here
+from tui_train.workflow.show import after_stop_text
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def begun():
             **{key.replace("__", "."): value for key, value in values.items()},
         })  # fmt: skip
         prepared = ready(chosen, where)
-        return submit(prepared, prepared.plan)
+        return submit_here(prepared, prepared.plan)
 
     yield make
     for run in all_runs():
-        stop(run)
+        stop_run(run)
 
 
 CARDS = facts(gpus=(gpu(0), gpu(1)))
@@ -58,7 +58,7 @@ def test_a_card_is_had_by_one_run_at_a_time(begun):
     assert f"tui-train stop {first.name}" in caught.value.remedy
     second = begun(CARDS, hardware__gpus=UUIDS[1:])
     assert {one.run for one in resources_in_use()} == {first.name, second.name}
-    stop(first)
+    stop_run(first)
     third = begun(CARDS, hardware__gpus=UUIDS[:1])
     with pytest.raises(Unavailable, match=third.name):
         start(first)
@@ -78,7 +78,7 @@ def test_a_trial_has_its_card_as_well(begun):
         with pytest.raises(Unavailable, match="is already training on 1 GPU"):
             begun(CARDS, hardware__gpus=UUIDS[:1])
     finally:
-        stop(RunDir(trial))
+        stop_run(RunDir(trial))
     assert not resources_in_use()
 
 
@@ -127,14 +127,14 @@ def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
 def test_a_port_is_tried(begun):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert busy(port)
-        assert resources_in_use(port) == (Taken(port=port),)
+        assert port_in_use(port)
+        assert resources_in_use(port) == (ResourcesInUse(port=port),)
         with pytest.raises(Unavailable, match=f"another program uses port {port}"):
             begun(facts(), nodes__count=2, nodes__address="10.0.0.1", nodes__port=port, trainer__launcher="torchrun")
-    assert not busy(port)
+    assert not port_in_use(port)
     assert resources_in_use(port) == ()
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
-        assert busy(server.getsockname()[1])
+        assert port_in_use(server.getsockname()[1])
 
 
 def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
@@ -173,8 +173,8 @@ def test_a_plan_that_is_none_of_ours_has_nothing(begun):
 
 
 def test_nothing_clashes_with_nothing():
-    assert clash(Taken(), Taken(run="x", gpus=UUIDS, outputs=("/a",), port=5)) == ""
-    assert clash(Taken(gpus=UUIDS, outputs=("/a",), port=5), Taken()) == ""
+    assert resource_conflict(ResourcesInUse(), ResourcesInUse(run="x", gpus=UUIDS, outputs=("/a",), port=5)) == ""
+    assert resource_conflict(ResourcesInUse(gpus=UUIDS, outputs=("/a",), port=5), ResourcesInUse()) == ""
 
 
 IN_FORCE = {
@@ -216,16 +216,16 @@ def logind(tmp_path, monkeypatch):
     ],
 )
 def test_what_a_logout_does(logind, settings, uid, kills, removes):
-    assert logout.read(logind(**settings), uid) == Logout(kills=kills, removes_shared_memory=removes)
+    assert logout.read_logout(logind(**settings), uid) == Logout(kills=kills, removes_shared_memory=removes)
 
 
 def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
-    monkeypatch.setattr(logout, "_name", lambda _: "bob")
+    monkeypatch.setattr(logout, "_user_name", lambda _: "bob")
     root = logind()
-    assert logout.read(root, USER).removes_shared_memory
+    assert logout.read_logout(root, USER).removes_shared_memory
     (root / "var/lib/systemd/linger").mkdir(parents=True)
     (root / "var/lib/systemd/linger/bob").touch()
-    assert not logout.read(root, USER).removes_shared_memory
+    assert not logout.read_logout(root, USER).removes_shared_memory
 
 
 @pytest.mark.parametrize(
@@ -239,21 +239,21 @@ def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
     ],
 )
 def test_where_logind_does_not_answer_it_is_unknown(logind, monkeypatch, script, why):
-    monkeypatch.setattr(logout, "_PATIENCE", 0.5)
-    found = logout.read(logind(script), USER)
+    monkeypatch.setattr(logout, "_TIMEOUT", 0.5)
+    found = logout.read_logout(logind(script), USER)
     assert (found.kills, found.removes_shared_memory) == (False, False)
     assert why in found.unknown
 
 
 def test_without_busctl_it_is_unknown_and_without_systemd_it_is_no_question(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert logout.read(tmp_path, USER) is None
+    assert logout.read_logout(tmp_path, USER) is None
     (tmp_path / "run/systemd/system").mkdir(parents=True)
-    assert logout.read(tmp_path, USER).unknown
+    assert logout.read_logout(tmp_path, USER).unknown
 
 
 def test_this_machine_is_asked():
-    found = logout.read()
+    found = logout.read_logout()
     assert (found is None) == (not Path("/run/systemd/system").is_dir())
     assert msgspec.to_builtins(found) is None or isinstance(found, Logout)
 
@@ -271,16 +271,16 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
     file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
     for name, value in driver_environment(file).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stopping, "_RELEASE", 0.5)
+    monkeypatch.setattr(stopping, "_RELEASE_SECONDS", 0.5)
     # A driver that does not answer at first, as on a busy machine, is asked again.
     monkeypatch.setattr(stopping, "_UNANSWERED", 20)
-    silent, answer = iter([SILENT]), probe.machine
-    monkeypatch.setattr(probe, "machine", lambda: next(silent, None) or answer())
+    silent, answer = iter([SILENT]), probe.probe_machine
+    monkeypatch.setattr(probe, "probe_machine", lambda: next(silent, None) or answer())
     if holds:
         with pytest.raises(Unavailable, match=f"GPU 1 still holds 21.0 GiB for process {now.leader}"):
-            stop(run)
+            stop_run(run)
     else:
-        assert not stop(run).driver_silent
+        assert not stop_run(run).driver_silent
     assert status(run).state == "stopped"
 
 
@@ -288,15 +288,15 @@ def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
     until(lambda: status(run).leader)
     asked = []
-    monkeypatch.setattr(probe, "machine", lambda: asked.append(SILENT) or SILENT)
+    monkeypatch.setattr(probe, "probe_machine", lambda: asked.append(SILENT) or SILENT)
     words = "stopped; no process of it is left; the NVIDIA driver does not answer"
-    assert after_stop(stop(run)) == f"{words}, so its GPU memory may still be in use"
+    assert after_stop_text(stop_run(run)) == f"{words}, so its GPU memory may still be in use"
     assert len(asked) == 2
 
 
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     prepared = ready(profile(), facts())
-    run = rundir.create("done", prepared.files)
+    run = rundir.create_run("done", prepared.files)
     lines = [
         {"time": 1.0, "event": "run_started", "mark": "x", "pid": 1},
         {"time": 2.0, "event": "run_ended", "state": "finished", "exit_code": 0},

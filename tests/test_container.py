@@ -31,12 +31,12 @@ from support import (
 )  # fmt: skip
 
 from tui_train.base.command import VARIABLES
-from tui_train.cli.plans import _words
+from tui_train.cli.plans import _attempt_words
 from tui_train.facts import images
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
 from tui_train.resolve import container
-from tui_train.supervisor.container import mount_word
+from tui_train.supervisor.container import mount_option
 
 DOCKER = shutil.which("docker")
 CARDS = (gpu(0), gpu(1))
@@ -112,10 +112,10 @@ def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine, at):
     assert engine == "apptainer" or re.fullmatch(r"tui-train-plain-[0-9]+", name)
     values, known = values_of(run, tmp_path.resolve(), name)
     for name, (host, within) in zip(("RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"), known, strict=True):
-        values[name] = mount_word(engine, host, within)
+        values[name] = mount_option(engine, host, within)
     if engine == "apptainer":
         values["CACHE_MOUNT"] = f"--home={known[1][0]}:/cache"
-    wanted = container.words(made.container, made.attempts[0].command, values)
+    wanted = container.container_command(made.container, made.attempts[0].command, values)
     assert note["argv"][1:] == wanted[1:]
     assert note["argv"][0].endswith(f"/{engine}")
     mark = "APPTAINERENV_TUI_TRAIN_RUN_ID" if engine == "apptainer" else "TUI_TRAIN_RUN_ID"
@@ -245,7 +245,7 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
         "CACHE": (str(folder / "cache, 2/tui-train/container"), "/cache"),
         "HUGGING_FACE": (str(folder / "cache, 2/huggingface"), "/cache/huggingface"),
     }
-    environment |= {f"TUI_TRAIN_{name}_MOUNT": mount_word("docker", *paths) for name, paths in mounts.items()}
+    environment |= {f"TUI_TRAIN_{name}_MOUNT": mount_option("docker", *paths) for name, paths in mounts.items()}
     environment |= {
         "TUI_TRAIN_RUN_ID": "the-mark",
         "TUI_TRAIN_CONTAINER_NAME": "the-name",
@@ -340,14 +340,16 @@ def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
             assert [word for word in last if "gpu=" in word] == [f"--device=nvidia.com/gpu={uuid}" for uuid in cards]
         else:
             assert last[last.index("--gpus") + 1] == f'"device={",".join(cards)}"'
-    told = container.words(made.container, made.attempts[0].command, {name: f"${name}" for name in VARIABLES})
+    told = container.container_command(
+        made.container, made.attempts[0].command, {name: f"${name}" for name in VARIABLES}
+    )
     assert "--env=CUDA_VISIBLE_DEVICES=$GPUS" in told
 
 
 def test_a_container_has_its_machine_s_own_number_of_processes():
     several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": None}
     made = plan(profile(inside() | several | {"trainer.launcher": "torchrun"}), boxed(gpus=CARDS))
-    assert "--nproc-per-node=2" in _words(made, made.attempts[0])
+    assert "--nproc-per-node=2" in _attempt_words(made, made.attempts[0])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -412,7 +414,7 @@ def test_several_machines_share_the_network_of_the_host():
     several = inside() | {"nodes.count": 2, "nodes.address": "10.0.0.1"}
     profiles = (profile(inside()), profile(several))
     for chosen, wanted in zip(profiles, (False, True), strict=True):
-        around = container.wrapping(chosen, (), ())
+        around = container.container_wrapper(chosen, (), ())
         assert any("--network=host" in part.words for part in around.parts) is wanted
 
 
@@ -444,7 +446,7 @@ def test_what_a_user_sets_wins():
     ],
 )
 def test_mounts_are_read(text, mount):
-    assert mounts.parse(text) == mount
+    assert mounts.parse_mount(text) == mount
 
 
 @pytest.mark.parametrize(
@@ -461,7 +463,7 @@ def test_mounts_are_read(text, mount):
     ],
 )
 def test_a_mount_in_the_words_of_an_engine(engine, path, word):
-    assert mount_word(engine, path, "/x") == word
+    assert mount_option(engine, path, "/x") == word
 
 
 def test_an_engine_without_roots_rights_is_its_user(tmp_path):
@@ -528,7 +530,7 @@ def path(tmp_path, monkeypatch):
 
 
 def test_without_engines_there_are_none(path):
-    assert images.engines() == ()
+    assert images.read_engines() == ()
 
 
 @pytest.mark.parametrize(
@@ -546,14 +548,14 @@ def test_without_engines_there_are_none(path):
 )
 def test_a_docker_that_cannot_be_used_says_why(path, script, problem):
     path("docker", script)
-    (found,) = images.engines()
+    (found,) = images.read_engines()
     assert problem in found.problem
 
 
 def test_a_docker_that_works(path):
     info = {"ServerVersion": "28.2", "SecurityOptions": ["name=rootless"], "Runtimes": {"nvidia": {}}}
     path("docker", f"case $1 in info) echo '{json.dumps(info)}';; image) echo a:1; echo '<none>:<none>';; esac")
-    (found,) = images.engines()
+    (found,) = images.read_engines()
     assert (found.version, found.rootless, found.gpus, found.images, found.problem) == (
         "28.2",
         True,
@@ -572,11 +574,11 @@ def test_an_image_is_asked_once(path, tmp_path):
     answer = f"echo a banner; echo '{json.dumps(told)}'; echo x >> {tmp_path}/asked"
     path("docker", f"case $1 in image) echo sha256:abc;; run) {answer};; esac")
     for _ in range(2):
-        found = images.image("docker", "a:1")
+        found = images.read_image("docker", "a:1")
         assert (found.id, found.toolchain.torch, found.toolchain.label) == ("abc", "2.7", "a:1")
     assert (tmp_path / "asked").read_text() == "x\n"
     path("docker", f"case $1 in image) echo sha256:another;; run) {answer};; esac")
-    assert images.image("docker", "a:1").id == "another"
+    assert images.read_image("docker", "a:1").id == "another"
     assert (tmp_path / "asked").read_text() == "x\nx\n"
 
 
@@ -585,14 +587,14 @@ def test_an_image_is_never_fetched(path, tmp_path):
         "docker",
         f"echo \"$*\" >> {tmp_path}/asked; case $1 in image) echo 'Error: No such image: a:1' >&2; exit 1;; esac",
     )
-    assert images.image("docker", "a:1").missing
+    assert images.read_image("docker", "a:1").missing
     assert all(line.startswith("image inspect") for line in (tmp_path / "asked").read_text().splitlines())
 
 
 def test_an_image_that_does_not_answer_is_not_left_running(path, tmp_path):
     words = f'echo "$*" >> {tmp_path}/asked'
     path("docker", f"{words}; case $1 in image) echo sha256:abc;; run) exec /bin/sleep 30;; esac")
-    found = images.image("docker", "a:1", deadline=0.5)
+    found = images.read_image("docker", "a:1", deadline=0.5)
     assert "no answer in time" in found.problem
     asked = (tmp_path / "asked").read_text()
     name = re.search(r"--name=(\S+)", asked).group(1)
@@ -602,7 +604,7 @@ def test_an_image_that_does_not_answer_is_not_left_running(path, tmp_path):
 
 
 def test_the_validation_says_what_is_missing(path):
-    from tui_train.workflow.validate import shown, validate
+    from tui_train.workflow.validate import validate_image, validation_text
 
     told = {
         "prefix": "/usr",
@@ -614,11 +616,11 @@ def test_the_validation_says_what_is_missing(path):
         "docker",
         f'case "$1 $*" in image*) echo sha256:a;; *nvidia-smi*) {cards};; *qwen*) echo missing;; *) {probe};; esac',
     )
-    found = validate("docker", "a:1", UUIDS, "qwen25_500m")
+    found = validate_image("docker", "a:1", UUIDS, "qwen25_500m")
     assert f"GPUs not visible inside: {UUIDS[1]}" in found.wrong
     assert any("qwen25_500m" in problem for problem in found.wrong)
-    assert "NeMo    2.3" in shown(found)
-    good = validate("docker", "a:1", UUIDS[:1])
+    assert "NeMo    2.3" in validation_text(found)
+    good = validate_image("docker", "a:1", UUIDS[:1])
     assert good.wrong == ()
-    assert shown(good).endswith("It can train.")
+    assert validation_text(good).endswith("It can train.")
     assert msgspec.json.decode(msgspec.json.encode(good))["image"]["name"] == "a:1"

@@ -106,8 +106,8 @@ def test_apptainer_has_no_container_that_outlives_it(tmp_path, engine):
     assert told["TUI_TRAIN_CACHE_MOUNT"] == f"--home={tmp_path}/cache/tui-train/container:/cache"
     assert set(told) == {"TUI_TRAIN_RUN_MOUNT", "TUI_TRAIN_CACHE_MOUNT", "TUI_TRAIN_HUGGING_FACE_MOUNT"}
     assert asked() == []
-    assert container.name("apptainer", MARK, 1) == ""
-    assert container.name("docker", MARK, 1) == NAME
+    assert container.name_for("apptainer", MARK, 1) == ""
+    assert container.name_for("docker", MARK, 1) == NAME
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path, engine):
     ],
 )
 def test_what_is_not_there_is_refused(tmp_path, engine, monkeypatch, does, said):
-    monkeypatch.setattr(container, "_ANSWER", 0.3 if "sleep" in does else 60.0)
+    monkeypatch.setattr(container, "_ANSWER_SECONDS", 0.3 if "sleep" in does else 60.0)
     engine("docker", does)
     with pytest.raises(Refused) as refused:
         prepared(tmp_path)
@@ -175,7 +175,7 @@ def test_it_is_asked_to_stop_again_while_its_client_lives(engine, tmp_path):
 def test_a_stop_waits_in_the_callers_own_way(engine):
     engine("docker", "sleep 0.5")
     waited = []
-    container.stop("docker", NAME, 1, waiting=lambda: waited.append(1))
+    container.stop("docker", NAME, 1, while_waiting=lambda: waited.append(1))
     assert len(waited) > 3
 
 
@@ -196,7 +196,7 @@ def test_an_engine_that_restarts_is_waited_for(engine, tmp_path):
             (tmp_path / "back").touch()
         return True
 
-    assert container.lives("docker", NAME, lives)
+    assert container.still_runs("docker", NAME, lives)
     assert len(alive) == 2
 
 
@@ -210,14 +210,14 @@ def test_an_engine_that_restarts_is_waited_for(engine, tmp_path):
 )
 def test_a_container_that_has_ended(engine, does, alive, lives):
     engine("docker", does)
-    assert container.lives("docker", NAME, lambda: alive) is lives
+    assert container.still_runs("docker", NAME, lambda: alive) is lives
 
 
 def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch):
     engine("docker", "exec sleep 60")
     monkeypatch.setattr(commands, "interrupted", lambda: True)
     began = time.monotonic()
-    assert container.lives("docker", NAME, lambda: True)
+    assert container.still_runs("docker", NAME, lambda: True)
     assert time.monotonic() - began < 5
 
 
@@ -226,7 +226,7 @@ def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch):
 )
 def test_a_container_is_rejoined_where_its_client_does_not_tell_its_end(engine, state, code, outlives):
     engine("docker", f"case $* in *ExitCode*) echo {state} ;; *) echo {state.split()[0]} ;; esac")
-    assert container.outlives("docker", NAME, code, lambda: True) is outlives
+    assert container.must_rejoin("docker", NAME, code, lambda: True) is outlives
 
 
 def test_what_an_earlier_start_left_is_named_or_removed(engine):
@@ -237,9 +237,9 @@ def test_what_an_earlier_start_left_is_named_or_removed(engine):
         f"case $* in 'ps -a'*) printf '%s\\n' {NAME} {NAME}2 {other} ;; ps*) printf '%s\\n' {NAME} {other} ;;"
         " *ExitCode*) echo false 0 ;; esac",
     )
-    assert container.left("podman", MARK) == (NAME,)
+    assert container.leftover_names("podman", MARK) == (NAME,)
     assert [words for words in asked() if words.startswith("rm")] == [f"rm {NAME}2"]
-    assert container.left("apptainer", MARK) == ()
+    assert container.leftover_names("apptainer", MARK) == ()
 
 
 # ---- the whole of it

@@ -24,8 +24,8 @@ from test_terminal import Terminal, to_launch
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
-from tui_train.workflow.session import remember
+from tui_train.runs.stop import stop_run
+from tui_train.workflow.session import remember_profile
 
 pytestmark = pytest.mark.training
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "5"))
@@ -128,7 +128,7 @@ def word():
     yield made
     for run in all_runs():
         with contextlib.suppress(Exception):
-            stop(run, at_once=True)
+            stop_run(run, at_once=True)
     for pid in with_word(made):
         os.kill(pid, signal.SIGKILL)
 
@@ -158,7 +158,7 @@ def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, wo
                     finally:
                         terminal.child.close(force=True)
     finally:
-        assert stop(run).state == "stopped"
+        assert stop_run(run).state == "stopped"
     ticks = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("tick ")]
     assert ticks == [*range(1, len(ticks) + 1)], "lines are lost"
     assert [event.event for event in run.events()].count("attempt_started") == 1
@@ -190,7 +190,7 @@ def launchers():
 
 @pytest.mark.timeout(600 + HOW_MANY * 60)
 def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
-    remember(sleeping("--seconds=600", word))
+    remember_profile(sleeping("--seconds=600", word))
     with tries(record_property, "cuts of a start") as made:
         for number in range(max(1, HOW_MANY // STARTS)):
             chance = random.Random(f"start {SEED} {number}")
@@ -208,10 +208,10 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
                     if run:
                         before = run.attempt_log(1).stat().st_size
                         until(lambda run=run, before=before: run.attempt_log(1).stat().st_size > before)
-                        assert stop(run).state == "stopped"
+                        assert stop_run(run).state == "stopped"
                         assert marked(status(run).mark) == ()
                     assert with_word(word) == []
                 finally:
                     terminal.child.close(force=True)
                     for run in all_runs():
-                        stop(run, at_once=True)
+                        stop_run(run, at_once=True)

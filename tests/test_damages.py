@@ -13,9 +13,9 @@ from test_outside import UNFORESEEN, header, tensor
 from test_untrusted import ENDED, POWERLESS, endless, fifo, folder, holds
 
 from tui_train.facts import saved
-from tui_train.presets import texts
+from tui_train.presets import shipped_preset_texts
 from tui_train.profile import store
-from tui_train.runs.place import heard_of
+from tui_train.runs.place import report_of
 
 WRONG = (
     b'{"attempts": [1, {"a": null}], "status": {"state": 1}, "at": "x", "r": [], "weight_map": {"a": 1, "b": [2]}, '
@@ -149,7 +149,7 @@ def world(tmp_path_factory):
     files = {
         # Of the copy, not of what was copied.
         "config/tui-train/profiles/p.toml": text.replace(f"{home}/model".encode(), b"../../../model"),
-        "config/tui-train/presets/mine.toml": texts()["trl"].encode(),
+        "config/tui-train/presets/mine.toml": shipped_preset_texts()["trl"].encode(),
         "config/tui-train/hosts.toml": b'box = "u@nowhere.invalid"\n',
         "state/tui-train/last.toml": text,
         "state/tui-train/theme": b"dark",
@@ -163,7 +163,7 @@ def world(tmp_path_factory):
         "hub/models--org--m/snapshots/abc/model-1.safetensors": weights,
         "hub/models--org--m/refs/main": b"abc",
         "trainer.yaml": b"a: 1\n",
-        "machine.json": saved.machine_file(machine).encode(),
+        "machine.json": saved.machine_file_text(machine).encode(),
         "toolchain.json": b'{"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_86"]}',
     }
     here = structs.replace(machine, paths={chosen.trainer.model: "folder"})
@@ -230,6 +230,6 @@ IMPOSSIBLE = (
 @pytest.mark.parametrize("data", IMPOSSIBLE)
 def test_what_no_calendar_takes_was_not_heard(data, tmp_path):
     (tmp_path / "heard.json").write_bytes(ELSEWHERE["heard.json"])
-    assert heard_of(tmp_path)
+    assert report_of(tmp_path)
     (tmp_path / "heard.json").write_bytes(data)
-    assert heard_of(tmp_path) is None
+    assert report_of(tmp_path) is None

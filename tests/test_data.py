@@ -15,7 +15,7 @@ from support import SCRIPTS
 
 from tui_train.checks.data import data_findings
 from tui_train.facts.ask import ChildResult
-from tui_train.facts.data import DataQuestion, DataReport, Ends, parse_data_answer, probe_data
+from tui_train.facts.data import DataQuestion, DataReport, TurnEnds, parse_data_answer, probe_data
 from tui_train.facts.data_use import FORMAT_LABELS, epoch_size, suitable_methods, why_unsuitable
 
 CHILD = Path(__file__).parents[1] / "tui_train" / "target" / "data"
@@ -297,8 +297,8 @@ def test_the_end_that_is_passed(monkeypatch, turn, eos, stops, passed):
 def test_the_token_that_ends_a_turn(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [CHAT])
     ended = look(path, python=warm_python, model=tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))).ends
-    assert ended == Ends(turn="<sep>", eos="</s>", passed="<sep>")
-    assert look(path, python=warm_python, model=tokenizer(PLAIN)).ends == Ends(turn="</s>", eos="</s>")
+    assert ended == TurnEnds(turn="<sep>", eos="</s>", passed="<sep>")
+    assert look(path, python=warm_python, model=tokenizer(PLAIN)).ends == TurnEnds(turn="</s>", eos="</s>")
     (tmp_path / "t.jinja").write_text(PLAIN)
     model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
     assert look(path, python=warm_python, model=model, chat_template=f"{tmp_path}/t.jinja").ends.passed == ""
@@ -313,7 +313,7 @@ def test_what_each_length_cuts(tmp_path, tokenizer, warm_python):
     assert not lengths.estimated
     for length in (64, 192):
         asked = look(path, python=warm_python, model=tokenizer(PLAIN), length=length)
-        cut = lengths.cut(length)
+        cut = lengths.effect_of(length)
         assert (cut.rows, cut.lost, cut.epoch) == (asked.tokens.cut, asked.tokens.lost, asked.tokens.epoch)
     # Before a model is here, by the bytes.
     guessed = look(path).lengths

@@ -23,9 +23,9 @@ from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import FIELDS, put
 from tui_train.profile.types import Profile
 from tui_train.trainers import TRAINERS
-from tui_train.trainers.finetune import RATES
+from tui_train.trainers.finetune import LEARNING_RATES
 from tui_train.wizard import wizard
-from tui_train.workflow.session import remember
+from tui_train.workflow.session import remember_profile
 
 SIZES = [(60, 24), (80, 24), (120, 40), (160, 50)]
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
@@ -49,12 +49,12 @@ def tuner(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> Callable[..., To
     """A machine whose best Python says that it has TRL; it reads the data by what it really has."""
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter(()))
-    monkeypatch.setattr(images, "engines", lambda: ())
+    monkeypatch.setattr(images, "read_engines", lambda: ())
 
     def be(found: Any = CPU, packages: dict[str, str] = LIBRARIES, python: str = warm_python) -> Toolchain:
         able = msgspec.structs.replace(CUDA, python=python, label="conda: train", packages=packages)
-        monkeypatch.setattr(probe, "machine", lambda *_args, **_named: found)
-        monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (BARE, able))
+        monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: found)
+        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (BARE, able))
         return able
 
     be()
@@ -74,7 +74,7 @@ def last_values(model: str, *data: Path, **more: Any) -> None:
     made = Profile()
     for key, value in values.items():
         made = put(made, key, value)
-    remember(made)
+    remember_profile(made)
 
 
 async def read(pilot: Pilot[Any]) -> None:
@@ -187,9 +187,9 @@ async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path: Path, 
 
 def chosen(key: str, value: Any) -> Any:
     """The message of a field whose value has changed."""
-    from tui_train.screens.messages import Chosen
+    from tui_train.screens.messages import ValueChosen
 
-    return Chosen(key, value)
+    return ValueChosen(key, value)
 
 
 @pytest.mark.whole
@@ -455,25 +455,25 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
         app.post_message(OpenStep("recipe"))
         await settle(pilot)
         form = app.screen.form
-        form.go("recipe.learning_rate")
+        form.go_to_row("recipe.learning_rate")
         for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
             form.entry.value = typed
             await settle(pilot)
-            assert form.unread == "recipe.learning_rate"
+            assert form.unread_key == "recipe.learning_rate"
             assert form.unread_fix == f"use {offered}", typed
         form.entry.value = "0.005"
         await settle(pilot)
         line = next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
         assert "! the learning rate" in line
         assert "F2 learning rate 0.0002" in line
-        form.go("recipe.seed")
+        form.go_to_row("recipe.seed")
         await settle(pilot)
         assert "!" in next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
-        form.go("recipe.learning_rate")
+        form.go_to_row("recipe.learning_rate")
         await press(pilot, "f2")
         # Unset, so that it follows the method.
         assert app.profile.recipe.learning_rate is None
-        assert app.screen.setup.settled.recipe.learning_rate == RATES["sft"][1]
+        assert app.screen.setup.settled.recipe.learning_rate == LEARNING_RATES["sft"][1]
 
 
 async def test_how_one_chooses_what_trains_is_said(tuner: Any) -> None:
@@ -500,20 +500,20 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
         await on_backend(pilot)
         form = app.screen.form
         for kind in TRAINERS:
-            app.become(put(app.profile, "trainer.kind", kind))
+            app.set_profile(put(app.profile, "trainer.kind", kind))
             await settle(pilot)
-            for key, own in TRAINERS[kind].words.items():
+            for key, own in TRAINERS[kind].field_texts.items():
                 if key not in {row.key for row in form.rows}:
                     continue
-                form.go("trainer.kind")
+                form.go_to_row("trainer.kind")
                 await settle(pilot)
                 label = FIELDS[key].label
                 line = next(line for line in shows(pilot).splitlines() if line[1:].startswith(label))
                 assert own.empty in line, "in the row"
-                form.go(key)
+                form.go_to_row(key)
                 await settle(pilot)
                 assert form.entry.placeholder == own.empty, "where one types"
-                assert form.wrong or form.hint == own.help, "in the hint"
-                assert own.help in {words for _, explained, words in app.screen.explained() if explained == key}
-    finetune = TRAINERS["finetune"].words
+                assert form.has_problem or form.hint == own.help, "in the hint"
+                assert own.help in {words for _, explained, words in app.screen.explained_fields() if explained == key}
+    finetune = TRAINERS["finetune"].field_texts
     assert not any("NeMo" in words.help or "sample" in words.empty for words in finetune.values())

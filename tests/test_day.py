@@ -32,7 +32,7 @@ DOWN, ENTER, ESCAPE = "\x1b[B", "\r", "\x1b"
 def made(script: Path, name: str, micro_batch: int, days: float) -> RunDir:
     """A run of so many days ago, which fails with more than two samples."""
     chosen = {"trainer.script": str(script), "recipe.micro_batch": micro_batch}
-    run = rundir.create(name, ready(sleeping("{micro_batch}", **chosen, name=name), facts()).files)
+    run = rundir.create_run(name, ready(sleeping("{micro_batch}", **chosen, name=name), facts()).files)
     bash(run)
     events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
     moved = [{**event, "time": event["time"] - days * 86400} for event in events]

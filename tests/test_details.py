@@ -9,14 +9,14 @@ import pytest
 
 from tui_train.diagnose import Evidence, diagnose
 from tui_train.diagnose.anchors import anchors
-from tui_train.diagnose.details import details
+from tui_train.diagnose.details import load_details
 from tui_train.diagnose.headings import HEADINGS, heading
-from tui_train.diagnose.reader import lines
-from tui_train.diagnose.signatures import signatures
+from tui_train.diagnose.reader import relevant_lines
+from tui_train.diagnose.signatures import load_signatures
 
 
 def said(text, code=1):
-    return diagnose(Evidence(lines=lines(io.BytesIO(text.encode())), exit_code=code))
+    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code))
 
 
 NAMED = [
@@ -128,9 +128,9 @@ def test_braces_of_a_text_stay_and_values_stand_apart():
 
 
 def test_details_are_well_formed_and_fast():
-    failures = {signature.failure for signature, _ in signatures()}
+    failures = {signature.failure for signature, _ in load_signatures()}
     written = re.compile(r"\\[a-zA-Z]|\(\?[^)]*?[:=!>]|\{\d*,?\d*\}|[\[\](){}|?*+^$\\]")
-    for detail, expression in details():
+    for detail, expression in load_details():
         assert detail.failure in failures
         assert detail.cause or detail.remedy
         assert r"\n" in expression.pattern or anchors(expression.pattern), expression.pattern
@@ -180,4 +180,4 @@ def test_a_remedy_that_knows_more_than_the_place_is_kept():
 
 def test_a_failure_is_headed_in_words():
     assert [heading(name) for name in ("user_args", "cuda_oom")] == ["wrong arguments", "cuda oom"]
-    assert {*HEADINGS} <= {signature.failure for signature, _ in signatures()}, "each is a class that there is"
+    assert {*HEADINGS} <= {signature.failure for signature, _ in load_signatures()}, "each is a class that there is"

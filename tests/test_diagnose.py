@@ -18,19 +18,19 @@ import support
 import warm
 
 from tui_train.base.errors import BadInput
-from tui_train.cli.diagnose import diagnose as print_diagnosis
-from tui_train.diagnose import Evidence, diagnose, of_log, of_run
-from tui_train.diagnose.reader import lines
+from tui_train.cli.diagnose import print_diagnosis
+from tui_train.diagnose import Evidence, diagnose, diagnose_log, diagnose_run
+from tui_train.diagnose.reader import relevant_lines
 from tui_train.diagnose.remedies import change_for
-from tui_train.diagnose.signatures import signatures
-from tui_train.facts.sources import source
+from tui_train.diagnose.signatures import load_signatures
+from tui_train.facts.sources import read_source
 from tui_train.presets import get_preset, shipped_presets
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.lines import rank
+from tui_train.supervisor.lines import rank_of
 
 # As the built-in trainer would train, every value named.
 WHOLE = support.profile(support.RECIPE)
@@ -38,14 +38,14 @@ LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
 
 
 def said(text, code=1, profile=None, **more):
-    return diagnose(Evidence(lines=lines(io.BytesIO(text.encode())), exit_code=code, **more), profile)
+    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code, **more), profile)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
 def test_each_log_gives_its_failure(log):
     wanted = log.stem.partition("--")[0]
     code = 0 if wanted == "healthy" or log.stem.endswith("done") else 1
-    found = of_log(str(log), code)
+    found = diagnose_log(str(log), code)
     assert (found.failure if found else "healthy") == wanted
     if found:
         assert found.remedy
@@ -174,7 +174,7 @@ def test_the_root_comes_before_its_echoes(tmp_path):
     found = said(done.stdout + done.stderr, done.returncode)
     assert (found.failure, found.rank) == ("cuda_oom", 1)
     assert "3.00 GiB" in found.cause
-    assert "CUDA out of memory" in "".join(line for line in done.stderr.splitlines() if rank(line) == 1)
+    assert "CUDA out of memory" in "".join(line for line in done.stderr.splitlines() if rank_of(line) == 1)
 
 
 def test_what_a_training_got_over_is_no_failure():
@@ -279,16 +279,16 @@ def test_what_only_tells_is_no_failure():
     ids=["a", "blank", "0", "mixed"],
 )
 def test_a_hostile_log_costs_seconds_at_most(line):
-    log = lines(io.BytesIO("\n".join([line] * 400).encode()))
+    log = relevant_lines(io.BytesIO("\n".join([line] * 400).encode()))
     begin = time.process_time()
     diagnose(Evidence(lines=log, exit_code=1))
     assert time.process_time() - begin < 3
 
 
-@pytest.mark.parametrize("failure", sorted({signature.failure for signature, _ in signatures()}))
+@pytest.mark.parametrize("failure", sorted({signature.failure for signature, _ in load_signatures()}))
 def test_no_expression_takes_long_for_its_own_words(failure):
     written = re.compile(r"\\[a-zA-Z]|\(\?[^)]*?[:=!>]|\{\d*,?\d*\}|[\[\](){}|?*+^$\\]")
-    for signature, expressions in signatures():
+    for signature, expressions in load_signatures():
         for expression in expressions if signature.failure == failure else ():
             words = written.sub(" ", expression.pattern).split() or ["x"]
             for unit in (" ".join(words), "".join(words), words[0], words[0] + " "):
@@ -306,14 +306,14 @@ def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
 def test_a_change_mends_the_profile():
     profile, takes = WHOLE, frozenset({"micro_batch", "accumulation"})
     found = said("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", 1, profile, takes=takes)
-    assert apply(found.change, profile).recipe.micro_batch == 4
-    named = {signature.change for signature, _ in signatures() if signature.change}
+    assert apply_change(found.change, profile).recipe.micro_batch == 4
+    named = {signature.change for signature, _ in load_signatures() if signature.change}
     lower = put(put(profile, "recipe.precision", "bf16"), "communication.interface", "eth7")
     lower = put(put(put(lower, "container.engine", "docker"), "container.shared_memory", "1g"), "nodes.count", 2)
     lower = put(put(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True)
     lower = put(lower, "trainer.strategy", "zero2")
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
-    refused = lines(io.BytesIO(b"t.py: error: unrecognized arguments: --nope\n"))
+    refused = relevant_lines(io.BytesIO(b"t.py: error: unrecognized arguments: --nope\n"))
     evidence = Evidence(lines=refused, takes=passed, world_size=3)
     lower = put(lower, "trainer.arguments", ("--nope",))
     tuned = put(put(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
@@ -322,7 +322,7 @@ def test_a_change_mends_the_profile():
         profiles = (lower, tuned, put(lower, "recipe.precision", "fp16"), put(lower, "trainer.kind", "script"))
         changes = [(before, change_for(name, evidence, before)) for before in profiles]
         assert any(change for _, change in changes), name
-        assert all(apply(change, before) != before for before, change in changes if change)
+        assert all(apply_change(change, before) != before for before, change in changes if change)
 
 
 def test_no_change_is_offered_that_the_training_would_not_notice():
@@ -389,7 +389,7 @@ def test_unknown_arguments_are_told_with_who_passes_them_and_what_the_script_tak
         "trainer.arguments": ("--nope", "3", "--eta=1"),
     })  # fmt: skip
     done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
-    more = {"source": source(str(script)), "preset": shipped_presets()["hf-trainer"]}
+    more = {"source": read_source(str(script)), "preset": shipped_presets()["hf-trainer"]}
     found = said(done.stderr, done.returncode, chosen, **more)
     assert found.failure == "user_args"
     assert found.remedy.startswith(says)
@@ -403,7 +403,9 @@ def test_an_argument_with_a_typo_is_told_with_the_one_that_was_meant(tmp_path):
         "trainer.kind": "script", "trainer.script": str(script), "trainer.arguments": ("--niters", "3"),
     })  # fmt: skip
     done = subprocess.run([sys.executable, script, "--niters", "3"], capture_output=True, text=True, check=False)
-    found = said(done.stderr, done.returncode, chosen, source=source(str(script)), preset=shipped_presets()["custom"])
+    found = said(
+        done.stderr, done.returncode, chosen, source=read_source(str(script)), preset=shipped_presets()["custom"]
+    )
     assert found.remedy.endswith("Did you mean --niter?")
     assert dict(found.change.edits) == {"trainer.arguments": ("--niter", "3")}
 
@@ -422,7 +424,7 @@ def test_an_exception_of_the_scripts_own_is_told_in_its_words():
 
 
 def test_expressions_and_classes_are_well_formed():
-    for signature, expressions in signatures():
+    for signature, expressions in load_signatures():
         assert 0 < signature.strength < 100
         assert expressions or signature.codes or signature.failure in {"not_distributed_silent", "resume_ignored"}
         names = {name for expression in expressions for name in expression.groupindex}
@@ -437,11 +439,11 @@ def test_a_log_of_any_kind_is_read(tmp_path):
     log.write_bytes(
         noise * 2000 + b"\x1b[31mRuntimeError: CUDA error: invalid device ordinal\x1b[0m\n" + b"\0x" * 3_000_000
     )
-    found = of_log(str(log), 1)
+    found = diagnose_log(str(log), 1)
     assert found.failure == "invalid_device_ordinal"
     assert found.line_number == 2001
     assert found.line == "RuntimeError: CUDA error: invalid device ordinal"
-    assert of_log("/dev/null", 0) is None
+    assert diagnose_log("/dev/null", 0) is None
 
 
 def failed(folder, edits, *, phase="loss", position=1, **values):
@@ -469,11 +471,11 @@ def failed(folder, edits, *, phase="loss", position=1, **values):
     ("phase", "said"), [("loss", "Halve"), ("step", "smaller batch does not help"), ("eval", "recipe.eval_batch")]
 )
 def test_what_to_do_depends_on_where_it_ran_out(tmp_path, phase, said):
-    assert said in of_run(failed(tmp_path, {}, phase=phase)).remedy
+    assert said in diagnose_run(failed(tmp_path, {}, phase=phase)).remedy
 
 
 def test_a_change_keeps_what_the_attempt_had_changed(tmp_path):
-    change = of_run(failed(tmp_path, {"recipe.micro_batch": 1, "recipe.expandable_segments": True})).change
+    change = diagnose_run(failed(tmp_path, {"recipe.micro_batch": 1, "recipe.expandable_segments": True})).change
     assert change.title == "activation checkpointing"
     assert dict(change.edits) == {
         "recipe.micro_batch": 1,
@@ -484,7 +486,10 @@ def test_a_change_keeps_what_the_attempt_had_changed(tmp_path):
 
 @pytest.mark.parametrize("edits", [{"recipe.micro_batch": "x"}, {"recipe.micro_batch": -1}, {"no.key": 1}, [], 7])
 def test_a_plan_that_was_edited_tells_of_no_change(tmp_path, edits):
-    assert dict(of_run(failed(tmp_path, edits)).change.edits) == {"recipe.micro_batch": 4, "recipe.global_batch": 16}
+    assert dict(diagnose_run(failed(tmp_path, edits)).change.edits) == {
+        "recipe.micro_batch": 4,
+        "recipe.global_batch": 16,
+    }
 
 
 @pytest.mark.parametrize(
@@ -494,7 +499,7 @@ def test_a_plan_that_was_edited_tells_of_no_change(tmp_path, edits):
 def test_what_your_own_words_say_is_not_offered(tmp_path, words, title):
     script = {"trainer__kind": "script", "trainer__script": "/t.py", "trainer__preset": "hf-trainer"}
     script |= {"trainer__arguments": words}
-    assert of_run(failed(tmp_path, {}, phase="eval", **script)).change.title == title
+    assert diagnose_run(failed(tmp_path, {}, phase="eval", **script)).change.title == title
 
 
 def test_a_run_is_diagnosed_with_its_profile(tmp_path):
@@ -517,16 +522,16 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     run.plan_file.write_bytes(
         msgspec.json.encode(support.ready(put(trained, "recipe.precision", "fp32"), support.facts()).plan)
     )
-    assert of_run(run).evidence == ("exit code 1",)
+    assert diagnose_run(run).evidence == ("exit code 1",)
     for part in get_preset("builtin").checkpoints.complete:
         (tmp_path / "out/checkpoint-12" / part).write_text("whole")
-    found = of_run(run)
+    found = diagnose_run(run)
     assert found.evidence[-1] == f"the newest checkpoint is {tmp_path}/out/checkpoint-12"
     assert found.failure == "nan_loss"
     assert found.change.edits == (("recipe.precision", "bf16"),)
     events[-1].update(state="stopped", exit_code=143)
     run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert of_run(run) is None
+    assert diagnose_run(run) is None
 
 
 @pytest.mark.parametrize("position", [1, 2])
@@ -544,7 +549,7 @@ def test_the_checkpoint_is_that_of_the_attempt_that_failed(tmp_path, position):
         for part in get_preset("builtin").checkpoints.complete:
             (folder / f"checkpoint-{number}0" / part).write_text("whole")
     shown = f"the newest checkpoint is {folders[position - 1]}/checkpoint-{position}0"
-    assert shown in of_run(run).evidence
+    assert shown in diagnose_run(run).evidence
 
 
 FAILED = "step 1\nTraceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory. Tried to\n"
@@ -564,7 +569,7 @@ FAILED = "step 1\nTraceback (most recent call last):\ntorch.OutOfMemoryError: CU
 )
 def test_a_log_is_read_as_it_is_kept(tmp_path, kept):
     (tmp_path / "log").write_bytes(kept)
-    found = of_log(str(tmp_path / "log"))
+    found = diagnose_log(str(tmp_path / "log"))
     assert (found.failure, found.line) == ("cuda_oom", FAILED.splitlines()[-1])
 
 
@@ -572,7 +577,7 @@ def test_the_start_of_a_long_log_is_read_whole(tmp_path):
     quiet = "rank 1 waits for rank 0, nothing arrived yet\n" * 20_000
     said = "Downloading a shard\n" * 500 + "Failed to initialize NVML: Driver/library version mismatch\n"
     (tmp_path / "log").write_text(said + quiet)
-    assert of_log(str(tmp_path / "log")).line.startswith("Failed to initialize NVML")
+    assert diagnose_log(str(tmp_path / "log")).line.startswith("Failed to initialize NVML")
 
 
 @pytest.mark.parametrize(
@@ -590,7 +595,7 @@ def test_the_start_of_a_long_log_is_read_whole(tmp_path):
 def test_what_is_no_log_is_not_called_free_of_failures(tmp_path, kept, said):
     (tmp_path / "log").write_bytes(kept)
     with pytest.raises(BadInput, match=said):
-        of_log(str(tmp_path / "log"))
+        diagnose_log(str(tmp_path / "log"))
 
 
 def test_a_log_may_come_in_parts():
@@ -650,8 +655,8 @@ def test_the_command_says_it_in_json_and_in_words(tmp_path):
 )
 def test_a_rank_that_nobody_set_is_told_with_the_launcher_that_sets_it(text):
     script = support.profile({"trainer.kind": "script", "trainer.script": "/t.py", "trainer.launcher": "python"})
-    found = diagnose(Evidence(lines=lines(io.BytesIO(f"{text}\n".encode())), exit_code=1), script)
+    found = diagnose(Evidence(lines=relevant_lines(io.BytesIO(f"{text}\n".encode())), exit_code=1), script)
     variable = "WORLD_SIZE" if "WORLD" in text else "RANK"
     assert found.cause.startswith(f"{variable} is not set, and the script reads it")
     assert "trainer.launcher=torchrun" in found.remedy
-    assert apply(found.change, script).trainer.launcher == "torchrun"
+    assert apply_change(found.change, script).trainer.launcher == "torchrun"

@@ -8,11 +8,11 @@ import pytest
 from support import check, facts, gpu, profile
 
 from screens.questions import with_answer
-from tui_train.facts.remote import answered, sent
-from tui_train.memory.disk import disk
+from tui_train.facts.remote import parse_survey, survey_command
+from tui_train.memory.disk import checkpoint_disk
 from tui_train.memory.length import set_up
-from tui_train.profile.changes import apply
-from tui_train.targets.here import look, named
+from tui_train.profile.changes import apply_change
+from tui_train.targets.here import probe_facts, profile_files
 
 GIB = 2**30
 PACKAGES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}
@@ -31,7 +31,7 @@ def where(free=None):
 
 def needs(values):
     chosen = profile(values)
-    return disk(set_up(chosen, where()))
+    return checkpoint_disk(set_up(chosen, where()))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_checkpoint_has_what_is_trained_and_the_states_of_its_optimizer(values
 )
 def test_how_many_checkpoints_there_are_at_a_time(values, made, kept, at_once):
     found = needs(values)
-    assert (found.made, found.kept, found.at_once) == (made, kept, at_once)
+    assert (found.written, found.kept, found.max_at_once) == (made, kept, at_once)
 
 
 def of_disk(values, free):
@@ -81,7 +81,7 @@ def test_what_is_kept_is_lowered_to_what_there_is_room_for():
     (finding,) = of_disk(TRL, 500 * GIB)
     assert finding.level == "warning"
     assert finding.change.edits == (("trainer.arguments", ("--save_total_limit=4",)),)
-    chosen = apply(finding.change, profile(TRL))
+    chosen = apply_change(finding.change, profile(TRL))
     assert [one for one in check(chosen, where(500 * GIB)) if one.key == "trainer.output"] == []
     (finding,) = of_disk(FULL | {"trainer.arguments": ("--save_total_limit=5", "--lr_scheduler_kwargs={}")}, 200 * GIB)
     assert finding.change.edits == (("trainer.arguments", ("--lr_scheduler_kwargs={}", "--save_total_limit=1")),)
@@ -89,7 +89,7 @@ def test_what_is_kept_is_lowered_to_what_there_is_room_for():
 
 def test_a_checkpoint_that_finds_no_room_keeps_it_from_starting_here_alone():
     (finding,) = of_disk(FULL, 50 * GIB)
-    assert (finding.level, finding.start, finding.forbids) == ("error", True, False)
+    assert (finding.level, finding.start, finding.forbids_plan) == ("error", True, False)
     assert "85.1 GiB" in finding.message
     assert "50.0 GiB" in finding.message
 
@@ -108,16 +108,16 @@ def test_a_run_that_goes_on_has_its_checkpoints_there_already():
 def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
     out = str(tmp_path / "new" / "out")
     chosen = profile({"trainer.output": out})
-    assert set(named(chosen).free) == {"", out}
-    assert look(chosen).free[out] is not None
-    seen = with_answer(facts(), "paths", named(chosen))
-    assert (seen.free.keys(), seen.closed) == ({"", out}, {out: ""})
+    assert set(profile_files(chosen).free) == {"", out}
+    assert probe_facts(chosen).free[out] is not None
+    seen = with_answer(facts(), "paths", profile_files(chosen))
+    assert (seen.free.keys(), seen.unwritable) == ({"", out}, {out: ""})
 
 
 def test_another_host_says_what_is_free_there(tmp_path):
     out = str(tmp_path / "new" / "out")
     question = {"pythons": (), "only_named": True, "paths": (out,), "files": ()}
-    _, *words = sent(question)
-    answer = answered(subprocess.run([sys.executable, *words], capture_output=True, check=True).stdout)
+    _, *words = survey_command(question)
+    answer = parse_survey(subprocess.run([sys.executable, *words], capture_output=True, check=True).stdout)
     assert set(answer.free) == {"", out}
     assert all(answer.free.values())

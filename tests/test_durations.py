@@ -9,7 +9,7 @@ import pytest
 from tui_train.runs.listing import read_run
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor.processes import boot_id, process
+from tui_train.supervisor.processes import boot_id, process_at
 from tui_train.workflow import show
 
 HOUR = 3600.0
@@ -52,7 +52,7 @@ def test_events_without_a_time_since_boot_are_never_negative(run):
 @pytest.fixture
 def begun():
     """A live start of a minute ago, which this very process keeps."""
-    me = process(os.getpid())
+    me = process_at(os.getpid())
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME) - 60
     known = {"mark": "m", "pid": me.pid, "start_ticks": me.ticks, "boot_id": boot_id()}
     return {"event": "run_started", "time": time.time() - 60, "uptime": uptime, **known}

@@ -24,7 +24,7 @@ from tui_train.targets import here
 from tui_train.trainers import suited
 from tui_train.wizard import wizard
 from tui_train.workflow import machines
-from tui_train.workflow.machines import Source
+from tui_train.workflow.machines import MachineSource
 
 ROOT = Path(__file__).parents[1]
 QUICK = [f"--set=recipe.{edit}" for edit in ("layers=1", "hidden_size=16", "heads=2", "steps=2", "checkpoint_every=1")]
@@ -124,7 +124,7 @@ def test_the_cards_there_do_not_stay_idle_either(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = machines.facts_for(profile(inside()), Source(machine=box))
+    where = machines.facts_for(profile(inside()), MachineSource(machine=box))
     (error,) = [found for found in check(profile(inside()), where) if found.key.startswith("container")]
     assert "is not known here" in error.message
 
@@ -132,8 +132,8 @@ def test_an_image_there_is_not_guessed_at(box):
 def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
-    saved.save(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = machines.facts_for(profile(), Source(machine=tmp_path / "box.json"))
+    saved.save_machine(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
+    where = machines.facts_for(profile(), MachineSource(machine=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
     assert "facts --json" in check(profile(), only)[0].message
@@ -141,9 +141,9 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = machines.facts_for(profile(), Source(machine=box))
-    assert (where.variables, where.taken, where.engines) == ((), (), ())
-    assert where.elsewhere == str(box)
+    where = machines.facts_for(profile(), MachineSource(machine=box))
+    assert (where.variables, where.resources_in_use, where.engines) == ((), (), ())
+    assert where.other_machine == str(box)
 
 
 @pytest.mark.training
@@ -209,10 +209,10 @@ def host(tmp_path, monkeypatch):
 
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
-    where = machines.facts_for(chosen, Source(host="box"))
+    where = machines.facts_for(chosen, MachineSource(host="box"))
     assert [card.uuid for card in where.machine.gpus] == list(UUIDS)
     assert where.machine.memory_total
-    assert where.elsewhere == "box"
+    assert where.other_machine == "box"
     labels = {tool.label: tool for tool in where.toolchains}
     assert labels["env hf"].python == str(host / ".local/share/tui-train/envs/hf/bin/python")
     assert labels["env hf"].torch
@@ -231,8 +231,8 @@ def test_a_named_python_there_is_asked_and_a_script_read(host):
     script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--lr', type=float)\n")
     (host / "mine").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (host / "mine").chmod(0o755)
-    where = remote.to_plan("box", (f"{host}/mine",), (), (), str(script))
-    assert suited.read(where.sources[str(script)]) == "argparse, line 2: --lr"
+    where = remote.read_planning_facts("box", (f"{host}/mine",), (), (), str(script))
+    assert suited.arguments_summary(where.sources[str(script)]) == "argparse, line 2: --lr"
     assert str(script) not in where.documents
     assert next(tool.label for tool in where.toolchains if tool.python == f"{host}/mine") == "chosen"
 
@@ -245,7 +245,7 @@ def test_a_host_with_tui_train_tells_all(host):
         )
         + ' "$@"\n'
     )
-    where = machines.facts_for(profile(), Source(host="box"))
+    where = machines.facts_for(profile(), MachineSource(host="box"))
     assert where.machine.driver_cuda == "12.8"
     assert where.machine.gpus[0].sm_count == 82
     assert len({tool.python for tool in where.toolchains}) == len(where.toolchains)
@@ -255,7 +255,7 @@ def test_a_host_that_is_not_there_is_said(host):
     said = tui("export", "quickstart", host / "out", "--host", "no-such-host-at-all", code=69).stderr
     assert "ssh to no-such-host-at-all failed" in said
     with pytest.raises(BadInput):
-        machines.facts_for(profile(), Source(host="-oProxyCommand=x"))
+        machines.facts_for(profile(), MachineSource(host="-oProxyCommand=x"))
 
 
 # The wizard
@@ -265,7 +265,7 @@ def test_a_host_that_is_not_there_is_said(host):
 async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypatch, size):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    async with wizard(source=Source(machine=box)).run_test(size=size) as pilot:
+    async with wizard(source=MachineSource(machine=box)).run_test(size=size) as pilot:
         for step in ("", "Hardware", "Backend", "Recipe", "Preview"):
             if step:
                 await keys("enter")(pilot)
@@ -290,11 +290,11 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     asked = []
     whole = machines.facts_for
     monkeypatch.setattr(machines, "facts_for", lambda chosen, source: asked.append(chosen) or whole(chosen, source))
-    async with wizard(source=Source(machine=box)).run_test(size=(80, 24)) as pilot:
+    async with wizard(source=MachineSource(machine=box)).run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
-            pilot.app.become(put(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
+            pilot.app.set_profile(put(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
             await pilot.pause()
         assert "machine" in pilot.app.looking
         for _ in range(60):
@@ -307,7 +307,7 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
 
 async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(box):
     box.write_text("{")
-    async with wizard(source=Source(machine=box)).run_test(size=(80, 24)) as pilot:
+    async with wizard(source=MachineSource(machine=box)).run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         await settle(pilot)
         assert "training runs on the CPU" not in shows(pilot)
@@ -321,9 +321,9 @@ def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(t
     monkeypatch.setattr(door, "wizard", lambda *_: pytest.fail("it opened"))
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(BadInput):
-        door.open_wizard(source=Source(machine=tmp_path / "bad.json"))
+        door.open_wizard(source=MachineSource(machine=tmp_path / "bad.json"))
 
 
 def test_facts_of_this_machine_are_asked_where_no_other_is_named(monkeypatch):
-    monkeypatch.setattr(here, "look", lambda _profile, _waits: facts())
-    assert machines.facts_for(profile(), Source()) == facts()
+    monkeypatch.setattr(here, "probe_facts", lambda _profile, _waits: facts())
+    assert machines.facts_for(profile(), MachineSource()) == facts()

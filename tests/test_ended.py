@@ -29,7 +29,7 @@ def filled():
 def test_a_terminal_that_takes_nothing_is_left_blocking():
     outer, inner = filled()
     try:
-        ended._restore(inner, None)
+        ended._restore_terminal(inner, None)
         assert not fcntl.fcntl(inner, fcntl.F_GETFL) & os.O_NONBLOCK
     finally:
         os.close(inner)
@@ -50,7 +50,7 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(ha
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     async def shown():
-        with ended.listening(lambda _: None, sys.__stderr__.fileno()):
+        with ended.handling_signals(lambda _: None, sys.__stderr__.fileno()):
             return signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGTERM)
 
     ignored, taken = asyncio.run(shown())
@@ -66,7 +66,7 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(ha
 
 def test_what_is_installed_is_restored(handled):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    before = handlers.install((signal.SIGTERM,), lambda *_: None)
+    before = handlers.install_handlers((signal.SIGTERM,), lambda *_: None)
     assert before == {signal.SIGTERM: signal.SIG_DFL}
-    handlers.restore(before)
+    handlers.restore_handlers(before)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

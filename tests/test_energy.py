@@ -14,11 +14,11 @@ from psutil import Process, process_iter
 from support import exported, facts, gpu, plain_environment, profile, until
 from tui_train.screens.result import result_lines
 
-from tui_train.base.text import energy as words
-from tui_train.cli.result import lines
-from tui_train.runs.result import result
+from tui_train.base.text import energy_text as words
+from tui_train.cli.result import weights_lines
+from tui_train.runs.result import read_result
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.supervisor import energy, events
 
 CARDS = (gpu(0), gpu(1))
@@ -90,7 +90,7 @@ class Box:
     def ended(self):
         self.end()
         assert self.process.wait(60) == 0, self.run.attempt_log(1).read_text()
-        return result(self.run)
+        return read_result(self.run)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def box(tmp_path):
     made = Box(tmp_path)
     yield made
     if made.run:
-        stop(made.run)
+        stop_run(made.run)
         made.process.wait(60)
         assert made.meters() == []
 
@@ -113,8 +113,8 @@ def test_the_cards_own_counters_are_read_at_both_ends(box):
     box.metered()
     box.cards({"energy": "361000"}, {"energy": "720500"})
     found = box.ended()
-    assert (found.joules, found.all_metered, found.energy) == (1080.0, True, words(1080))
-    assert dict(lines(found))["energy"] == words(1080)
+    assert (found.joules, found.all_metered, found.energy_text) == (1080.0, True, words(1080))
+    assert dict(weights_lines(found))["energy"] == words(1080)
     shown = [line.plain.split() for line in result_lines(found, 80)]
     assert ["Energy", *words(1080).split()] in shown
     printed = subprocess.run(
@@ -163,7 +163,7 @@ def test_a_card_that_is_not_metered_is_said_and_holds_nothing_up(box, hangs):
     began = time.monotonic()
     found = box.ended()
     assert time.monotonic() - began < 10
-    assert (found.joules, found.energy) == (7.2, f"at least {words(7.2)}")
+    assert (found.joules, found.energy_text) == (7.2, f"at least {words(7.2)}")
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_a_driver_that_does_not_answer_holds_nothing_up(box, head):
     began = time.monotonic()
     found = box.ended()
     assert time.monotonic() - began < 10
-    assert (found.state, found.joules, found.energy, drawn(box.run)) == ("finished", None, "", [])
-    assert "energy" not in dict(lines(found))
+    assert (found.state, found.joules, found.energy_text, drawn(box.run)) == ("finished", None, "", [])
+    assert "energy" not in dict(weights_lines(found))
 
 
 def test_a_stopped_run_is_metered_to_its_end(box):
@@ -186,8 +186,8 @@ def test_a_stopped_run_is_metered_to_its_end(box):
     box.begin()
     box.metered()
     box.cards({"energy": "3600"}, {"energy": "3600"})
-    stop(box.run)
-    found = result(box.run)
+    stop_run(box.run)
+    found = read_result(box.run)
     assert (found.state, found.joules, found.all_metered) == ("stopped", 7.2, True)
 
 
@@ -204,12 +204,12 @@ def test_all_attempts_of_a_ladder_count(box):
     box.end(2)
     assert box.process.wait(60) == 0
     assert [event.joules for event in drawn(box.run)] == [10.0, 5.0]
-    assert result(box.run).joules == 15.0
+    assert read_result(box.run).joules == 15.0
     # What is written of another machine counts as well.
     node = box.run.path / "node-1"
     node.mkdir()
     (node / events.NAME).write_bytes(Path(box.run.path, events.NAME).read_bytes())
-    assert result(box.run).joules == 30.0
+    assert read_result(box.run).joules == 30.0
 
 
 def test_a_meter_ends_with_its_supervisor(box):
@@ -222,18 +222,18 @@ def test_a_meter_ends_with_its_supervisor(box):
 
 def test_without_a_whole_card_there_is_no_meter():
     for cards in ((), ("MIG-1234",)):
-        made = energy.meter(cards)
-        assert (made.answer, made.end()) == (-1, None)
+        made = energy.start_metering(cards)
+        assert (made.answer, made.finish()) == (-1, None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_meter_that_does_not_answer_is_left_behind(number, monkeypatch):
     for name, value in driver_environment("two-3090").items():
         monkeypatch.setenv(name, value)
-    made = energy.meter(UUIDS)
+    made = energy.start_metering(UUIDS)
     os.kill(made.child.pid, number)
     began = time.monotonic()
-    assert made.end() is None
+    assert made.finish() is None
     assert time.monotonic() - began < 3
     assert not made.child.alive
 

@@ -20,15 +20,15 @@ from tui_train.base.command import Part
 from tui_train.base.errors import Unavailable
 from tui_train.facts import images, probe
 from tui_train.runs import rundir
-from tui_train.runs.follow import wait
+from tui_train.runs.follow import wait_for_end
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.runs.tail import Tail
-from tui_train.targets.here import look
+from tui_train.targets.here import probe_facts
 from tui_train.trainers.script import Script
-from tui_train.trainers.trainer import Prepares
+from tui_train.trainers.trainer import PreparationStep
 
 pytestmark = [pytest.mark.engine, pytest.mark.training, pytest.mark.xdist_group("engines")]
 LIBRARIES = sysconfig.get_path("purelib")
@@ -38,7 +38,7 @@ NOBODY = 65534
 def made(folder, engine, values):
     """Export a profile that trains in the test image."""
     chosen = profile(inside(engine, rig.IMAGE) | values)
-    found = look(chosen)
+    found = probe_facts(chosen)
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
     rundir.export(folder, prepared.files)
@@ -101,7 +101,7 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
     }
     run = made(tmp_path / "run", engine, values)
     start(run)
-    now = wait(run)
+    now = wait_for_end(run)
     log = "\n".join(line for attempt in now.attempts for line in Tail(run.attempt_log(attempt.number)).lines())
     assert now.state == "finished", log
     assert [attempt.out_of_memory for attempt in now.attempts] == [True, False]
@@ -114,7 +114,7 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
 def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=0.1", "--code=7")
     start(run)
-    now = wait(run)
+    now = wait_for_end(run)
     assert (now.state, now.exit_code) == ("failed", 7)
     assert b"tick 1\n" in newest_log(run)
     assert gone(run, containers)
@@ -125,7 +125,7 @@ def prepared_by(monkeypatch, *words):
     monkeypatch.setattr(
         Script,
         "preparations",
-        lambda _, chosen, facts: (Prepares("nap", "sleeps", (Part((chosen.trainer.script, *words)),)),),
+        lambda _, chosen, facts: (PreparationStep("nap", "sleeps", (Part((chosen.trainer.script, *words)),)),),
     )
 
 
@@ -133,13 +133,13 @@ def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, container
     prepared_by(monkeypatch, "--seconds=0.1")
     run = sleeping(tmp_path, engine, "--seconds=0.2")
     start(run)
-    assert wait(run).state == "finished"
+    assert wait_for_end(run).state == "finished"
     assert newest_log(run).count(b"tick") >= 2
     assert gone(run, containers)
     prepared_by(monkeypatch, "--seconds=0.1", "--code=7")
     failing = sleeping(tmp_path / "failing", engine, "--seconds=60")
     start(failing)
-    assert wait(failing).exit_code == 7
+    assert wait_for_end(failing).exit_code == 7
     assert gone(failing, containers)
 
 
@@ -149,7 +149,7 @@ def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch)
     run = sleeping(tmp_path, engine, "--seconds=0.1")
     start(run)
     training(run)
-    stop(run)
+    stop_run(run)
     assert status(run).state == "stopped"
     assert gone(run, containers)
 
@@ -159,7 +159,7 @@ def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     start(run)
     assert len(training(run)) >= 3
     assert containers() == [run.events()[1].container]
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
     assert gone(run, containers)
 
@@ -170,7 +170,7 @@ def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatc
     run = sleeping(tmp_path, engine, "--ignore-signals", "--children-apart=1")
     start(run)
     training(run)
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     assert gone(run, containers)
 
 
@@ -185,7 +185,7 @@ def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypa
     until(lambda: status(run).state == "stopping")
     began = time.monotonic()
     os.kill(pid, signal.SIGINT)
-    assert wait(run).state == "stopped"
+    assert wait_for_end(run).state == "stopped"
     assert time.monotonic() - began < 20
     assert gone(run, containers)
 
@@ -196,7 +196,7 @@ def test_a_stop_before_it_has_begun(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine)
     start(run)
     until(lambda: any(event.event == "attempt_started" for event in run.events()))
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     time.sleep(1)
     assert gone(run, containers)
 
@@ -220,7 +220,7 @@ def test_it_trains_on_without_its_client(tmp_path, engine, containers):
     before = len(ticks(run))
     until(lambda: len(ticks(run)) > before + 10)
     assert status(run).state == "running"
-    now = wait(run)
+    now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
     told = ticks(run)
     assert told == list(range(told[0], told[0] + len(told)))
@@ -234,7 +234,7 @@ def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
     training(run)
     os.kill(client_of(run), signal.SIGKILL)
     time.sleep(1)
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     assert gone(run, containers)
 
 
@@ -253,7 +253,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
     again = subprocess.run(["bash", run.script], capture_output=True, text=True, check=False)
     assert again.returncode == 75
     assert f"{engine} stop {now.container}" in again.stderr
-    assert stop(run).leftover == ()
+    assert stop_run(run).leftover == ()
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
     assert containers() == []
     assert not marked(now.mark)
@@ -270,7 +270,7 @@ def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start
     until(lambda: not marked(now.mark))
     assert until(containers) == [now.container]
     start(run)
-    assert wait(run).state == "finished"
+    assert wait_for_end(run).state == "finished"
     assert gone(run, containers)
 
 
@@ -302,10 +302,10 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     """What stands in for NVIDIA's part of the engine sees them by their UUIDs, each for itself."""
     if engine == "podman":
         pytest.skip("NOT TESTED: GPUs in podman, which needs a description of them in /etc/cdi")
-    monkeypatch.setattr(probe, "machine", lambda: machine(2, (gpu(0), gpu(1), gpu(2, "GPU-other"))))
+    monkeypatch.setattr(probe, "probe_machine", lambda: machine(2, (gpu(0), gpu(1), gpu(2, "GPU-other"))))
     monkeypatch.setattr(images, "_HOOKS", ("bash",))
     (tmp_path / "train.py").write_text("import json, os; print(json.dumps(dict(os.environ)))\n")
-    asked = images.image
+    asked = images.read_image
 
     def with_cards(*words):
         found = asked(*words)
@@ -314,12 +314,12 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
             found, toolchain=msgspec.structs.replace(tool, cuda="12.8", arch_list=("sm_86",))
         )
 
-    monkeypatch.setattr(images, "image", with_cards)
+    monkeypatch.setattr(images, "read_image", with_cards)
     values = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(tmp_path / "train.py")}
     run = made(tmp_path / "run", engine, values | {"trainer.launcher": "python", "hardware.gpus": UUIDS[:1]})
     monkeypatch.setenv("HF_TOKEN", "s3cret")
     start(run)
-    assert wait(run).state == "finished", newest_log(run)
+    assert wait_for_end(run).state == "finished", newest_log(run)
     told = json.loads(newest_log(run).splitlines()[-1])
     assert told["NVIDIA_VISIBLE_DEVICES"] == UUIDS[0]
     assert told["CUDA_VISIBLE_DEVICES"] == UUIDS[0]
@@ -328,10 +328,10 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
 
 
 def test_an_image_is_asked_what_it_holds(engine):
-    (found,) = [known for known in images.engines() if known.name == engine]
+    (found,) = [known for known in images.read_engines() if known.name == engine]
     assert found.problem == ""
     assert any(name.endswith(rig.IMAGE) for name in found.images)
-    known = images.image(engine, rig.IMAGE)
+    known = images.read_image(engine, rig.IMAGE)
     assert known.problem == ""
     assert known.toolchain.torch == "2.13.0"
-    assert images.image(engine, "not-there:1").missing
+    assert images.read_image(engine, "not-there:1").missing

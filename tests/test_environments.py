@@ -17,9 +17,9 @@ from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli import environments as printed
 from tui_train.environments import create as making
 from tui_train.environments import pip_settings, unfinished
-from tui_train.environments.progress import Progress, Reader
+from tui_train.environments.progress import InstallProgress, InstallReader
 from tui_train.facts import probe
-from tui_train.facts.wheels import TORCH, Wheel, wheel
+from tui_train.facts.wheels import TORCH_VERSION, Wheel, choose_wheel
 
 ROOT = Path(__file__).parents[1]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -45,17 +45,17 @@ def cards(*capabilities):
     ],
 )
 def test_torch_is_the_build_with_code_for_the_cards(capabilities, driver, index, part):
-    chosen = wheel(cards(*capabilities), driver)
+    chosen = choose_wheel(cards(*capabilities), driver)
     assert chosen.index == index
     assert part in chosen.why
 
 
 def test_a_build_without_code_for_any_card_is_refused():
     with pytest.raises(Unavailable, match=r"supports compute capability 8\.7$") as raised:
-        wheel(cards("8.7"), "13.0")
+        choose_wheel(cards("8.7"), "13.0")
     assert "PyTorch for Jetson" in raised.value.remedy
     with pytest.raises(Unavailable, match="compute capability 3\\.7"):
-        wheel(cards("3.7"), "11.4")
+        choose_wheel(cards("3.7"), "11.4")
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_a_build_without_code_for_any_card_is_refused():
 )
 def test_a_driver_that_is_too_old_is_named_with_the_one_that_is_needed(capability, driver, needed):
     with pytest.raises(Unavailable, match="driver is too old") as raised:
-        wheel(cards(capability, capability), driver)
+        choose_wheel(cards(capability, capability), driver)
     assert f"Update the NVIDIA driver to {needed} or newer" in raised.value.remedy
 
 
-@pytest.mark.parametrize("name", environments.SETS)
+@pytest.mark.parametrize("name", environments.PACKAGE_SETS)
 def test_a_lock_is_exact_and_names_nothing_of_one_build_of_torch(name):
-    lines = environments.SETS[name].lock.read_text().splitlines()
+    lines = environments.PACKAGE_SETS[name].lock.read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert pins
     assert all("==" in line and "@" not in line and "+" not in line.partition(";")[0] for line in pins)
     assert not [line for line in pins if line.startswith(("nvidia-cu", "cuda-", "triton"))]
-    assert environments.torch(environments.SETS[name]) in pins
+    assert environments.torch_requirement(environments.PACKAGE_SETS[name]) in pins
 
 
 def pinned(words):
@@ -88,21 +88,23 @@ def test_the_extras_have_the_versions_of_the_locks():
     for extra, name in (("train", "hf"), ("train-libraries", "hf"), ("nemo", "nemo")):
         found = pinned(extras[extra])
         assert found
-        assert found <= pinned(environments.SETS[name].lock.read_text().splitlines())
+        assert found <= pinned(environments.PACKAGE_SETS[name].lock.read_text().splitlines())
 
 
 def test_uv_and_pip_are_told_the_same():
-    wanted, path = environments.SETS["hf"], Path("/e/hf")
+    wanted, path = environments.PACKAGE_SETS["hf"], Path("/e/hf")
     indexed = Wheel("https://index/cu126", "")
-    with_uv = making.making(wanted, path, sys.executable, indexed, "/bin/uv")
-    with_pip = making.making(wanted, path, sys.executable, indexed, "")
+    with_uv = making.plan_install(wanted, path, sys.executable, indexed, "/bin/uv")
+    with_pip = making.plan_install(wanted, path, sys.executable, indexed, "")
     for plan in (with_uv, with_pip):
         assert plan.commands[1][-3:] == ("--index-url", "https://index/cu126", "torch==2.13.0")
         assert plan.commands[2][-2:] == ("-r", str(wanted.lock))
         assert "--index-url" not in plan.commands[2]
     assert with_pip.commands[0] == (sys.executable, "-m", "venv", "/e/hf")
     assert with_pip.variables == {}
-    assert making.making(wanted, path, sys.executable, Wheel("", ""), "/bin/uv").commands[1][-1] == "torch==2.13.0"
+    assert (
+        making.plan_install(wanted, path, sys.executable, Wheel("", ""), "/bin/uv").commands[1][-1] == "torch==2.13.0"
+    )
 
 
 @pytest.fixture
@@ -164,20 +166,20 @@ def test_an_index_that_is_named_wins_over_that_of_pip(pip_set, tmp_path):
 
 
 def failing(path, *commands):
-    return making.Making(wanted=environments.SETS["hf"], path=path, commands=commands, variables={})
+    return making.InstallPlan(package_set=environments.PACKAGE_SETS["hf"], path=path, commands=commands, variables={})
 
 
 def test_what_fails_is_removed_again(tmp_path):
     path = tmp_path / "envs" / "new"
     venv = (sys.executable, "-m", "venv", "--without-pip", str(path))
     with pytest.raises(Unavailable, match="exit code 1: false"):
-        making.create(failing(path, venv, ("false",)), machine(), print)
+        making.create_environment(failing(path, venv, ("false",)), machine(), print)
     assert not path.exists()
     with pytest.raises(Unavailable, match="torch cannot be imported"):
-        making.create(failing(path, venv), machine(), print)
+        making.create_environment(failing(path, venv), machine(), print)
     assert not path.exists()
     with pytest.raises(Unavailable, match="cannot be started"):
-        making.create(failing(path, (str(tmp_path / "nothing"),)), machine(), print)
+        making.create_environment(failing(path, (str(tmp_path / "nothing"),)), machine(), print)
     assert list(path.parent.iterdir()) == []
 
 
@@ -187,13 +189,13 @@ def test_what_is_there_is_never_touched(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("mine", "link"):
         with pytest.raises(CannotWrite, match="already exists"):
-            making.create(failing(tmp_path / name, ("false",)), machine(), print)
+            making.create_environment(failing(tmp_path / name, ("false",)), machine(), print)
     assert (tmp_path / "mine" / "file").read_text() == "mine"
 
 
 def test_a_set_that_is_not_there_is_said():
     with pytest.raises(BadInput, match="no package set nemoo") as raised:
-        environments.find("nemoo")
+        environments.find_set("nemoo")
     assert raised.value.remedy == "Did you mean nemo?"
 
 
@@ -230,7 +232,7 @@ def test_a_password_in_an_address_is_never_shown(tmp_path, address):
         assert "host/simple" in done.stdout
         assert "pa55" not in done.stdout + done.stderr
     with pytest.raises(Unavailable) as raised:
-        making.create(failing(tmp_path / "f", ("false", "--index-url", address)), machine(), print)
+        making.create_environment(failing(tmp_path / "f", ("false", "--index-url", address)), machine(), print)
     assert "host/simple" in raised.value.message
     assert "pa55" not in raised.value.message
 
@@ -238,7 +240,7 @@ def test_a_password_in_an_address_is_never_shown(tmp_path, address):
 def test_an_environment_that_was_made_is_found_by_its_name():
     folder = places.environments_folder() / "mine"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    labels = {Path(tool.python).parents[1].name: tool.label for tool in probe.toolchains(deadline=20)}
+    labels = {Path(tool.python).parents[1].name: tool.label for tool in probe.probe_toolchains(deadline=20)}
     assert labels["mine"] == "env mine"
     listed = cli("env", "list").stdout
     assert "env mine" in listed
@@ -263,27 +265,27 @@ def test_the_list_says_what_nemo_a_python_has():
         ({}, "-"),
     ):
         (tool,) = facts(packages=packages).toolchains
-        assert printed._nemo(tool).startswith(said)
+        assert printed._nemo_text(tool).startswith(said)
     old = facts(gpus=cards("6.1", "8.6"))
-    assert printed._cards(old.toolchains[0], old.machine) == "1 of 2"
+    assert printed._supported_cards(old.toolchains[0], old.machine) == "1 of 2"
 
 
 # The work
 
 
 def test_what_uv_and_pip_print_is_progress():
-    uv = Reader()
-    assert uv.say("Installing torch …") == Progress("Installing torch …")
+    uv = InstallReader()
+    assert uv.begin_step("Installing torch …") == InstallProgress("Installing torch …")
     for line in (
         "Using Python 3.11.7 environment at: /e",
         "Downloading torch (500.0MiB)",
         "Downloading sympy (6.0MiB)",
     ):
         now = uv.read(line)
-    assert (now.words, now.done, now.total) == ("Downloading torch (500 MiB)", 0, 506 << 20)
+    assert (now.text, now.done, now.total) == ("Downloading torch (500 MiB)", 0, 506 << 20)
     assert uv.read(" Downloaded torch").done == 500 << 20
-    assert uv.read("Installed 10 packages in 1s").words == "Installed 10 packages in 1s, compiling them …"
-    pip = Reader()
+    assert uv.read("Installed 10 packages in 1s").text == "Installed 10 packages in 1s, compiling them …"
+    pip = InstallReader()
     pip.read("  Downloading torch-2.13.0-cp311-none-linux.whl (500.0 MB)")
     now = pip.read("  Downloading sympy-1.13-py3-none-any.whl.metadata (100 kB)")
     assert pip.read("  Downloading nvidia_nccl-2-py3-none-any.whl (100 MB)").done == 500_000_000
@@ -308,7 +310,7 @@ def test_a_failed_installation_is_a_sentence_and_leaves_nothing(tmp_path, line, 
     plan = failing(path, (sys.executable, "-m", "venv", "--without-pip", str(path)), (sys.executable, "-c", program))
     told = []
     with pytest.raises(Unavailable, match="could not be installed") as raised:
-        making.create(plan, machine(), told.append, told.append)
+        making.create_environment(plan, machine(), told.append, told.append)
     assert why in raised.value.message
     assert "u:p" not in raised.value.message
     assert remedy in raised.value.remedy
@@ -321,29 +323,29 @@ def test_a_cancelled_installation_ends_with_all_it_started_and_leaves_nothing(tm
     told = []
     plan = failing(path, ("sh", "-c", f"echo begun; sh -c 'trap : TERM HUP; sleep 100.{mark[2:]}' & sleep 100"))
     with pytest.raises(making.Cancelled):
-        making.create(plan, machine(), print, told.append, lambda: bool(told))
+        making.create_environment(plan, machine(), print, told.append, lambda: bool(told))
     assert not path.exists()
     assert subprocess.run(["pgrep", "-f", f"sleep 100.{mark[2:]}$"], check=False, stdout=subprocess.DEVNULL).returncode
 
 
 def test_less_room_than_it_takes_is_said_before(tmp_path):
-    huge = msgspec.structs.replace(environments.SETS["hf"], gigabytes=10**9)
-    plan = msgspec.structs.replace(failing(tmp_path / "envs" / "new", ("false",)), wanted=huge)
+    huge = msgspec.structs.replace(environments.PACKAGE_SETS["hf"], gigabytes=10**9)
+    plan = msgspec.structs.replace(failing(tmp_path / "envs" / "new", ("false",)), package_set=huge)
     with pytest.raises(CannotWrite, match="GiB free, and the environment takes about"):
-        making.create(plan, machine(), print)
+        making.create_environment(plan, machine(), print)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
     folder = places.environments_folder() / "new"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    lock = unfinished.begin(folder)
-    assert "env new" not in [tool.label for tool in probe.toolchains(deadline=20)]
+    lock = unfinished.mark_unfinished(folder)
+    assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]
     with pytest.raises(CannotWrite, match="already exists"):
         making.refuse_to_overwrite(folder)
-    assert making.free(folder).name == "new-2"
+    assert making.free_path(folder).name == "new-2"
     os.close(lock)
-    assert making.free(folder) == folder
+    assert making.free_path(folder) == folder
     making.refuse_to_overwrite(folder)
     assert not folder.exists()
 
@@ -355,7 +357,7 @@ def test_an_index_with_torch_for_the_cpu_only_is_no_success(tmp_path):
     venv = (sys.executable, "-m", "venv", "--without-pip", str(path))
     plan = msgspec.structs.replace(failing(path, venv, (sys.executable, "-c", code, str(path))), cuda="12.9")
     with pytest.raises(Unavailable, match="which cannot use GPUs"):
-        making.create(plan, machine(), print)
+        making.create_environment(plan, machine(), print)
     assert not path.exists()
 
 
@@ -367,10 +369,13 @@ def test_nothing_of_the_current_folder_is_part_of_what_is_installed(tmp_path, mo
     plan = failing(path, (sys.executable, "-m", "venv", "--without-pip", str(path)), ("pwd",), ("false",))
     told = []
     with pytest.raises(Unavailable):
-        making.create(plan, machine(), print, told.append)
+        making.create_environment(plan, machine(), print, told.append)
     assert [path.name for path in clone.iterdir()] == ["venv.py"]
     assert told == ["/"], "uv reads settings and pip relative paths there"
 
 
 def test_the_version_of_torch_in_words_is_that_of_the_sets():
-    assert {environments.torch(one).startswith(f"torch=={TORCH}.") for one in environments.SETS.values()} == {True}
+    assert {
+        environments.torch_requirement(one).startswith(f"torch=={TORCH_VERSION}.")
+        for one in environments.PACKAGE_SETS.values()
+    } == {True}

@@ -14,7 +14,7 @@ from support import exported, facts, profile, until
 from test_hosts import patched
 from test_survival import with_word
 from tui_train.screens.run import RunScreen
-from tui_train.screens.widgets.run_state import run_state
+from tui_train.screens.widgets.run_state import run_state_lines
 
 from tui_train.base.places import runs_folder
 from tui_train.runs.conflicts import resources_in_use
@@ -22,9 +22,9 @@ from tui_train.runs.follow import watch
 from tui_train.runs.listing import read_run
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.supervisor import cgroup, lock_owner
-from tui_train.supervisor.processes import process
+from tui_train.supervisor.processes import process_at
 from tui_train.workflow import show
 
 pytestmark = pytest.mark.training
@@ -83,15 +83,15 @@ def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(
     until(lambda: not status(run).live)
     now = status(run)
     assert (now.state, now.leftover) == ("finished", tuple(with_word(word)))
-    assert show.state(now) == "finished, 1 process left"
+    assert show.state_text(now) == "finished, 1 process left"
     assert read_run(run).stoppable
     # It trains no more, and so keeps no other run from anything.
     assert not now.trains_on
     assert not resources_in_use()
     assert [*watch(run, lambda: False)][-1].status == now
-    ended = stop(run)
+    ended = stop_run(run)
     assert (ended.state, ended.leftover, with_word(word)) == ("finished", (), [])
-    assert show.after_stop(ended).startswith("finished; no process")
+    assert show.after_stop_text(ended).startswith("finished; no process")
 
 
 def lost(run, word):
@@ -99,7 +99,7 @@ def lost(run, word):
     start(run)
     until(lambda: with_word(word))
     until(lambda: b"tick" in run.attempt_log(1).read_bytes())
-    supervisor = process(status(run).pid)
+    supervisor = process_at(status(run).pid)
     os.kill(supervisor.pid, signal.SIGKILL)
     until(lambda: not supervisor.alive)
 
@@ -111,10 +111,10 @@ def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, w
     assert now.state == "lost"
     assert set(with_word(word)) < set(now.leftover)
     assert now.cgroup
-    ended = stop(run, at_once=True)
+    ended = stop_run(run, at_once=True)
     assert not with_word(word)
     assert not Path(now.cgroup).exists()
-    assert show.after_stop(ended).startswith("lost; no process of it is left")
+    assert show.after_stop_text(ended).startswith("lost; no process of it is left")
 
 
 def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, word):
@@ -125,10 +125,10 @@ def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, wo
     lost(run, word)
     escaped = set(with_word(word))
     assert not escaped & set(status(run).leftover)
-    ended = stop(run, at_once=True)
+    ended = stop_run(run, at_once=True)
     assert escaped == set(with_word(word))
-    assert "is left" not in show.after_stop(ended)
-    assert show.after_stop(ended).startswith("lost; ")
+    assert "is left" not in show.after_stop_text(ended)
+    assert show.after_stop_text(ended).startswith("lost; ")
 
 
 def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
@@ -137,7 +137,7 @@ def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     until(lambda: with_word(word))
     folder = until(lambda: status(run).cgroup)
     assert set(with_word(word)) < cgroup.members(folder, status(run).mark)
-    assert show.after_stop(stop(run, at_once=True)).startswith("stopped; no process")
+    assert show.after_stop_text(stop_run(run, at_once=True)).startswith("stopped; no process")
     assert not Path(folder).exists()
 
 
@@ -164,7 +164,7 @@ def test_a_stop_after_a_finished_training_does_not_make_it_a_stopped_one(tmp_pat
 
 
 def shown_of(run, told):
-    return "\n".join(line.plain for line in run_state(run.name, told, (), 120))
+    return "\n".join(line.plain for line in run_state_lines(run.name, told, (), 120))
 
 
 def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
@@ -176,14 +176,14 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     screen = RunScreen(run)
     try:
         until(lambda: len(told) >= 2, 30)
-        screen._told = told[-1]
+        screen._news = told[-1]
         assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [True, False]
         shown = shown_of(run, told[-1])
         assert f"{len(told[-1].status.leftover)} process" in shown
         assert "s ends" in shown
         assert shown.startswith("●")
     finally:
-        stop(run, at_once=True)
+        stop_run(run, at_once=True)
     watching.join(30)
     assert not watching.is_alive()
     # It went on: the time that it shows did.
@@ -193,7 +193,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     shown = shown_of(run, told[-1])
     assert not shown.startswith("●")
     assert "s ends" not in shown
-    screen._told = told[-1]
+    screen._news = told[-1]
     assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [False, False]
 
 
@@ -203,7 +203,7 @@ def test_to_look_at_a_lock_changes_nothing_in_it(tmp_path):
     (at / "owner").write_text("{}")
     before = at.stat().st_mtime_ns
     elsewhere = lock_owner.Owner(pid=1, ticks=1, boot="b", machine="m", host="h", mark="m")
-    assert lock_owner.holds(str(at), elsewhere)
+    assert lock_owner.is_held_by(str(at), elsewhere)
     assert at.stat().st_mtime_ns == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [lock_owner.NAME]
 
@@ -219,7 +219,7 @@ def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tm
     if foreign:
         os.chown(run.path, 65534, 65534)
     assert (status(run).leftover == ()) == foreign
-    stop(run)
+    stop_run(run)
     assert (with_word(word) == [pid]) == foreign
 
 
@@ -229,5 +229,5 @@ def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
     for count in (1, 2):
         subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
         assert (status(run).state, len(with_word(word))) == ("finished", count)
-    ended = stop(run)
-    assert ended.sure == bool(ended.cgroup)
+    ended = stop_run(run)
+    assert ended.surely_ended == bool(ended.cgroup)

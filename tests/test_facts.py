@@ -16,7 +16,7 @@ from support import sample
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import bounded, host, nvml, pci, probe, trust
 from tui_train.facts.ask import run_child
-from tui_train.facts.peers import peers
+from tui_train.facts.peers import probe_hosts
 from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
 
 MIB = 2**20
@@ -32,7 +32,7 @@ def on(monkeypatch, tmp_path):
             machine = tmp_path / "machine.txt"
         for name, value in driver_environment(machine).items():
             monkeypatch.setenv(name, value)
-        return probe.machine(deadline)
+        return probe.probe_machine(deadline)
 
     return read
 
@@ -236,7 +236,7 @@ def test_a_card_that_is_lost_under_a_running_program(on, tmp_path):
         (tmp_path / "next.txt").write_text(f"{head}[card]\nhandle = !GPU_IS_LOST\n{lost}")
         (tmp_path / "next.txt").rename(tmp_path / "machine.txt")
         assert watcher.communicate("\n")[0] == "True 2\n"
-    first, second = probe.machine().gpus
+    first, second = probe.probe_machine().gpus
     assert (first.problem, first.memory_total) == ("", 24576 * MIB)
     assert "lost" in second.problem
 
@@ -324,7 +324,7 @@ def test_a_slow_driver_is_waited_for(on):
 def test_no_library_at_all(monkeypatch):
     monkeypatch.setattr(nvml.pynvml, "nvmlLib", None)
     monkeypatch.setattr(nvml.pynvml, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
-    (gap,) = nvml.read().gaps
+    (gap,) = nvml.read_cards().gaps
     assert "libnvidia-ml.so.1" in gap.why
 
 
@@ -352,23 +352,23 @@ def test_cards_without_driver_are_named(tmp_path):
     )
     pci_tree(tmp_path / "function", virtual=("0x10de", "0x030200", "nvidia"))
     (tmp_path / "function" / "0000:01:00.0" / "physfn").mkdir()
-    assert pci.cards(tmp_path / "function") == ()
-    cards = pci.cards(tmp_path)
+    assert pci.pci_cards(tmp_path / "function") == ()
+    cards = pci.pci_cards(tmp_path)
     assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
-    undriven, passed_on, lost = pci.not_listed(cards, ["00000000:01:00.0", None])
+    undriven, passed_on, lost = pci.unlisted_card_gaps(cards, ["00000000:01:00.0", None])
     assert undriven.what == "1 NVIDIA GPU without driver: 0000:04:00.0 (10de:1d01)"
     assert "vfio-pci" in passed_on.why
     assert "0000:06:00.0" in lost.what
-    assert pci.not_listed(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)
-    assert pci.not_listed(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
-    assert len(pci.not_listed(cards, [])) == 4
+    assert pci.unlisted_card_gaps(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)
+    assert pci.unlisted_card_gaps(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
+    assert len(pci.unlisted_card_gaps(cards, [])) == 4
 
 
 @pytest.mark.parametrize(
     ("release", "inside", "cards", "words"),
     [
         ("6.1", False, (), "No NVIDIA GPU"),
-        ("6.1", False, (pci.Card("0000:01:00.0", "10de:2204", ""),), "The NVIDIA driver is not installed"),
+        ("6.1", False, (pci.PciCard("0000:01:00.0", "10de:2204", ""),), "The NVIDIA driver is not installed"),
         ("6.1", True, (), "This container was started without GPUs"),
         ("5.15-microsoft-standard-WSL2", False, (), "The NVIDIA driver is not visible in WSL"),
     ],
@@ -376,7 +376,7 @@ def test_cards_without_driver_are_named(tmp_path):
 def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, words):
     monkeypatch.setattr(pci.platform, "release", lambda: release)
     monkeypatch.setattr(pci, "in_container", lambda: inside)
-    gap = pci.no_driver("library", "", cards)
+    gap = pci.no_driver_gap("library", "", cards)
     assert gap.what == words
     assert ("0000:01:00.0 (10de:2204)" in gap.why) == bool(cards)
 
@@ -400,7 +400,7 @@ def test_limits_of_version_2_are_the_tightest_on_the_way_up(tmp_path):
         memory__current="600000\n",
         memory__stat="anon 1\ninactive_file 200000\nactive_file 7\n",
     )
-    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.Limits(1.5, 1000000, 600000)
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits(1.5, 1000000, 600000)
 
 
 def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
@@ -414,7 +414,7 @@ def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
         memory__stat="total_inactive_file 400\n",
     )
     cgroup(tmp_path / "fs" / "cpu,cpuacct", **{"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"})
-    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.Limits(0.5, 3000, 2400)
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits(0.5, 3000, 2400)
 
 
 @pytest.mark.parametrize(
@@ -430,8 +430,8 @@ def test_no_limit_is_no_limit(tmp_path, files):
     (tmp_path / "own").write_text("4:memory:/\n3:cpu:/\nrubbish\n")
     for name in ("cpu", "memory"):
         cgroup(tmp_path / "fs" / name, **files)
-    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.Limits()
-    assert host.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == host.Limits()
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits()
+    assert host.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == host.CgroupLimits()
 
 
 @pytest.mark.parametrize(
@@ -464,7 +464,7 @@ def test_usable_cpus(monkeypatch):
 
 
 def test_limits_reach_the_machine(monkeypatch):
-    monkeypatch.setattr(host, "cgroup_limits", lambda: host.Limits(1.0, 5 * MIB, 2 * MIB))
+    monkeypatch.setattr(host, "cgroup_limits", lambda: host.CgroupLimits(1.0, 5 * MIB, 2 * MIB))
     machine = host.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
@@ -493,12 +493,12 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
     for name in ("psutil", "pynvml", "msgspec", "json", "re", "ast", "pathlib", "platform", "torch", "sitecustomize"):
         executable(hostile / f"{name}.py", trap)
     executable(hostile / "tui_train" / "__init__.py", trap)
-    expected = probe.toolchain(sys.executable)
+    expected = probe.probe_toolchain(sys.executable)
     monkeypatch.chdir(hostile)
     # `python -m tui_train`, started there, has that folder on its own path.
     monkeypatch.setattr(sys, "path", [str(hostile), *sys.path])
     assert [gpu.name for gpu in on("6000-ada").gpus] == ["NVIDIA RTX 6000 Ada Generation"]
-    assert probe.toolchain(sys.executable) == expected
+    assert probe.probe_toolchain(sys.executable) == expected
     assert not expected.problem
     assert not (tmp_path / "sprung").exists()
 
@@ -523,7 +523,7 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
 )
 def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
     python = executable(tmp_path / "python", script)
-    found = probe.toolchain(python)
+    found = probe.probe_toolchain(python)
     assert found == Toolchain(python=python, problem=found.problem)
     assert found.problem.startswith(words)
 
@@ -532,7 +532,10 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
     hungry = run_child(
         [sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * bounded.reading_limit()})"], 20
     )
-    assert hungry.ending() == f"it took more than the {bounded.reading_limit() / 2**30:.0f} GiB of memory that it may"
+    assert (
+        hungry.why_unusable()
+        == f"it took more than the {bounded.reading_limit() / 2**30:.0f} GiB of memory that it may"
+    )
     assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
 
 
@@ -550,18 +553,18 @@ def test_loading_may_take_several_times_the_weights(tmp_path):
 
 
 def test_a_program_that_says_the_question_back_is_no_python():
-    assert probe.toolchain("/bin/ls").problem == "it is not a Python"
+    assert probe.probe_toolchain("/bin/ls").problem == "it is not a Python"
 
 
 def test_a_device_is_no_file_to_train_on():
-    assert probe.paths(["/dev/zero"]) == {"/dev/zero": "unreadable"}
+    assert probe.read_path_states(["/dev/zero"]) == {"/dev/zero": "unreadable"}
 
 
 def test_an_interpreter_that_is_none(tmp_path):
     (tmp_path / "python").write_text("no program")
-    assert "not executable" in probe.toolchain(str(tmp_path / "python")).problem
-    assert "No such file" in probe.toolchain(str(tmp_path / "missing")).problem
-    assert "No such file" in probe.toolchain("no-such-python-anywhere").problem
+    assert "not executable" in probe.probe_toolchain(str(tmp_path / "python")).problem
+    assert "No such file" in probe.probe_toolchain(str(tmp_path / "missing")).problem
+    assert "No such file" in probe.probe_toolchain("no-such-python-anywhere").problem
 
 
 def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
@@ -569,7 +572,7 @@ def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
         tmp_path / "python", f"#!/bin/sh\necho $$ > {tmp_path}/own\nsleep 100 &\necho $! > {tmp_path}/child\nwait\n"
     )
     started = time.monotonic()
-    assert probe.toolchain(python, deadline=0.7).problem == "no answer in time"
+    assert probe.probe_toolchain(python, deadline=0.7).problem == "no answer in time"
     assert time.monotonic() - started < 2
     time.sleep(0.1)
     assert [gone(int((tmp_path / name).read_text())) for name in ("own", "child")] == [True, True]
@@ -578,7 +581,7 @@ def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
 def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
     started = time.monotonic()
     answer = run_child(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 20)
-    assert (answer.out, answer.code, answer.late) == (b"done\n", 0, False)
+    assert (answer.out, answer.code, answer.timed_out) == (b"done\n", 0, False)
     assert time.monotonic() - started < 3
     time.sleep(0.1)
     assert gone(int((tmp_path / "child").read_text()))
@@ -646,8 +649,8 @@ def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, t
     shim = executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
     monkeypatch.setenv("PATH", f"{Path(shim).parent}:/bin:/usr/bin")
     (tmp_path / "shims" / "python").symlink_to(conda / "bin" / "python")
-    trust.choose(f"{here}/bin/python")
-    found = probe.toolchains([str(noted / "bin" / "python3")])
+    trust.remember_choice(f"{here}/bin/python")
+    found = probe.probe_toolchains([str(noted / "bin" / "python3")])
     assert [(t.label, t.torch) for t in found if t.label not in {"this environment", "PATH"}] == [
         (".venv here", "2.13.0+cu130"),
         ("active conda env (llm)", "2.9.1+cu128"),
@@ -712,16 +715,16 @@ def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare,
         pytest.skip("NOT TESTED: files of another user, which takes root")
     mark = tmp_path / "started"
     python = marking(bare / ".venv", mark)
-    trust.choose(str(python))
+    trust.remember_choice(str(python))
     spoil(bare / ".venv")
     mark.unlink(missing_ok=True)
-    (here,) = [tool for tool in probe.toolchains() if tool.label == ".venv here"]
+    (here,) = [tool for tool in probe.probe_toolchains() if tool.label == ".venv here"]
     assert why in here.problem
     assert here.unchosen or "trainer.python" in here.problem
     assert not mark.exists()
     # Named, it is started.
-    trust.choose(str(python))
-    (named,) = [tool for tool in probe.toolchains([str(python)]) if tool.label == "chosen"]
+    trust.remember_choice(str(python))
+    (named,) = [tool for tool in probe.probe_toolchains([str(python)]) if tool.label == "chosen"]
     assert not named.problem
     assert mark.exists()
 
@@ -733,20 +736,20 @@ def test_a_python_here_is_started_once_it_was_chosen_and_not_in_another_ones_pla
     (tmp_path / "link").symlink_to(bare)
     # As a profile from the same clone names it, without knowing where that is.
     foreign = [str(python), "/proc/self/cwd/.venv/bin/python", str(tmp_path / "link/.venv/bin/python")]
-    for tool in (*probe.toolchains(), *probe.toolchains(foreign), *map(probe.toolchain, foreign)):
+    for tool in (*probe.probe_toolchains(), *probe.probe_toolchains(foreign), *map(probe.probe_toolchain, foreign)):
         if tool.python in foreign:
             assert tool.unchosen
             assert "not started until you choose it (Python 3." in tool.problem
             assert "torch 2.13.0+cu130" in tool.problem
             assert tool.torch is None
     assert not mark.exists()
-    trust.choose(str(python))
-    assert not [tool for tool in probe.toolchains() if tool.label == ".venv here" and tool.problem]
+    trust.remember_choice(str(python))
+    assert not [tool for tool in probe.probe_toolchains() if tool.label == ".venv here" and tool.problem]
     assert mark.exists()
     mark.unlink()
     shutil.rmtree(bare / ".venv")
     marking(bare / ".venv", mark)
-    (here,) = [tool for tool in probe.toolchains() if tool.label == ".venv here"]
+    (here,) = [tool for tool in probe.probe_toolchains() if tool.label == ".venv here"]
     assert here.unchosen
     assert not mark.exists()
 
@@ -755,10 +758,10 @@ def test_the_environment_that_is_activated_here_is_started(bare, tmp_path, monke
     mark = tmp_path / "started"
     marking(bare / ".venv", mark)
     monkeypatch.setenv("VIRTUAL_ENV", ".venv")
-    assert [tool.unchosen for tool in probe.toolchains() if "venv" in tool.label] == [True]
+    assert [tool.unchosen for tool in probe.probe_toolchains() if "venv" in tool.label] == [True]
     assert not mark.exists()
     monkeypatch.setenv("VIRTUAL_ENV", str(bare / ".venv"))
-    assert not any(tool.unchosen for tool in probe.toolchains())
+    assert not any(tool.unchosen for tool in probe.probe_toolchains())
     assert mark.exists()
 
 
@@ -791,28 +794,28 @@ def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_p
     real = environment(tmp_path / "real", "2.13.0+cpu")
     executable(tmp_path / "shims" / "python3", f'#!/bin/sh\n[ "$PWD" = "{bare}" ] && exec "{real}/bin/python" "$@"\n')
     monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:/bin")
-    by_label = {toolchain.label: toolchain for toolchain in probe.toolchains()}
+    by_label = {toolchain.label: toolchain for toolchain in probe.probe_toolchains()}
     assert by_label["PATH"].python == f"{real}/bin/python"
     assert (by_label["PATH"].torch, by_label["PATH"].cuda, by_label["PATH"].arch_list) == ("2.13.0+cpu", None, ())
-    assert probe.toolchain("python3").python == f"{real}/bin/python"
+    assert probe.probe_toolchain("python3").python == f"{real}/bin/python"
 
 
 def test_a_venv_and_its_base_are_two(bare):
     here = environment(bare / "venv")
-    trust.choose(f"{here}/bin/python")
+    trust.remember_choice(f"{here}/bin/python")
     base = os.path.realpath(here / "bin" / "python")
-    found = probe.toolchains([base])
+    found = probe.probe_toolchains([base])
     assert {"chosen", "venv here"} <= {toolchain.label for toolchain in found}
 
 
 def test_libraries_outside_the_environment_are_those_a_training_finds(bare, monkeypatch, tmp_path):
     python = str(environment(tmp_path / "env") / "bin" / "python")
-    assert probe.toolchain(python).torch is None
+    assert probe.probe_toolchain(python).torch is None
     install_torch(tmp_path / "module", "2.7.1+cu126", "12.6", "sm_50 sm_60")
     (tmp_path / "module" / "sitecustomize.py").write_text("print('module loaded')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "module"))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    assert probe.toolchain(python).arch_list == ("sm_50", "sm_60")
+    assert probe.probe_toolchain(python).arch_list == ("sm_50", "sm_60")
     assert not (tmp_path / "module" / "__pycache__").exists()
 
 
@@ -823,12 +826,12 @@ def test_architectures_of_a_release_where_the_library_tells_none(bare, monkeypat
     )
     install_torch(tmp_path / "module", "2.13.0+cu130", "13.0", "", table)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "module"))
-    assert probe.toolchain(sys.executable).arch_list == ("sm_75", "sm_80", "sm_120")
+    assert probe.probe_toolchain(sys.executable).arch_list == ("sm_75", "sm_80", "sm_120")
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: how a real one is read")
 def test_the_real_torch_of_this_environment():
-    found = probe.toolchain(sys.executable)
+    found = probe.probe_toolchain(sys.executable)
     told = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
         capture_output=True,
@@ -841,7 +844,7 @@ def test_the_real_torch_of_this_environment():
 def test_many_slow_interpreters_share_one_deadline(bare, tmp_path):
     slow = [executable(tmp_path / f"slow{n}" / "python", "#!/bin/sh\nexec /bin/sleep 100\n") for n in range(12)]
     started = time.monotonic()
-    found = probe.toolchains(slow, deadline=2)
+    found = probe.probe_toolchains(slow, deadline=2)
     assert time.monotonic() - started < 3.5
     assert [t.problem for t in found if t.label == "chosen"] == ["no answer in time"] * 12
 
@@ -852,7 +855,7 @@ def test_paths(tmp_path, monkeypatch):
     (tmp_path / "data.txt").write_text("")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "dangling").symlink_to("nowhere")
-    assert probe.paths(
+    assert probe.read_path_states(
         ["data.txt", "~/data.txt", "~", ".", "", "data.txt/x", "dangling", "loop", "a\0b", "é" * 300]
     ) == {
         "data.txt": "file",
@@ -868,7 +871,7 @@ def test_paths(tmp_path, monkeypatch):
     }
     if os.geteuid():
         (tmp_path / "data.txt").chmod(0)
-        assert probe.paths(["data.txt"]) == {"data.txt": "unreadable"}
+        assert probe.read_path_states(["data.txt"]) == {"data.txt": "unreadable"}
 
 
 def test_hosts_are_asked_at_a_lower_priority_and_a_shared_connection_is_not(
@@ -877,7 +880,7 @@ def test_hosts_are_asked_at_a_lower_priority_and_a_shared_connection_is_not(
     executable(tmp_path / "ssh", f"#!/bin/sh\nnice >> {tmp_path}/nice\necho nobody answers >&2\nexit 255\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    answers = [peers(["a", "b"], "/py", []), peers(["b"], "/py", [], first="a")]
+    answers = [probe_hosts(["a", "b"], "/py", []), probe_hosts(["b"], "/py", [], first="a")]
     assert {peer.problem for found in answers for peer in found.values()} == {"nobody answers"}
     asked = [int(line) for line in (tmp_path / "nice").read_text().split()]
     assert (asked[:2], {*asked[2:]}) == ([min(19, own + 10)] * 2, {own})

@@ -150,7 +150,7 @@ def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
 def test_a_file_that_appears_while_we_look_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(saved, "refuse_to_overwrite", lambda path: path.write_text("mine"))
     with pytest.raises(CannotWrite):
-        saved.save(tmp_path / "new.json", facts())
+        saved.save_machine(tmp_path / "new.json", facts())
     assert (tmp_path / "new.json").read_text() == "mine"
 
 
@@ -171,10 +171,10 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
         ),
         toolchains=(toolchain("/srv/people/ann/env/bin/python"),),
     )
-    text = saved.machine_file(found)
+    text = saved.machine_file_text(found)
     for word in ("bob", "lab7", "example.org", "people/ann/"):
         assert word not in text
-    again = saved.facts_of(text.encode(), "test")
+    again = saved.parse_machine_file(text.encode(), "test")
     assert [(p.user, p.name) for p in again.machine.gpus[0].processes] == [
         ("user2", "/home/user/bin/python"),
         ("user1", "python train.py --for=user1"),
@@ -251,14 +251,14 @@ def test_hosts_that_cannot_be_asked(ssh, monkeypatch):
     (ssh / "bin" / "ssh").write_text("#!/bin/sh\nsleep 100\n")
     started = time.monotonic()
     with pytest.raises(Unavailable, match="no answer in time"):
-        remote.facts("box", deadline=0.5)
+        remote.read_facts("box", deadline=0.5)
     assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch pwned", "-h", "", "a b", "a;touch pwned", "$(x)", "a\nb", "é"])
 def test_a_host_is_a_name_and_nothing_else(ssh, name):
     with pytest.raises(BadInput):
-        remote.facts(name)
+        remote.read_facts(name)
     assert not (ssh / "notes").exists()
     tui(f"--host={name}", code=64 if not name or name.startswith("-") else 65)
     assert not (ssh / "notes").exists()
@@ -323,28 +323,28 @@ def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolch
     found = Facts(machine=any_machine, toolchains=(any_toolchain,))
     picked = pick_toolchain(Profile(), found)
     verdicts = gpus.gpu_verdicts(any_machine.gpus, picked, any_machine.driver_cuda)
-    offered = gpus.sets(any_machine.gpus, verdicts)
+    offered = gpus.card_sets(any_machine.gpus, verdicts)
     usable = [card for card, v in zip(any_machine.gpus, verdicts, strict=True) if v.kind != "blocked"]
     for one in offered:
         assert one.uuids
         assert set(one.uuids) <= {card.uuid for card in usable} - {""}
     assert bool(offered) == bool(usable) or not all(card.uuid for card in usable)
-    shown = show.facts(found, picked, gpus.recommended(any_machine.gpus, verdicts))
+    shown = show.facts_text(found, picked, gpus.recommended_uuids(any_machine.gpus, verdicts))
     assert not UNSAFE.search(shown.replace("\n", ""))
 
 
 @settings(deadline=None, max_examples=examples(150))
 @given(st.data())
 def test_no_machine_file_brings_a_traceback(data):
-    text = bytearray(saved.machine_file(facts(gpus=[gpu(0), gpu(1)])).encode())
+    text = bytearray(saved.machine_file_text(facts(gpus=[gpu(0), gpu(1)])).encode())
     for _ in range(data.draw(st.integers(0, 6))):
         at = data.draw(st.integers(0, len(text) - 1))
         text[at : at + data.draw(st.integers(0, 5))] = data.draw(st.binary(max_size=5))
     try:
-        found = saved.facts_of(bytes(text), "test")
+        found = saved.parse_machine_file(bytes(text), "test")
     except TuiTrainError:
         return
-    shown = show.facts(found, pick_toolchain(Profile(), found), ())
+    shown = show.facts_text(found, pick_toolchain(Profile(), found), ())
     assert not UNSAFE.search(shown.replace("\n", ""))
 
 

@@ -10,11 +10,11 @@ from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_env
 from test_training import TINY, log_of, run_of
 
 from tui_train.base.command import argv
-from tui_train.diagnose import of_log
+from tui_train.diagnose import diagnose_log
 from tui_train.diagnose.remedies import REMEDIES
-from tui_train.diagnose.signatures import signatures
+from tui_train.diagnose.signatures import load_signatures
 from tui_train.runs.status import status
-from tui_train.supervisor.memory_words import WHERE
+from tui_train.supervisor.memory_words import PHASE_TEXT
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
 MANY = {
@@ -25,7 +25,7 @@ MANY = {
     "recipe.micro_batch": 2,
     "ladder.rungs": ("fused_optimizer", "eval_batch", "micro_batch", "sharding"),
 }
-HALVE = next(signature.remedy for signature, _ in signatures() if signature.failure == "cuda_oom")
+HALVE = next(signature.remedy for signature, _ in load_signatures() if signature.failure == "cuda_oom")
 PLAIN = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
@@ -82,12 +82,12 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
         for note in noted(tmp_path / "notes")
     ]
     assert len(set(micro)) == (2 if PHASES[where] == "loss" else 1)
-    assert f"out of GPU memory {WHERE[PHASES[where]]}: the plan has no further fallback; " in said
+    assert f"out of GPU memory {PHASE_TEXT[PHASES[where]]}: the plan has no further fallback; " in said
     assert status(run).why == "the plan has no further fallback"
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {PHASES[where]}
     # A log without a run tells it as well.
-    assert of_log(str(run.attempt_log(1)), 1).remedy == REMEDIES.get(PHASES[where], HALVE)
+    assert diagnose_log(str(run.attempt_log(1)), 1).remedy == REMEDIES.get(PHASES[where], HALVE)
 
 
 @pytest.mark.parametrize("where", ["step", "evaluation"])
@@ -97,7 +97,7 @@ def test_attempts_are_what_the_plan_says(tmp_path, tracebacks, where):
         assert note["argv"] == argv(plan.attempts[number - 1].command, str(run.path))
         told_batch = "--per_device_eval_batch_size=1" in note["argv"]
         assert told_batch is (where == "evaluation" and number > 1)
-    assert f"ran out of GPU memory {WHERE[PHASES[where]]}" in told
+    assert f"ran out of GPU memory {PHASE_TEXT[PHASES[where]]}" in told
 
 
 WORDINGS = [
@@ -212,7 +212,7 @@ def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
     python = stub(tmp_path / "python")
     run, plan = exported(tmp_path / "run", profile(MANY), facts(python=python, gpus=[gpu(0), gpu(1)], **OLD))
     module = run.path / "supervisor" / "run.py"
-    module.write_text(module.read_text().replace("\n_CARD_WAIT = 60.0\n", "\n_CARD_WAIT = 0.0\n"))
+    module.write_text(module.read_text().replace("\n_CARD_WAIT_SECONDS = 60.0\n", "\n_CARD_WAIT_SECONDS = 0.0\n"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/bash\n{busy}\n")
     (tmp_path / "bin" / "nvidia-smi").chmod(0o755)

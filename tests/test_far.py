@@ -20,22 +20,22 @@ from tui_train.screens.widgets.entry import Entry
 from tui_train.base import places
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts import probe
-from tui_train.facts.names import NamesThere
+from tui_train.facts.names import RemoteNames
 from tui_train.profile import hosts
 from tui_train.profile.fields import put
 from tui_train.profile.store import save
 from tui_train.render import File
 from tui_train.runs import far, rundir
-from tui_train.runs.fetching import fetch, fetched
+from tui_train.runs.fetching import fetch, is_fetched
 from tui_train.runs.listing import read_run
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.place import place_of
 from tui_train.runs.status import status
-from tui_train.supervisor.ssh import lost
+from tui_train.supervisor.ssh import failure_text
 from tui_train.targets import target_of_run
 from tui_train.wizard import wizard
 from tui_train.workflow import show
-from tui_train.workflow.machines import Source
+from tui_train.workflow.machines import MachineSource
 
 pytestmark = pytest.mark.training
 
@@ -106,14 +106,14 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert lines[0].startswith(f"{there.name} runs on box, in {there};")
     assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
     assert lines[-1] == f"{there.name}: finished on box"
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert (place_of(run.path).folder, run.events()[-1].state) == (str(there), "finished")
     assert tui("logs", "last").stdout.splitlines()[-1] == "tick 12"
     assert json.loads(tui("runs", "--json").stdout)[0]["host"] == "box"
     assert not (run.path / "output").exists()
     assert "KiB fetched from box" in tui("fetch", "last").stdout
     assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
-    assert fetched(run)
+    assert is_fetched(run)
     with target_of_run(run).open_log(run, 1) as log:
         assert log.read().endswith(b"tick 12\n")
 
@@ -138,7 +138,7 @@ def names_in(path):
 def test_a_detached_run_is_stopped_and_started_again(host):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert status(run).state == "running"
     assert "running on box" in tui("runs").stdout
     assert "is running" in tui("resume", "last", code=69).stderr
@@ -159,9 +159,9 @@ def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
     assert "as of" not in tui("runs").stdout
     later = time.time() + 120
     monkeypatch.setattr(show.time, "time", lambda: later)
-    assert "running on box, as of" in show.run_row(read_run(rundir.find("last")))[1]
+    assert "running on box, as of" in show.run_row(read_run(rundir.find_run("last")))[1]
     assert "still trains" in tui("fetch", "last", code=69).stderr
-    assert not fetched(rundir.find("last"))
+    assert not is_fetched(rundir.find_run("last"))
     tui("stop", "last")
 
 
@@ -180,7 +180,7 @@ def _words(process):
 def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     sleeper(host, ticks=80)
     tui("run", "far", "--host", "box", "--detach")
-    run, told = rundir.find("last"), []
+    run, told = rundir.find_run("last"), []
     mirror = Mirror(run, told.append)
     until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
     mirror._child.kill()
@@ -194,9 +194,9 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
 
 def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     chosen = sleeper(host)
-    source = Source(host="box")
+    source = MachineSource(host="box")
 
-    prepared = prepare(chosen, source.target.look(chosen))
+    prepared = prepare(chosen, source.target.probe_for(chosen))
     (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")
     (host / "bin" / "bash").chmod(0o755)
     with pytest.raises(Unavailable):
@@ -210,9 +210,9 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
     assert "no-such-host-at-all" in unknown
     with pytest.raises(BadInput):
-        far.words("-oProxyCommand=x", {})
+        far.ssh_command("-oProxyCommand=x", {})
     tui("run", "far", "--host", "box")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     (there,) = runs_there(host)
     there.rename(there.with_name("gone"))
     with pytest.raises(Unavailable, match="is gone"):
@@ -237,14 +237,14 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     ],
 )
 def test_what_ssh_says_has_a_remedy(said, part):
-    words = lost(said)
+    words = failure_text(said)
     assert part in words
     assert "\x1b" not in words
 
 
 def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
-        far.put("box", "20260101-000000-x", [File("../x", "x")])
+        far.create_on_host("box", "20260101-000000-x", [File("../x", "x")])
     assert runs_there(host) == []
 
 
@@ -266,7 +266,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert tui("hosts", "rm", "none", code=66).stderr
     sleeper(host, **{"hardware.host": "lab"})
     assert "tick 3" in tui("run", "far").stdout
-    assert place_of(rundir.find("last").path).host == "box"
+    assert place_of(rundir.find_run("last").path).host == "box"
     assert json.loads(tui("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
     assert "--set hardware.host=" in tui("tune", "far", code=65).stderr
     tui("run", "far", "--on", "lab")
@@ -310,7 +310,7 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "h", "down", "enter")(pilot)
         await reached(pilot, "Hardware")
-        assert (app.profile.hardware.host, app.facts.elsewhere) == ("lab", "box")
+        assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
         assert "for lab" in shows(pilot)
         assert not app.target_for(profile()).name
         await keys("h", "down", "down", "enter", *"lab", "enter")(pilot)
@@ -322,11 +322,11 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         assert "CPU" not in shows(pilot).split("nowhere-at-all is not known")[1], "nothing is known of its CPU"
         await keys("h", "enter")(pilot)
         await reached(pilot, "Hardware")
-        assert (app.profile.hardware.host, app.facts.elsewhere) == ("", "")
-        assert app.facts.machine.hostname == probe.machine().hostname
-        app.become(profile({"hardware.host": "lab"}))
+        assert (app.profile.hardware.host, app.facts.other_machine) == ("", "")
+        assert app.facts.machine.hostname == probe.probe_machine().hostname
+        app.set_profile(profile({"hardware.host": "lab"}))
         await reached(pilot, "Hardware")
-        assert (app.profile.hardware.host, app.facts.elsewhere) == ("lab", "box")
+        assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
 
 
 async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
@@ -335,14 +335,14 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         await reached(pilot, "Backend")
-        app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
         await to(pilot, "nodes.hosts")
         await keys(*"me,box,nowhere")(pilot)
-        assert (app.profile.nodes.hosts, app.facts.peers) == (("me", "box", "nowhere"), {})
+        assert (app.profile.nodes.hosts, app.facts.training_hosts) == (("me", "box", "nowhere"), {})
         await pilot.press("enter")
         await reached(pilot, "Recipe")
-        box, nowhere = app.facts.peers["box"], app.facts.peers["nowhere"]
+        box, nowhere = app.facts.training_hosts["box"], app.facts.training_hosts["nowhere"]
         assert (box.problem, box.toolchain.python) == ("", sys.executable)
         assert nowhere.problem
         await keys("escape")(pilot)
@@ -351,14 +351,16 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         await keys("f2")(pilot)
         await reached(pilot, "Backend")
         assert app.profile.nodes.hosts == ("box", "me", "nowhere")
-        app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")}))
+        app.set_profile(
+            profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")})
+        )
         await reached(pilot, "Backend")
-        assert [*app.facts.peers] == ["me", "box"]
+        assert [*app.facts.training_hosts] == ["me", "box"]
         # What was said of its Python is nothing to an image.
-        app.become(put(app.profile, "container.engine", "docker"))
+        app.set_profile(put(app.profile, "container.engine", "docker"))
         await reached(pilot, "Backend")
-        assert app.facts.peers == {}
-        app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        assert app.facts.training_hosts == {}
+        app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
         assert "answered" not in shows(pilot)
 
@@ -367,11 +369,11 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     (host / "only-there").mkdir()
     (host / "only-there" / "train.py").touch()
-    app = wizard(source=Source(host="box"))
+    app = wizard(source=MachineSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         await reached(pilot, "Backend")
-        app.become(profile({"trainer.kind": "script"}))
+        app.set_profile(profile({"trainer.kind": "script"}))
         await settle(pilot)
         await to(pilot, "trainer.script")
         entry = app.screen.query_one(Entry)
@@ -382,15 +384,15 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
         app.screen.action_other_python()
         await keys(*"~/only-t", "tab")(pilot)
         assert app.screen.query_one(Input).value == "~/only-there/"
-    assert NamesThere("box")("~/nothing") == []
-    assert not NamesThere("not-a-host")("/")
+    assert RemoteNames("box")("~/nothing") == []
+    assert not RemoteNames("not-a-host")("/")
 
 
 async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     sleeper(host)
     tui("run", "far", "--host", "box")
-    run, (there,) = rundir.find("last"), runs_there(host)
+    run, (there,) = rundir.find_run("last"), runs_there(host)
     (there / "output" / "large").write_bytes(bytes(64 << 20))
     monkeypatch.setattr(run_end, "_PROGRESS_EVERY", 0.0)
     app = wizard()
@@ -404,9 +406,9 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
             fetch(run)
         await pilot.press("escape")
         deadline = time.monotonic() + 60
-        while not fetched(run) and time.monotonic() < deadline:
+        while not is_fetched(run) and time.monotonic() < deadline:
             await pilot.pause(0.05)
-        assert fetched(run)
+        assert is_fetched(run)
     assert (run.path / "output" / "large").stat().st_size == 64 << 20
     assert not list(run.path.rglob("*.part"))
 
@@ -414,13 +416,13 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
 async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     chosen = sleeper(host, ticks=30)
-    app = wizard(source=Source(host="box"))
+    app = wizard(source=MachineSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        app.become(chosen, keep=False)
+        app.set_profile(chosen, keep=False)
         await settle(pilot)
         await pilot.press("n")
-        app.become(chosen, keep=False)
+        app.set_profile(chosen, keep=False)
         for step in ("Hardware", "Backend", "Recipe"):
             await reached(pilot, step)
             await pilot.press("enter")
@@ -437,9 +439,9 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         assert "on box" in shows(pilot).split("Outcome")[1]
         await pilot.press("enter")
         await until_shown(pilot, "Fetched ")
-        assert (rundir.find("last").path / "output" / "made.txt").read_text() == "x" * 2000
+        assert (rundir.find_run("last").path / "output" / "made.txt").read_text() == "x" * 2000
         await settle(pilot)
         assert not app.screen.check_action("result", ()), "there is no model in it"
     (there,) = runs_there(host)
-    assert place_of(rundir.find("last").path).folder == str(there)
-    assert probe.machine().hostname
+    assert place_of(rundir.find_run("last").path).folder == str(there)
+    assert probe.probe_machine().hostname

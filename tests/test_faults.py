@@ -24,23 +24,23 @@ from textual.pilot import Pilot
 from textual.worker import Worker
 from tui_train.screens import questions
 from tui_train.screens import run as run_module
-from tui_train.screens.compare import Compare
+from tui_train.screens.compare import CompareScreen
 from tui_train.screens.hardware import Hardware
 from tui_train.screens.home import Home
 from tui_train.screens.messages import OpenData, OpenRun, OpenStep
 from tui_train.screens.result import ResultScreen
-from tui_train.screens.trying import Trying
-from tui_train.screens.widgets.dialogs import Ask, AskText
+from tui_train.screens.trying import ChatScreen
+from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
 from tui_train.screens.widgets.keys import Keys
-from tui_train.screens.widgets.picks import Picks
-from tui_train.screens.widgets.run_state import run_state
+from tui_train.screens.widgets.picks import MultiSelect
+from tui_train.screens.widgets.run_state import run_state_lines
 
 from tui_train.base.errors import BadInput
-from tui_train.base.faults import fault_file, record
+from tui_train.base.faults import displayed_faults_log, record
 from tui_train.base.places import faults_log
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
-from tui_train.runs.result import result
+from tui_train.runs.result import read_result
 from tui_train.wizard import wizard
 
 __all__ = ["machine"]  # a fixture
@@ -67,7 +67,7 @@ HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
 SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
 HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
-ASKED = [("Looking.ask", name) for name in (*questions.QUESTIONS, "help", "recipes")]
+ASKED = [("DiscoveryApp.run_query", name) for name in (*questions.QUERIES, "help", "recipes")]
 
 
 def test_all_workers_are_found() -> None:
@@ -93,27 +93,27 @@ async def opened(app: Any) -> AsyncIterator[Pilot[Any]]:
 async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     """Go to where a class of the screens is in use, and return it."""
     module = {"Backend": "backend", "NemoMaker": "backend", "Preview": "preview", "Recipe": "recipe", "Step": "recipe",
-              "Hardware": "hardware", "Form": "recipe", "Tuning": "recipe", "Files": "preview",
-              "PlanView": "preview", "WithFindings": "recipe", "FormText": "recipe"}.get(owner)  # fmt: skip
+              "Hardware": "hardware", "Form": "recipe", "TuningScreen": "recipe", "FileViewer": "preview",
+              "PlanView": "preview", "FindingsScreen": "recipe", "FormText": "recipe"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
-    elif owner in {"RunScreen", "RunEnd", "Ending", "LogPane"}:
+    elif owner in {"RunScreen", "RunEnd", "RunActions", "LogPane"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
-    elif owner == "DataView":
+    elif owner == "DataScreen":
         app.post_message(OpenData())
-    elif owner in {"ResultScreen", "Trying"}:
+    elif owner in {"ResultScreen", "ChatScreen"}:
         run = finished_run(tmp_path)
         (run.path / "output/model").mkdir(parents=True)
         (run.path / "output/model/config.json").write_text("{}")
-        made = result(run)
-        screen: Any = ResultScreen(run, made) if owner == "ResultScreen" else Trying(run, compare=False)
+        made = read_result(run)
+        screen: Any = ResultScreen(run, made) if owner == "ResultScreen" else ChatScreen(run, compare=False)
         app.push_screen(screen)
-    elif owner == "Compare":
-        app.push_screen(Compare((finished_run(tmp_path),)))
-    elif owner in {"Ask", "AskText"}:
-        question: Any = Ask("Which?", (("a", "b"),)) if owner == "Ask" else AskText("Which?")
+    elif owner == "CompareScreen":
+        app.push_screen(CompareScreen((finished_run(tmp_path),)))
+    elif owner in {"ChoiceDialog", "TextDialog"}:
+        question: Any = ChoiceDialog("Which?", (("a", "b"),)) if owner == "ChoiceDialog" else TextDialog("Which?")
         app.push_screen(question)
-    await keys(*(["f4"] if owner == "Tuning" else []))(pilot)
+    await keys(*(["f4"] if owner == "TuningScreen" else []))(pilot)
     nodes = [app, *app.screen_stack, *app.screen.walk_children()]
     return next(node for node in nodes if owner in {kind.__name__ for kind in type(node).__mro__})
 
@@ -127,7 +127,7 @@ async def shown(pilot: Pilot[Any]) -> str:
     assert "\n" not in notice.message
     assert notice.message.startswith("Internal error: Runt")
     named = notice.message.rpartition("; report: ")[2]
-    assert named == fault_file()
+    assert named == displayed_faults_log()
     written = faults_log().read_text()
     assert "Traceback" in written
     assert "RuntimeError: an injected fault" in written
@@ -199,8 +199,8 @@ async def test_a_fault_in_what_the_app_asks(machine: Any, owner: str, name: str)
     app: Any = wizard()
     async with opened(app) as pilot:
         with failing_worker(name):
-            app.expect(name)
-            app.ask(name, failing)
+            app.mark_expected(name)
+            app.run_query(name, failing)
             await shown(pilot)
         assert name not in app.looking, "nothing waits for it any longer"
         await usable(pilot)
@@ -259,8 +259,8 @@ async def test_a_fault_in_a_message_handler(machine: Any, tmp_path: Path, owner:
         pytest.param(Hardware, "on_mount", id="mount"),
         pytest.param(Hardware, "update", id="watch"),
         pytest.param(Hardware, "check_action", id="bindings"),
-        pytest.param(Picks, "render", id="render"),
-        pytest.param(Picks, "get_content_height", id="layout"),
+        pytest.param(MultiSelect, "render", id="render"),
+        pytest.param(MultiSelect, "get_content_height", id="layout"),
         pytest.param(Keys, "on_mount", id="widget-mount"),
     ],
 )
@@ -273,7 +273,7 @@ async def test_a_fault_in_a_part_of_a_screen(machine: Any, kind: type, name: str
             await keys("enter")(pilot)
             await shown(pilot)
             assert name != "compose" or isinstance(app.screen, Home)
-            assert kind is not Picks or "Device" in shows(pilot)
+            assert kind is not MultiSelect or "Device" in shows(pilot)
         await usable(pilot)
 
 
@@ -292,13 +292,13 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["tui_train.workflow.session.remember", "tui_train.screens.run.RunScreen.ask_before_leaving"]
+    "part", ["tui_train.workflow.session.remember_profile", "tui_train.screens.run.RunScreen.ask_before_leaving"]
 )
 async def test_the_wizard_can_be_left_whatever_fails(machine: Any, tmp_path: Path, capsys: Any, part: str) -> None:
     app: Any = wizard()
     async with opened(app) as pilot:
         app.open_run(finished_run(tmp_path))
-        app.become(put(Profile(), "recipe.layers", 7))
+        app.set_profile(put(Profile(), "recipe.layers", 7))
         await keys()(pilot)
         with mock.patch(part, failing):
             await pilot.press("q")
@@ -335,7 +335,7 @@ async def test_a_plan_can_be_started_again_after_a_fault(machine: Any, tmp_path:
 async def test_a_run_that_cannot_be_followed_says_so_and_shows_its_log(machine: Any, tmp_path: Path) -> None:
     app: Any = wizard()
     async with opened(app) as pilot:
-        with failing_worker("_watch"):
+        with failing_worker("_follow_run"):
             app.open_run(finished_run(tmp_path))
             await shown(pilot)
         text = shows(pilot)
@@ -355,7 +355,7 @@ async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_fol
         failing()
 
     monkeypatch.setattr(run_module, "watch", watch)
-    monkeypatch.setattr(run_module, "_RETRY", 0.3)
+    monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.3)
     app: Any = wizard()
     async with opened(app) as pilot:
         app.open_run(finished_run(tmp_path))
@@ -373,7 +373,7 @@ def test_a_bar_is_drawn_for_any_numbers(step: int, steps: int, tmp_path: Path) -
     run = finished_run(tmp_path)
     told = next(iter(run_module.watch(run, lambda: False)))
     told = msgspec.structs.replace(told, progress=told.progress._replace(step=step, steps=steps))
-    shown = run_state(run.name, told, (), 2000)
+    shown = run_state_lines(run.name, told, (), 2000)
     assert ("─" in shown[1].plain) == (step < steps)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tui_train.base.command import ConfigFile
 from tui_train.render.config_yaml import config_yaml
-from tui_train.supervisor.fill import CHECKPOINT, RUN_DIR, fill, filled, yaml_value
+from tui_train.supervisor.fill import CHECKPOINT, RUN_DIR, fill, filled_path, yaml_value
 from tui_train.supervisor.planned import Planned, PlannedAttempt
 from tui_train.supervisor.refused import Refused
 
@@ -28,8 +28,8 @@ def written(folder, checkpoint="", otherwise=None, values=None, name="config.yam
     """What a YAML reader finds in the file of the second attempt."""
     (folder / name).write_text(config_yaml(ConfigFile(name, "why", values or VALUES)))
     fill(planned((name, otherwise)), 2, str(folder), checkpoint)
-    assert {path.name for path in folder.iterdir()} == {name, filled(name)}
-    return yaml.safe_load((folder / filled(name)).read_bytes())
+    assert {path.name for path in folder.iterdir()} == {name, filled_path(name)}
+    return yaml.safe_load((folder / filled_path(name)).read_bytes())
 
 
 def test_paths_are_put_in_beside_the_file(tmp_path):

@@ -29,24 +29,24 @@ from test_data import CHAT, MARKED, PLAIN, ROWS, STRICT, TRL, says, user, with_t
 from test_training import log_of
 
 from tui_train.base.command import argv
-from tui_train.base.text import thousands
+from tui_train.base.text import grouped_digits
 from tui_train.facts import probe
-from tui_train.facts.data import AnswersOnly, DataQuestion, DataReport, Ends, LengthEffect, RowLengths, Tokens
+from tui_train.facts.data import AnswersOnly, DataQuestion, DataReport, LengthEffect, RowLengths, TokenCounts, TurnEnds
 from tui_train.facts.data_use import question_key as data_key
 from tui_train.facts.models import ModelFolder
 from tui_train.memory.length import set_up
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import put
 from tui_train.profile.types import Finetune as Chosen
-from tui_train.resolve.data import question
+from tui_train.resolve.data import question_of
 from tui_train.runs import rundir
-from tui_train.runs.result import result
+from tui_train.runs.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.targets.here import look
-from tui_train.trainers.finetune import RATES, Finetune, abilities, rate
-from tui_train.trainers.finetune_options import adapter
-from tui_train.workflow.merge import Options, merge
+from tui_train.targets.here import probe_facts
+from tui_train.trainers.finetune import LEARNING_RATES, Finetune, default_learning_rate, finetune_abilities
+from tui_train.trainers.finetune_options import adapter_options
+from tui_train.workflow.merge import MergeOptions, merge_adapter
 from tui_train.workflow.overview import overview
 
 PREPARE = Path(__file__).parents[1] / "tui_train" / "target" / "data" / "prepare_data.py"
@@ -94,15 +94,15 @@ def rows_of(path):
 def test_the_defaults_are_those_of_the_method():
     assert config(tuning())["learning_rate"] == 2e-4
     assert config(tuning(finetune__tuning="full"))["learning_rate"] == 2e-5
-    for method, (_, of_adapters) in RATES.items():
+    for method, (_, of_adapters) in LEARNING_RATES.items():
         values = config(tuning(finetune__method=method))
-        assert values["learning_rate"] == rate(tuning(finetune__method=method).finetune) == of_adapters
+        assert values["learning_rate"] == default_learning_rate(tuning(finetune__method=method).finetune) == of_adapters
         preferring = method != "sft"
         assert values["num_train_epochs"] == (1 if preferring else 3)
         assert values["warmup_steps"] == (0.1 if preferring else 0.03)
         assert values["save_total_limit"] == 2
-    assert RATES["kto"] == (5e-7, 5e-7)
-    assert RATES["reward"][1] == 1e-4
+    assert LEARNING_RATES["kto"] == (5e-7, 5e-7)
+    assert LEARNING_RATES["reward"][1] == 1e-4
     shown = ready(tuning(finetune__method="dpo"), facts(packages=LIBRARIES)).plan.numbers
     assert "1 epoch (as in TRL's example for dpo)" in shown
     assert "10 % of the steps to warm up (as in the alignment handbook)" in shown
@@ -149,7 +149,7 @@ def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
     apart = tuning(recipe__evaluate_every=30, recipe__checkpoint_every=100)
     assert "load_best_model_at_end" not in config(apart, found)
     (finding,) = [each for each in check(apart, found) if "best checkpoint" in each.message]
-    assert config(apply(finding.change, apart), found)["load_best_model_at_end"] is True
+    assert config(apply_change(finding.change, apart), found)["load_best_model_at_end"] is True
     sharded = tuning(trainer__strategy="zero3", data__evaluation=0.1)
     values = {value.key for value in Finetune().preset(sharded, None, None).file.values}
     assert "metric_for_best_model" in values
@@ -218,26 +218,26 @@ def of_arguments(*words, options=OPTIONS, **values):
 def test_options_that_trl_does_not_know_are_refused():
     chosen, (finding,) = of_arguments("--optim_args", "a=1", "--neftun_x=5", "--no_gradient_checkpointing")
     assert (finding.level, "--neftune" in finding.remedy) == ("error", True)
-    fixed = apply(finding.change, chosen)
+    fixed = apply_change(finding.change, chosen)
     assert fixed.trainer.arguments == ("--optim_args", "a=1", "--neftune=5", "--no_gradient_checkpointing")
     _, (far,) = of_arguments("--qqqq")
     assert (far.level, far.change) == ("error", None)
     # Those of another method are not of this one.
     assert of_arguments("--packing=True")[1] == []
-    assert of_arguments("--packing=True", finetune__method="dpo", options=OPTIONS | {"dpo": ()})[1][0].forbids
+    assert of_arguments("--packing=True", finetune__method="dpo", options=OPTIONS | {"dpo": ()})[1][0].forbids_plan
 
 
 def test_the_beginning_of_an_option_is_written_whole():
     """TRL would take it, and the checks of what it undoes would not see it."""
     chosen, (finding,) = of_arguments("--use_pef=True")
-    assert apply(finding.change, chosen).trainer.arguments == ("--use_peft=True",)
-    assert of_arguments("--use_peft=True")[1][0].forbids
+    assert apply_change(finding.change, chosen).trainer.arguments == ("--use_peft=True",)
+    assert of_arguments("--use_peft=True")[1][0].forbids_plan
 
 
 def test_only_the_option_that_undoes_the_plan_is_left_out():
     """Its value may be that of another one as well."""
     chosen, (finding,) = of_arguments("--optim_args", "steps", "--eval_strategy", "steps")
-    assert apply(finding.change, chosen).trainer.arguments == ("--optim_args", "steps")
+    assert apply_change(finding.change, chosen).trainer.arguments == ("--optim_args", "steps")
 
 
 def test_options_of_a_trl_that_cannot_be_read_are_noted():
@@ -265,8 +265,8 @@ def test_only_an_adapter_has_options_of_one():
     lora = config(tuning(finetune__rank=8, finetune__targets=("q_proj", "v_proj")))
     assert (lora["use_peft"], lora["lora_r"], lora["lora_target_modules"]) == (True, 8, ["q_proj", "v_proj"])
     # Of a list of one TRL makes an expression for the whole path, which fits no layer.
-    assert adapter(Chosen(targets=("q_proj",)))["lora_target_modules"] == ["q_proj", "q_proj"]
-    assert adapter(Chosen(targets=("all-linear",)))["lora_target_modules"] == "all-linear"
+    assert adapter_options(Chosen(targets=("q_proj",)))["lora_target_modules"] == ["q_proj", "q_proj"]
+    assert adapter_options(Chosen(targets=("all-linear",)))["lora_target_modules"] == "all-linear"
     assert not [key for key in config(tuning(finetune__tuning="full")) if "lora" in key or "peft" in key]
     four = config(tuning(finetune__tuning="qlora"), facts(gpus=(gpu(0),), packages=LIBRARIES))
     assert four["load_in_4bit"]
@@ -278,7 +278,7 @@ def test_what_is_missing_in_a_python_is_named():
         packages = {name: version for name, version in LIBRARIES.items() if name != gone}
         assert any(f"has no {gone}" in item.message for item in ready_findings(packages))
     assert any("1.0 or newer" in item.message for item in ready_findings(LIBRARIES | {"trl": "0.19.1"}))
-    assert not [item for item in ready_findings(LIBRARIES) if item.forbids]
+    assert not [item for item in ready_findings(LIBRARIES) if item.forbids_plan]
 
 
 def ready_findings(packages):
@@ -305,7 +305,7 @@ def test_data_is_prepared_before_the_training(tmp_path):
 
 def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
     asked = DataQuestion(files=("/d.jsonl",), model="/m")
-    ends = Ends(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
+    ends = TurnEnds(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
     found = replace(
         facts(packages=LIBRARIES), data={data_key(asked): DataReport(rows=2, usable=2, format="messages", ends=ends)}
     )
@@ -317,7 +317,7 @@ def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
     assert "--keep-end" in argv(step.command, "/run")
 
 
-TOKENS = Tokens(
+TOKENS = TokenCounts(
     counted=1000, total=9000, learned=900, epoch=9000, shortest=1, median=500, p95=2000, longest=8000, cut=400
 )
 LARGE, GIB = "Qwen/Qwen2.5-7B-Instruct", 2**30
@@ -347,19 +347,19 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     found = replace(facts(gpus=(gpu(0, memory_total=memory * GIB),), packages=LIBRARIES), data={data_key(asked): read})
     chosen = tuning(trainer__model=LARGE)
     setup = set_up(chosen, found)
-    shown = re.sub(r"(\d),(\d)", rf"\1{thousands(1000)[1]}\2", shown)
-    assert (setup.values["sequence_length"].text, setup.settled.recipe.micro_batch) == (shown, micro)
+    shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
+    assert (setup.values["sequence_length"].display_text, setup.settled.recipe.micro_batch) == (shown, micro)
     assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(setup)]
-    assert question(setup) == asked, "what is read does not depend on the length that follows from it"
+    assert question_of(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
-    assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].text == shown
+    assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].display_text == shown
     mine = set_up(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
-    assert mine.values["sequence_length"].text == "700"
+    assert mine.values["sequence_length"].display_text == "700"
     short = replace(found, data={}, models={LARGE: ModelFolder(limit=512)})
-    assert set_up(chosen, short).values["sequence_length"].text == "512, the model's limit"
-    away = replace(found, elsewhere="box", data={})
-    assert set_up(chosen, away).values["sequence_length"].text == "1024, default; the data is not known here"
+    assert set_up(chosen, short).values["sequence_length"].display_text == "512, the model's limit"
+    away = replace(found, other_machine="box", data={})
+    assert set_up(chosen, away).values["sequence_length"].display_text == "1024, default; the data is not known here"
 
 
 def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none():
@@ -369,17 +369,19 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
     chosen = tuning(trainer__model=LARGE, recipe__sequence_length=1024)
 
     def cut(of, where=found):
-        return next(each for each in check(of, where) if f"longer than {thousands(1024)}" in each.message)
+        return next(each for each in check(of, where) if f"longer than {grouped_digits(1024)}" in each.message)
 
     refused = cut(chosen)
     assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
     assert "data.cut=0.4 allows it" in refused.remedy
-    assert apply(refused.change, chosen).recipe.sequence_length == 8192
+    assert apply_change(refused.change, chosen).recipe.sequence_length == 8192
     assert cut(put(chosen, "data.cut", 0.4)).level == "warning"
     # Where the model takes no more, only consent is left.
     least = replace(found, data={data_key(asked): replace(read, limit=1024)})
     assert dict(cut(chosen, least).change.edits) == {"data.cut": 0.4}
-    assert not [each for each in check(apply(cut(chosen, least).change, chosen), least) if each.key == "data.cut"]
+    assert not [
+        each for each in check(apply_change(cut(chosen, least).change, chosen), least) if each.key == "data.cut"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -570,7 +572,7 @@ def model(tmp_path_factory, warm_python):
 @pytest.fixture(scope="module")
 def trl():
     """The Python that has TRL, as the probe knows it."""
-    return probe.toolchain(TRL)
+    return probe.probe_toolchain(TRL)
 
 
 def chosen_for(model, data, **values):
@@ -722,7 +724,7 @@ def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, m
     with Hub({"acme/tiny": broken if revision else files}, revisions={("acme/tiny", "v1"): files}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         chosen = chosen_for("acme/tiny", data, recipe__steps=2, trainer__revision=revision)
-        prepared = prepare(chosen, look(chosen))
+        prepared = prepare(chosen, probe_facts(chosen))
         assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
         rundir.export(tmp_path / "run", prepared.files)
         run = RunDir(tmp_path / "run")
@@ -741,9 +743,9 @@ def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, m
 
 def _is_of_its_revision(run, chosen, folder, environment):
     """Without the Hub: what is looked at before a training, and what is made of the adapter after it."""
-    found = result(run)
+    found = read_result(run)
     assert (found.base, found.revision) == ("acme/tiny", "v1")
-    facts_of_it = look(chosen)
+    facts_of_it = probe_facts(chosen)
     (read,) = facts_of_it.data.values()
     assert read.tokens
     assert facts_of_it.models["acme/tiny"].dimensions
@@ -762,7 +764,7 @@ def test_the_options_that_are_read_are_those_of_trl(trl):
         "parser = importlib.import_module('trl.scripts.' + sys.argv[1]).make_parser()\n"
         "print(json.dumps([word for action in parser._actions for word in action.option_strings]))"
     )
-    for method in RATES:
+    for method in LEARNING_RATES:
         said = subprocess.run([TRL, "-c", code, method], capture_output=True, text=True, check=True).stdout
         names = {word.lstrip("-").replace("-", "_") for word in json.loads(said.splitlines()[-1])}
         listed = {*trl.trl_options[""], *trl.trl_options[method]}
@@ -848,7 +850,7 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
         done = subprocess.run(tried, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
         assert done.stdout == "Hello.\n"
     if tuning == "lora":
-        merge(run, str(tmp_path / "merged"), Options())
+        merge_adapter(run, str(tmp_path / "merged"), MergeOptions())
         held = json.loads((tmp_path / "merged/generation_config.json").read_text())
         assert held["eos_token_id"] == [257, 258]
 
@@ -857,7 +859,7 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
 def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
     data = written(tmp_path / "d.jsonl", [CHAT])
     chosen = chosen_for(model, data, trainer__arguments=("--nonsense=1",))
-    assert any(each.forbids for each in check(chosen, replace(facts(), toolchains=(trl,))))
+    assert any(each.forbids_plan for each in check(chosen, replace(facts(), toolchains=(trl,))))
     # Of a TRL whose options are not known.
     run, _ = trained(tmp_path / "run", chosen, replace(trl, trl_options={}), code=1)
     assert "--nonsense=1" in log_of(run, 1)
@@ -910,8 +912,8 @@ def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
 )
 def test_what_a_python_can_do_is_known(without, cuda, able):
     packages = {name: version for name, version in LIBRARIES.items() if name != without}
-    assert abilities(toolchain(cuda=cuda, packages=packages)) == able
-    assert abilities(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
+    assert finetune_abilities(toolchain(cuda=cuda, packages=packages)) == able
+    assert finetune_abilities(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
 
 
 def test_a_trainer_says_what_it_does():

@@ -15,8 +15,8 @@ from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.status import status
-from tui_train.workflow.previous import pace, previous
-from tui_train.workflow.session import remember
+from tui_train.workflow.previous import expected_pace, previous_run
+from tui_train.workflow.session import remember_profile
 
 pytestmark = pytest.mark.training
 DOWN, RIGHT, LEFT, F5 = "\x1b[B", "\x1b[C", "\x1b[D", "\x1b[15~"
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 @with_trl
 def test_from_home_to_an_adapter_by_keys_alone(terminals: list[Terminal], folder: Path) -> None:
     # Where Python is: this machine has more of them than a new user's.
-    remember(put(Profile(), "trainer.python", TRL))
+    remember_profile(put(Profile(), "trainer.python", TRL))
     terminals.append(terminal := Terminal(NO_COLOR="1", HF_HUB_OFFLINE="1"))
     terminal.see("Continue the draft")
     terminal.press(DOWN, "▌+ Continue")
@@ -70,6 +70,6 @@ def test_from_home_to_an_adapter_by_keys_alone(terminals: list[Terminal], folder
     assert all(json.loads(line)["messages"] for line in lines)
     assert [*(run.path / "output").rglob("adapter_model.safetensors")]
     profile = store.load(str(run.profile))
-    found = pace(previous(profile), profile)
+    found = expected_pace(previous_run(profile), profile)
     assert found, "the next one like it says how long it takes, though epochs end it"
     assert 0 < found.seconds < 60

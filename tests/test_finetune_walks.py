@@ -18,7 +18,7 @@ from test_terminal import terminals as terminals  # noqa: PLC0414 - a fixture
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 from tui_train.supervisor import checkpoints
-from tui_train.workflow.session import remember
+from tui_train.workflow.session import remember_profile
 
 pytestmark = [pytest.mark.training, pytest.mark.whole, pytest.mark.timeout(600)]
 UP, DOWN, F2, F5 = "\x1b[A", "\x1b[B", "\x1bOQ", "\x1b[15~"
@@ -89,7 +89,7 @@ def chosen(terminal: Terminal, model: Path | str, data: Path) -> None:
 @with_trl
 @pytest.mark.parametrize("name", SHOWN)
 def test_each_format_is_learned(terminals: list[Terminal], tmp_path: Path, model: Path, name: str) -> None:
-    remember(profile(SMALL))
+    remember_profile(profile(SMALL))
     data = written(tmp_path / "rows.jsonl", rows(name))
     terminal = to_backend(terminals, HF_HUB_OFFLINE="1")
     chosen(terminal, model, data)
@@ -102,7 +102,7 @@ def test_each_format_is_learned(terminals: list[Terminal], tmp_path: Path, model
 
 @with_trl
 def test_preferences_are_learned_by_dpo(terminals: list[Terminal], tmp_path: Path, model: Path) -> None:
-    remember(profile(SMALL))
+    remember_profile(profile(SMALL))
     data = written(tmp_path / "rows.jsonl", rows("preference"))
     terminal = to_backend(terminals, HF_HUB_OFFLINE="1")
     chosen(terminal, model, data)
@@ -119,7 +119,7 @@ def test_preferences_are_learned_by_dpo(terminals: list[Terminal], tmp_path: Pat
 
 @with_trl
 def test_a_stopped_fine_tuning_is_resumed(terminals: list[Terminal], tmp_path: Path, model: Path) -> None:
-    remember(profile(SMALL | {"recipe.steps": 200, "recipe.checkpoint_every": 10}))
+    remember_profile(profile(SMALL | {"recipe.steps": 200, "recipe.checkpoint_every": 10}))
     data = written(tmp_path / "rows.jsonl", rows("messages"))
     terminal = to_backend(terminals, HF_HUB_OFFLINE="1")
     chosen(terminal, model, data)
@@ -135,7 +135,7 @@ def test_a_stopped_fine_tuning_is_resumed(terminals: list[Terminal], tmp_path: P
     first, second = status(run).attempts
     assert first.stopped
     assert 0 < second.resumed < 200
-    assert checkpoints.step(str(max((run.path / "output").glob("checkpoint-*"), key=os.path.getmtime))) == 200
+    assert checkpoints.step_of(str(max((run.path / "output").glob("checkpoint-*"), key=os.path.getmtime))) == 200
 
 
 class Huge(bytes):
@@ -162,7 +162,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 @with_trl
 @pytest.mark.usefixtures("hub")
 def test_a_gated_model_and_a_full_disk_are_said_before_the_start(terminals: list[Terminal], tmp_path: Path) -> None:
-    remember(profile(SMALL))
+    remember_profile(profile(SMALL))
     data = written(tmp_path / "rows.jsonl", rows("text"))
     terminal = to_backend(terminals)
     chosen(terminal, "acme/huge", data)
@@ -184,7 +184,7 @@ def test_a_gated_model_and_a_full_disk_are_said_before_the_start(terminals: list
 def test_a_download_that_fails_is_explained(request: pytest.FixtureRequest, name: str, limit: str, words: str) -> None:
     terminals, folder = request.getfixturevalue("terminals"), request.getfixturevalue("tmp_path")
     request.getfixturevalue("hub")
-    remember(profile(SMALL))
+    remember_profile(profile(SMALL))
     data = written(folder / "rows.jsonl", rows("text"))
     limited = ["bash", "-c", f"ulimit -f {limit}; exec {sys.executable} -m tui_train"]
     terminal = to_backend(terminals, command=limited, HF_TOKEN="hf_" + "b" * 34)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
-from tui_train.screens.messages import Chosen
+from tui_train.screens.messages import ValueChosen
 from tui_train.screens.textual_fixes import fix_textual
-from tui_train.screens.themes import NAMES, dress
-from tui_train.screens.widgets.entry import completion
+from tui_train.screens.themes import THEME_NAMES, register_themes
+from tui_train.screens.widgets.entry import path_completion
 from tui_train.screens.widgets.form import Form
-from tui_train.screens.widgets.form_lines import FormRow, Group, draw, lines_of, stops
+from tui_train.screens.widgets.form_lines import FormRow, Group, cursor_stops, draw_line, form_lines
 
 from tui_train.profile import fields
 from tui_train.workflow.choices import UNSET, Option
@@ -42,7 +42,7 @@ class Small(App[int]):
 
     def __init__(self) -> None:
         super().__init__()
-        dress(self, "")
+        register_themes(self, "")
         self.values: dict[str, Any] = {}
         self.chosen: list[tuple[str, Any]] = []
 
@@ -53,7 +53,7 @@ class Small(App[int]):
     def on_mount(self) -> None:
         self.query_one(Form).show(groups())
 
-    def on_chosen(self, event: Chosen) -> None:
+    def on_value_chosen(self, event: ValueChosen) -> None:
         self.chosen.append((event.key, event.value))
         self.values[event.key.rpartition(".")[2]] = event.value
         self.query_one(Form).show(groups(**self.values))
@@ -104,34 +104,34 @@ async def test_typing_goes_on_after_a_value_from_elsewhere(app: Small) -> None:
 async def test_what_cannot_be_read_stays_until_it_is_put_right(app: Small) -> None:
     async with app.run_test(size=(80, 20)) as pilot:
         await pilot.press("4", "x")
-        assert (app.form.unread, app.form.wrong) == ("recipe.layers", True)
+        assert (app.form.unread_key, app.form.has_problem) == ("recipe.layers", True)
         await pilot.press("down", "9")
-        assert app.form.unread == "recipe.layers"
+        assert app.form.unread_key == "recipe.layers"
         assert any("4x" in line and "✗" in line for line in lines(app))
         await pilot.press("up", "end", "backspace")
-        assert (app.form.unread, app.values) == ("", {"layers": 4, "steps": 9})
+        assert (app.form.unread_key, app.values) == ("", {"layers": 4, "steps": 9})
 
 
 async def test_a_choice_is_cycled_past_what_cannot_work(app: Small) -> None:
     async with app.run_test(size=(80, 20)) as pilot:
-        app.form.go("trainer.launcher")
+        app.form.go_to_row("trainer.launcher")
         await pilot.press("right", "right", "left")
         assert [value for _, value in app.chosen] == ["torchrun", "auto", "torchrun"]
 
 
 async def test_space_shows_all_values_and_what_cannot_work_is_not_taken(app: Small) -> None:
     async with app.run_test(size=(80, 20)) as pilot:
-        app.form.go("trainer.launcher")
+        app.form.go_to_row("trainer.launcher")
         await pilot.press("space", "down")
         assert any(line.startswith("▌") and "torchrun" in line for line in lines(app))
         await pilot.press("down")
         assert "this Python has none" in app.form.hint
         await pilot.press("enter")
         assert app.chosen == []
-        assert app.form.chooses
+        assert app.form.is_list_open
         await pilot.press("up", "enter")
         assert app.chosen == [("trainer.launcher", "torchrun")]
-        assert not app.form.chooses
+        assert not app.form.is_list_open
         await pilot.press("space", "down", "escape")
         assert len(app.chosen) == 1
 
@@ -149,7 +149,7 @@ async def test_tab_completes_a_path_and_else_goes_on(app: Small, tmp_path: Any) 
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "train.py").touch()
     async with app.run_test(size=(80, 20)) as pilot:
-        app.form.go("trainer.script")
+        app.form.go_to_row("trainer.script")
         await pilot.pause()
         entry = app.form.entry
         entry.value = f"{tmp_path}/sc"
@@ -169,15 +169,15 @@ def test_a_path_is_completed_by_what_its_names_have_in_common(tmp_path: Any, typ
     for name in ("data-1.jsonl", "data-2.jsonl", "e\x1b[31m.txt"):
         (tmp_path / name).touch()
     (tmp_path / "sub").mkdir()
-    assert completion(f"{tmp_path}/{typed}" if typed else "") == rest
+    assert path_completion(f"{tmp_path}/{typed}" if typed else "") == rest
 
 
-@pytest.mark.parametrize("theme", NAMES)
+@pytest.mark.parametrize("theme", THEME_NAMES)
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 async def test_every_line_fills_its_width_in_every_theme(app: Small, theme: str, width: int) -> None:
     async with app.run_test(size=(width, 20)) as pilot:
         app.theme = theme
-        app.form.go("trainer.launcher")
+        app.form.go_to_row("trainer.launcher")
         await pilot.press("space")
         text = lines(app)
         assert all(len(line) <= width for line in text)
@@ -187,24 +187,24 @@ async def test_every_line_fills_its_width_in_every_theme(app: Small, theme: str,
 
 def test_a_value_that_is_not_set_shows_what_holds() -> None:
     held = row("recipe.precision", options=(Option("", UNSET, "fp32"), Option("bf16", "bf16")), value=None)
-    (line,) = (line for line in lines_of((Group(title="", rows=(held,)),), frozenset(), "") if line.kind == "row")
-    assert "fp32" in draw(line, 80, here=False).plain
-    assert UNSET not in draw(line, 80, here=False).plain
+    (line,) = (line for line in form_lines((Group(title="", rows=(held,)),), frozenset(), "") if line.kind == "row")
+    assert "fp32" in draw_line(line, 80, here=False).plain
+    assert UNSET not in draw_line(line, 80, here=False).plain
 
 
 def test_an_error_stands_beside_its_value_with_the_key_that_fixes_it() -> None:
-    wrong = row("recipe.global_batch", value=30, wrong="not a multiple of 8", fix="use 32")
-    (line,) = (line for line in lines_of((Group(title="", rows=(wrong,)),), frozenset(), "") if line.kind == "row")
-    text = draw(line, 80, here=True).plain
+    wrong = row("recipe.global_batch", value=30, error="not a multiple of 8", fix="use 32")
+    (line,) = (line for line in form_lines((Group(title="", rows=(wrong,)),), frozenset(), "") if line.kind == "row")
+    text = draw_line(line, 80, here=True).plain
     assert text.index("30") < text.index("✗ not a multiple of 8") < text.index("F2 use 32")
     assert len(text) == 80
 
 
 def test_a_row_that_stands_open_is_one_stop() -> None:
     opened = row("trainer.launcher", value="auto", options=LAUNCHERS, stands_open=True)
-    found = lines_of((Group(title="What", rows=(opened,)),), frozenset(), "")
+    found = form_lines((Group(title="What", rows=(opened,)),), frozenset(), "")
     assert [line.kind for line in found] == ["title", "option", "option", "option"]
-    assert stops(found) == (1,)
+    assert cursor_stops(found) == (1,)
 
 
 async def test_keys_that_come_together_keep_their_order(app: Small) -> None:

@@ -18,24 +18,24 @@ from tui_train.base import secrets
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.places import presets_folder, profiles_folder
 from tui_train.facts import models, probe, saved
-from tui_train.facts.documents import read as read_document
-from tui_train.facts.probe import decoded
-from tui_train.facts.sources import read as read_source
-from tui_train.facts.variables import variables
-from tui_train.facts.wandb import has_key
-from tui_train.presets import texts
+from tui_train.facts.documents import parse_document as read_document
+from tui_train.facts.probe import parse_probe_answer
+from tui_train.facts.sources import parse_source as read_source
+from tui_train.facts.variables import inherited_variables
+from tui_train.facts.wandb import has_wandb_key
+from tui_train.presets import shipped_preset_texts
 from tui_train.presets.user import user_presets
 from tui_train.profile import store
 from tui_train.runs import archive, rundir
-from tui_train.runs.conflicts import wants
-from tui_train.runs.follow import ranks
+from tui_train.runs.conflicts import resources_of
+from tui_train.runs.follow import read_ranks
 from tui_train.runs.listing import read_run
 from tui_train.runs.logfile import LogFile
-from tui_train.runs.ranks import parse, planned
+from tui_train.runs.ranks import parse_planned_ranks, parse_ranks
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.first_step import first_step
-from tui_train.trainers import paths_of
+from tui_train.trainers import profile_paths
 from tui_train.workflow import show
 
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_FUZZ", "600"))
@@ -96,7 +96,7 @@ def originals():
     chosen = profile({"trainer.arguments": ("--a", "b c"), "trainer.environment": {"A": "b"}, "recipe.steps": 5})
     prepared = ready(profile({"hardware.device": "cpu"}), facts())
     plan = next(file.text for file in prepared.files if file.path == "launch.sh")
-    machine_file = saved.machine_file(facts())
+    machine_file = saved.machine_file_text(facts())
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config |= {"intermediate_size": 128, "vocab_size": 100, "num_key_value_heads": 2, "tie_word_embeddings": True}
     header = json.dumps({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
@@ -111,7 +111,7 @@ def originals():
         ).encode(),
         "number": b"12\n",
         "profile": store.dumps(chosen).encode(),
-        "preset": texts()["trl"].encode(),
+        "preset": shipped_preset_texts()["trl"].encode(),
         "yaml": b"a: 1\nb:\n  - c: [1, 2.5, x]\n  - &x {d: null}\ne: *x\nf: 1e-4\n",
         "script": b"import os\ntrainer = Trainer(args=a)\ntrainer.train()\nparser.add_argument('--local_rank')\n",
         "machine": machine_file.encode(),
@@ -146,10 +146,10 @@ class Places:
         run = read_run(self.run)
         show.run_row(run)
         self.run.plan()
-        self.run.reading()
+        self.run.log_reading()
         self.run.titles()
-        wants(self.run)
-        ranks(self.run, 1)
+        resources_of(self.run)
+        read_ranks(self.run, 1)
         rundir.number_of(self.run.path)
 
     def read(self, kind, data):
@@ -163,7 +163,7 @@ class Places:
             of_run[kind].write_bytes(data)
             self.listed()
             if kind == "plan":
-                planned(data)
+                parse_planned_ranks(data)
         elif kind == "profile":
             (profiles_folder() / "p.toml").write_bytes(data)
             store.load("p")
@@ -173,19 +173,19 @@ class Places:
             assert bool(found.problem) != bool(found.preset)
         elif kind in {"machine", "toolchain"}:
             self.file.write_bytes(data)
-            load = saved.load_to_plan if kind == "machine" else saved.load_toolchain
+            load = saved.load_planning_facts if kind == "machine" else saved.load_toolchain
             load(self.file)
         elif kind in {"config", "weights"}:
             (self.model / {"config": "config.json", "weights": "model.safetensors"}[kind]).write_bytes(data)
-            models.folder(str(self.model))
+            models.read_model_folder(str(self.model))
         elif kind in {"log", "secrets", "script of a run"}:
             self.of_log(data)
         elif kind == "netrc":
             self.netrc.write_bytes(data)
-            has_key()
-            variables()
+            has_wandb_key()
+            inherited_variables()
         else:
-            {"yaml": read_document, "script": read_source, "probe": decoded}[kind](data)
+            {"yaml": read_document, "script": read_source, "probe": parse_probe_answer}[kind](data)
 
     def of_log(self, data):
         log = self.run.attempt_log(1)
@@ -195,9 +195,9 @@ class Places:
         file = LogFile(log)
         there = [line.start for line in file.forward(0)]
         assert there == [line.start for line in file.backward(file.size())][::-1]
-        parse(shown)
-        first_step(str(log), self.run.reading())
-        ranks(self.run, 1)
+        parse_ranks(shown)
+        first_step(str(log), self.run.log_reading())
+        read_ranks(self.run, 1)
         text = data.decode("utf-8", "replace")
         masked, _ = secrets.mask(text)
         assert "hf_aB1aB1aB1aB1" not in masked
@@ -278,7 +278,7 @@ def test_hostile_values_reach_the_training_as_they_are_or_are_refused(tmp_path, 
         except TuiTrainError:
             continue
         assert (again.trainer.arguments, again.trainer.environment) == (words, values["trainer.environment"]), values
-        prepared = prepare(again, facts(python=str(python), paths=probe.paths(paths_of(again))))
+        prepared = prepare(again, facts(python=str(python), paths=probe.read_path_states(profile_paths(again))))
         if prepared.plan is None:
             assert prepared.findings, values
             continue

@@ -57,14 +57,14 @@ HEAD, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.stri
 def read(name, monkeypatch):
     for variable, value in driver_environment(name).items():
         monkeypatch.setenv(variable, value)
-    return probe.machine()
+    return probe.probe_machine()
 
 
 def shown(machine, wheel):
     """A cell of the table."""
     verdicts = gpus.gpu_verdicts(machine.gpus, TOOLCHAINS[wheel], machine.driver_cuda)
     assert all(verdict.kind == "use" or all(verdict.reasons) for verdict in verdicts)
-    chosen = gpus.recommended(machine.gpus, verdicts)
+    chosen = gpus.recommended_uuids(machine.gpus, verdicts)
     return " ".join(
         verdict.kind[0].upper() + "*" * (bool(gpu.uuid) and gpu.uuid in chosen) + "~" * bool(verdict.busy)
         for gpu, verdict in zip(machine.gpus, verdicts, strict=True)
@@ -172,7 +172,7 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     pairs = json.loads(told)
     assert len(pairs) > 1000
     for code, device, expected in pairs:
-        assert gpus.runs([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
+        assert gpus.code_runs_on([f"sm_{code}"], f"{device // 10}.{device % 10}") is expected, (code, device)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ print(json.dumps([[code, device, device in needs] for code, needs in table for d
     ],
 )
 def test_suffixes_and_ptx(entry, runs, runs_not):
-    assert [capability for capability in runs.split() if not gpus.runs([entry], capability)] == []
-    assert [capability for capability in runs_not.split() if gpus.runs([entry], capability)] == []
+    assert [capability for capability in runs.split() if not gpus.code_runs_on([entry], capability)] == []
+    assert [capability for capability in runs_not.split() if gpus.code_runs_on([entry], capability)] == []
 
 
 def test_busy_cards_are_selected_only_where_all_are_busy():
@@ -202,16 +202,16 @@ def test_busy_cards_are_selected_only_where_all_are_busy():
     small = card("small", processes=(GpuProcess(3, "python", "ann", GIB // 4),))
     taken = card("taken", processes=(held,))
     cards = [taken, hidden, desktop, small]
-    assert [gpus.busy(gpu) for gpu in cards] == [True, True, False, False]
-    assert not gpus.busy(card("shared", memory_free=2 * GIB, shares_memory=True)), "it is the host that is full"
-    assert gpus.recommended(cards, gpus.gpu_verdicts(cards)) == ("GPU-desktop", "GPU-small")
-    assert gpus.recommended(cards[:2], gpus.gpu_verdicts(cards[:2])) == ("GPU-taken", "GPU-hidden")
-    assert gpus.recommended([], ()) == ()
+    assert [gpus.is_busy(gpu) for gpu in cards] == [True, True, False, False]
+    assert not gpus.is_busy(card("shared", memory_free=2 * GIB, shares_memory=True)), "it is the host that is full"
+    assert gpus.recommended_uuids(cards, gpus.gpu_verdicts(cards)) == ("GPU-desktop", "GPU-small")
+    assert gpus.recommended_uuids(cards[:2], gpus.gpu_verdicts(cards[:2])) == ("GPU-taken", "GPU-hidden")
+    assert gpus.recommended_uuids([], ()) == ()
 
 
 def test_one_instance_of_a_divided_card():
     instances = [msgspec.structs.replace(card(memory=size * GIB), uuid=f"MIG-{size}") for size in (20, 40, 30)]
-    assert gpus.recommended(instances, gpus.gpu_verdicts(instances)) == ("MIG-40",)
+    assert gpus.recommended_uuids(instances, gpus.gpu_verdicts(instances)) == ("MIG-40",)
 
 
 def test_bf16_needs_every_card():
@@ -275,29 +275,31 @@ def machine_of(words):
 def test_sets(cards, expected):
     cards = machine_of(cards)
     verdicts = gpus.gpu_verdicts(cards, None)
-    found = gpus.sets(cards, verdicts)
+    found = gpus.card_sets(cards, verdicts)
     shown = [
         f"{' '.join(uuid.rpartition('-')[2] for uuid in one.uuids)}: {one.speed:.0f}, {one.memory // GIB}"
         for one in found
     ]
     assert shown == expected
     assert [one.title for one in found] == ["fastest", "most memory"][: len(found)]
-    assert gpus.recommended(cards, verdicts) == (found[0].uuids if found else ())
+    assert gpus.recommended_uuids(cards, verdicts) == (found[0].uuids if found else ())
     # What is not in the set that is taken at first is skipped, and the other way round.
     assert {card.uuid for card, verdict in zip(cards, verdicts, strict=True) if verdict.kind == "use"} == set(
-        gpus.recommended(cards, verdicts)
+        gpus.recommended_uuids(cards, verdicts)
     )
 
 
 def test_sets_say_what_they_gain():
     cards = machine_of("3080 3080 3090")
-    fastest, roomiest = gpus.sets(cards, gpus.gpu_verdicts(cards))
+    fastest, roomiest = gpus.card_sets(cards, gpus.gpu_verdicts(cards))
     assert fastest.gain == "3 GPUs with 10.0 GiB each, 2.5 times as fast"
     assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 39 % of the speed"
     verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS["cu126"])
     assert verdicts[0] == Verdict("use", ("less memory (10.0 GiB vs 24.0 GiB): would limit the others",))
     cards = machine_of("3090 t4")
-    assert gpus.sets(cards, gpus.gpu_verdicts(cards))[0].gain.endswith("; no bf16, which some of them do not support")
+    assert gpus.card_sets(cards, gpus.gpu_verdicts(cards))[0].gain.endswith(
+        "; no bf16, which some of them do not support"
+    )
 
 
 def test_a_slower_card_is_skipped_with_numbers():
@@ -315,13 +317,13 @@ def test_every_card_is_usable_alone():
     for words in CARDS.values():
         card = known(words)
         assert [verdict.kind for verdict in gpus.gpu_verdicts([card])] == ["use"]
-        assert gpus.recommended([card], gpus.gpu_verdicts([card])) == (card.uuid,)
+        assert gpus.recommended_uuids([card], gpus.gpu_verdicts([card])) == (card.uuid,)
 
 
 def test_a_set_with_the_busy_cards_is_one_of_the_others():
     free, taken = machine_of("3090 3090")
     taken = msgspec.structs.replace(taken, processes=(GpuProcess(7, "python", "ann", 20 * GIB),))
-    found = gpus.sets([free, taken], gpus.gpu_verdicts([free, taken]))
+    found = gpus.card_sets([free, taken], gpus.gpu_verdicts([free, taken]))
     assert [(one.title, one.uuids) for one in found] == [
         ("fastest", (free.uuid,)),
         ("with busy GPUs", (free.uuid, taken.uuid)),

@@ -8,14 +8,14 @@ import pytest
 
 from tui_train.runs import follow
 from tui_train.runs.follow import Silence
-from tui_train.runs.health import worries
+from tui_train.runs.health import health_problems
 from tui_train.supervisor import curve
 from tui_train.supervisor.curve import Point
 from tui_train.supervisor.progress import Progress
 
 
 def losses(*values):
-    return Progress(curve=curve.of(Point(step, value) for step, value in enumerate(values, 1)))
+    return Progress(curve=curve.curve_of(Point(step, value) for step, value in enumerate(values, 1)))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def losses(*values):
     ],
 )
 def test_a_loss_that_is_none(values, said):
-    found = worries(losses(*values), 0, None)
+    found = health_problems(losses(*values), 0, None)
     assert bool(found) == bool(said)
     assert not said or found[0].startswith(said)
 
@@ -47,7 +47,7 @@ def test_a_loss_that_is_none(values, said):
     ],
 )
 def test_a_standstill(quiet, idle, said):
-    assert worries(Progress(), quiet, idle) == said
+    assert health_problems(Progress(), quiet, idle) == said
 
 
 def test_silence_is_that_of_the_log(tmp_path):

@@ -17,19 +17,19 @@ from tui_train.screens.widgets.filter import Filter
 from tui_train.screens.widgets.row_list import RowList
 
 from tui_train.base.text import size
-from tui_train.diagnose import of_run
+from tui_train.diagnose import diagnose_run
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import folders, rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
-from tui_train.targets.here import Here
+from tui_train.runs.stop import stop_run
+from tui_train.targets.here import LocalTarget
 from tui_train.wizard import wizard
-from tui_train.workflow.digest import Digests
-from tui_train.workflow.digest_words import matches, remaining, when
-from tui_train.workflow.session import remember
+from tui_train.workflow.digest import DigestCache
+from tui_train.workflow.digest_words import date_text, matches_filter, remaining_text
+from tui_train.workflow.session import remember_profile
 
 __all__ = ["machine"]  # a fixture of these tests as well
 
@@ -52,7 +52,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
 
     def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunDir:
         values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
-        run = rundir.create(name, ready(sleeping(**values, name=name), facts()).files)
+        run = rundir.create_run(name, ready(sleeping(**values, name=name), facts()).files)
         if pause:
             start(run)
         else:
@@ -62,7 +62,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
     yield make
     for run in rundir.all_runs():
         if status(run).live:
-            stop(run, at_once=True)
+            stop_run(run, at_once=True)
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +168,7 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[
     run_of("alpha", **data)
     run_of("beta", code=1)
     noted = run_of("gamma")
-    folders.put_note(noted, "the Paper")
+    folders.write_note(noted, "the Paper")
     store.save(profile({"name": "delta", "trainer.model": "/m/books-model"}))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
@@ -198,7 +198,7 @@ async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of: Callable[..
 
 
 async def test_a_filter_that_finds_nothing_says_so_and_markup_is_text(run_of: Callable[..., RunDir]) -> None:
-    folders.put_note(run_of("alpha"), "[red]x[/] \x1b[31m")
+    folders.write_note(run_of("alpha"), "[red]x[/] \x1b[31m")
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert "[red]x[/]" in shows(pilot)
@@ -276,9 +276,9 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path: Path) -> None:
         "sys.exit(0 if resumed else 1)\n"
     )
     values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
-    run = rundir.create("saves", ready(sleeping(**values, name="saves"), facts()).files)
+    run = rundir.create_run("saves", ready(sleeping(**values, name="saves"), facts()).files)
     bash(run)
-    assert Digests().run(run).resumable
+    assert DigestCache().digest_of(run).resumable
     async with wizard().run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         assert "can resume" in shows(pilot)
@@ -287,7 +287,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path: Path) -> None:
         await keys("r")(pilot)
         await until_shown(pilot, "● 5 Run")
         until(lambda: status(run).state == "finished")
-        assert not Digests().run(run).resumable
+        assert not DigestCache().digest_of(run).resumable
 
 
 async def test_a_stopped_run_is_asked_about_first(run_of: Callable[..., RunDir]) -> None:
@@ -309,7 +309,7 @@ async def test_deleting_says_what_it_frees_and_asks(run_of: Callable[..., RunDir
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("tab", "d")(pilot)
-        await until_shown(pilot, f"It frees {size(folders.extent(gone).size)}")
+        await until_shown(pilot, f"It frees {size(folders.folder_extent(gone).size)}")
         assert gone.name in shows(pilot)
         await keys("enter")(pilot)
         assert gone.path.exists()
@@ -343,11 +343,11 @@ async def test_rename_and_note(run_of: Callable[..., RunDir]) -> None:
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("tab", "i", *"try 2", "enter")(pilot)
-        assert folders.note(run) == "try 2"
+        assert folders.read_note(run) == "try 2"
         await keys("i", "escape")(pilot)
-        assert folders.note(run) == "try 2"
+        assert folders.read_note(run) == "try 2"
         await keys("i", "ctrl+u", "enter")(pilot)
-        assert folders.note(run) == ""
+        assert folders.read_note(run) == ""
         await keys("m", "ctrl+u", *"new name", "enter")(pilot)
         assert [found.label for found in rundir.all_runs()] == ["new-name"]
         assert "new-name" in titles(pilot)
@@ -379,7 +379,7 @@ async def test_profiles_are_copied_renamed_and_deleted() -> None:
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store.save(sleeping("--seconds=0.1", name="good"))
     store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
-    monkeypatch.setattr(Here, "look", lambda _here, chosen, _waits: real_look(chosen))
+    monkeypatch.setattr(LocalTarget, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("tab", "g")(pilot)
@@ -395,18 +395,18 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has() -> None
     store.save(sleeping(name="near"))
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        app.become(profile({"hardware.host": "nowhere-at-all"}), keep=False)
+        app.set_profile(profile({"hardware.host": "nowhere-at-all"}), keep=False)
         await settle(pilot)
         await keys("tab")(pilot)
         assert isinstance(app.screen, Home)
-        app.screen.list.go(next(iter(app.screen.profiles)))
+        app.screen.row_list.go_to_row(next(iter(app.screen.profiles)))
         assert app.screen.check_action("run_now", ())
 
 
 def real_look(chosen: Profile) -> Any:
-    from tui_train.targets.here import named
+    from tui_train.targets.here import profile_files
 
-    return facts(paths=named(chosen).paths)
+    return facts(paths=profile_files(chosen).paths)
 
 
 async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: Callable[..., RunDir]) -> None:
@@ -417,7 +417,7 @@ async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: C
         second = run_of("second")
         await until_shown(pilot, "second")
         assert cursor(pilot) == f"run:{first.path}"
-        folders.remove(second)
+        folders.remove_run(second)
         while "second" in titles(pilot):
             await pilot.pause(0.1)
         assert cursor(pilot) == f"run:{first.path}"
@@ -454,20 +454,20 @@ async def test_many_runs_open_and_move_as_quickly_as_few(run_of: Callable[..., R
 def test_dates_and_times_are_called_as_near_ones_are() -> None:
     now = time.mktime((2026, 3, 12, 10, 0, 0, 0, 0, -1))
     day = 86400
-    assert when(now - 3600, now) == "today 09:00"
-    assert when(now - day, now) == "yesterday"
-    assert when(now - 3 * day, now) == "Mon 10:00"
-    assert when(now - 30 * day, now) == "10 Feb"
-    assert when(now - 400 * day, now).startswith("2025-02")
-    assert when(now + 3 * day, now) == "2026-03-15"
-    assert when(None, now) == ""
-    assert [remaining(seconds) for seconds in (5, 840, 11_400, 1e6)] == ["<1 min", "14 min", "3 h 10", "11 days"]
+    assert date_text(now - 3600, now) == "today 09:00"
+    assert date_text(now - day, now) == "yesterday"
+    assert date_text(now - 3 * day, now) == "Mon 10:00"
+    assert date_text(now - 30 * day, now) == "10 Feb"
+    assert date_text(now - 400 * day, now).startswith("2025-02")
+    assert date_text(now + 3 * day, now) == "2026-03-15"
+    assert date_text(None, now) == ""
+    assert [remaining_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == ["<1 min", "14 min", "3 h 10", "11 days"]
 
 
 def test_all_words_of_a_filter_must_be_there() -> None:
-    assert matches("QWEN fail", "qwen-chat", "failed")
-    assert not matches("qwen done", "qwen-chat", "failed")
-    assert matches("", "x")
+    assert matches_filter("QWEN fail", "qwen-chat", "failed")
+    assert not matches_filter("qwen done", "qwen-chat", "failed")
+    assert matches_filter("", "x")
 
 
 async def test_enter_does_what_the_row_says_also_once_the_list_is_read(run_of: Callable[..., RunDir]) -> None:
@@ -481,7 +481,7 @@ async def test_enter_does_what_the_row_says_also_once_the_list_is_read(run_of: C
 
 
 async def test_a_new_training_begins_with_defaults_and_a_draft_is_kept() -> None:
-    remember(profile({"name": "paper", "recipe.steps": 7}))
+    remember_profile(profile({"name": "paper", "recipe.steps": 7}))
     async with wizard().run_test(size=(80, 24)) as pilot:
         app: Any = pilot.app
         await until_shown(pilot, "Continue the draft")
@@ -522,7 +522,7 @@ async def test_marks_are_taken_by_what_can_take_several_and_kept_by_a_rename(run
         await keys("tab", "space", "space", "i")(pilot)
         assert "the 2 marked runs (c, b)" in shows(pilot)
         await keys(*"both", "enter")(pilot)
-        assert [folders.note(run) for run in (first, second, third)] == ["", "both", "both"]
+        assert [folders.read_note(run) for run in (first, second, third)] == ["", "both", "both"]
         await keys("up", "m")(pilot)
         assert second.name in shows(pilot)
         await keys("ctrl+u", *"d", "enter")(pilot)
@@ -552,7 +552,7 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of: Callable[..., RunDir]
     kept = [line for line in run.events_file.read_text().splitlines() if "ended" not in line]
     run.events_file.write_text("\n".join(kept) + "\n")
     assert status(run).state == "lost"
-    found = of_run(run)
+    found = diagnose_run(run)
     assert found is not None
     assert found.failure == "session_killed"
     async with wizard().run_test(size=(120, 40)) as pilot:
@@ -601,7 +601,7 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of: Cal
         assert "kept as the draft" not in shows(pilot), "nothing was changed"
         await keys("e", "escape")(pilot)
         await until_shown(pilot, "● 2 Backend")
-        app.screen.form.go("trainer.arguments")
+        app.screen.form.go_to_row("trainer.arguments")
         await keys("space", "4", "2", "escape", "escape")(pilot)
         await until_shown(pilot, "kept as the draft")
         await until_shown(pilot, "Continue the draft")

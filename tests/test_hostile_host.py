@@ -21,11 +21,11 @@ from tui_train.base import ssh
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.render import File
 from tui_train.runs import arriving, far, host_lines, leftovers, rundir
-from tui_train.runs.fetching import fetch, fetched, output_here
-from tui_train.runs.heard import keep
+from tui_train.runs.fetching import fetch, is_fetched, local_output
+from tui_train.runs.heard import write_report
 from tui_train.runs.mirror import Mirror
-from tui_train.runs.place import Heard, heard_of
-from tui_train.runs.start import BETWEEN
+from tui_train.runs.place import HostReport, report_of
+from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
 from tui_train.targets import host, target_of_run
@@ -92,9 +92,9 @@ def run(box, tmp_path):
     (there / "output" / "model.txt").write_text("first")
     (there / "output" / "checkpoint-5" / "weights").write_bytes(bytes(5000))
     shutil.copytree(SUPERVISOR, there / "supervisor")
-    made = rundir.create("far", [File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}")])
+    made = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}")])
     (made.path / "place.json").write_text(json.dumps({"host": "box", "folder": str(there)}))
-    keep(made, Heard(at=time.time(), status=Status("finished")))
+    write_report(made, HostReport(at=time.time(), status=Status("finished")))
     box["feed"] = f"say(status={STANDING}); say(end=True)"
     return made
 
@@ -116,13 +116,13 @@ def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run
     box["fetch"] = (
         "say(files=4, total=8)\n" + "\n".join(f"named({name.encode()!r}, b'xx')" for name in own) + "\nsay(end=True)"
     )
-    assert fetch(run).taken == 8
+    assert fetch(run).size == 8
     after = snapshot(run.path)
     assert {name: after[name] for name in before} == before
     assert sorted(
         path.relative_to(run.path / "output").as_posix() for path in (run.path / "output").rglob("*.*")
     ) == sorted(own)
-    assert not list((run.path / arriving._BESIDE).iterdir())
+    assert not list((run.path / arriving._FETCH_FOLDER).iterdir())
 
 
 # What a host sends for an output folder, and why nothing is taken.
@@ -168,19 +168,19 @@ def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent
         fetch(run)
     assert "\x1b" not in raised.value.message + raised.value.remedy
     assert snapshot(run.path) == before
-    assert not list((run.path / arriving._BESIDE).iterdir())
+    assert not list((run.path / arriving._FETCH_FOLDER).iterdir())
 
 
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
-    output, here = tmp_path / "there" / "output", output_here(run, "")
-    assert fetch(run).taken == 5
-    assert fetched(run)
+    output, here = tmp_path / "there" / "output", local_output(run, "")
+    assert fetch(run).size == 5
+    assert is_fetched(run)
     assert not (here / "checkpoint-5").exists()
     (output / "model.txt").write_text("second")
     (output / "more.txt").write_text("more")
     (output / "link").symlink_to("/etc/passwd")
     os.mkfifo(output / "pipe")
-    assert fetch(run, checkpoints=True).taken == 5010
+    assert fetch(run, checkpoints=True).size == 5010
     (output / "model.txt").write_text("third")
     shutil.rmtree(output / "checkpoint-5")
     (here / "mine.txt").write_text("mine")
@@ -192,7 +192,7 @@ def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(
 
 
 def test_what_was_changed_or_made_here_is_not_replaced(run, tmp_path):
-    here = output_here(run, "")
+    here = local_output(run, "")
     fetch(run)
     (here / "model.txt").write_text("changed here")
     with pytest.raises(AlreadyExists, match=r"model\.txt was not fetched, or was changed") as raised:
@@ -228,9 +228,9 @@ def test_what_an_earlier_version_fetched_is_named_so_and_fetched_again_once_it_i
     with pytest.raises(AlreadyExists, match="output was fetched by an earlier version") as raised:
         fetch(run)
     assert "Move it away" in raised.value.remedy
-    assert (output_here(run, "") / "model.txt").read_text() == "first"
-    output_here(run, "").rename(tmp_path / "earlier")
-    assert fetch(run).taken == fetch(run).taken == 5
+    assert (local_output(run, "") / "model.txt").read_text() == "first"
+    local_output(run, "").rename(tmp_path / "earlier")
+    assert fetch(run).size == fetch(run).size == 5
 
 
 def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(run):
@@ -239,7 +239,7 @@ def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(
     def ask():
         for _ in range(150):
             try:
-                with arriving.beside(run.path):
+                with arriving.fetch_folder(run.path):
                     pass
             except Unavailable:
                 pass
@@ -273,7 +273,7 @@ first = os.popen(shlex.join(asked)).buffer.readline()
 open(path + ".first", "wb").write(first)
 honest()
 """
-    assert fetch(run, checkpoints=True).taken == 5005
+    assert fetch(run, checkpoints=True).size == 5005
     assert json.loads((box.answers / "fetch.first").read_bytes()) == {"beat": True}
 
 
@@ -283,21 +283,21 @@ def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next
     before = snapshot(run.path)
     box["fetch"] = "say(files=1, total=9); named(b'model.txt', b'xx', size=9); time.sleep(60)"
     child = subprocess.Popen(warm.program("fetch", "last"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    until(lambda: [*(run.path / arriving._BESIDE).glob("model.txt")])
+    until(lambda: [*(run.path / arriving._FETCH_FOLDER).glob("model.txt")])
     with pytest.raises(Unavailable, match="is being fetched"):
         fetch(run)
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(arriving._BESIDE)}
+    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(arriving._FETCH_FOLDER)}
     assert left == before
     del box["fetch"]
     assert until(lambda: _fetches(run)) == 5
-    assert snapshot(output_here(run, "")) == {"model.txt": b"first"}
+    assert snapshot(local_output(run, "")) == {"model.txt": b"first"}
 
 
 def _fetches(run):
     try:
-        return fetch(run).taken
+        return fetch(run).size
     except Unavailable:
         return 0
 
@@ -306,7 +306,7 @@ def _fetches(run):
 
 
 def once(run):
-    return Mirror(run, follow=False).once()
+    return Mirror(run, follow=False).update_once()
 
 
 def piece(data, **line):
@@ -367,17 +367,17 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
     sample([["\x1b[2J"], ["running", [], 1e300], ["running", [], 1.0, None, 1 << 70], ["queued-up"], 5, [[]]], 3),
 )
 def test_a_state_that_no_supervisor_writes_is_not_kept(box, run, standing):
-    before = heard_of(run.path)
+    before = report_of(run.path)
     box["feed"] = f"say(status={standing!r}); say(end=True)"
     once(run)
-    assert heard_of(run.path) == before
+    assert report_of(run.path) == before
 
 
 def test_words_in_a_state_are_made_visible_and_its_grace_has_an_end(box, run):
     sent = Status("stopped", grace=10**9, why="\x1b[2J")
     box["feed"] = f"say(status={list(sent)!r}, checkpoint='/x\\x1b', starts=-3); say(end=True)"
     assert once(run) == ""
-    heard = heard_of(run.path)
+    heard = report_of(run.path)
     assert (heard.status.why, heard.status.grace, heard.checkpoint, heard.starts) == (r"\x1b[2J", 3600, r"/x\x1b", 0)
 
 
@@ -389,7 +389,7 @@ def new(box):
     """A run whose folder is on the host, not started, and trains until it is stopped."""
     started = """printf '{"event":"run_started"}\\n' >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
-    place = far.put("box", "20260101-000000-far", [File("launch.sh", script)])
+    place = far.create_on_host("box", "20260101-000000-far", [File("launch.sh", script)])
     shutil.copytree(SUPERVISOR, Path(place.folder) / "supervisor")
     yield place
     for pid in pids(place):
@@ -402,20 +402,20 @@ def pids(place):
 
 
 def test_a_start_that_is_asked_for_several_times_is_made_once(new):
-    asks = [threading.Thread(target=far.start, args=(new, BETWEEN, (), 0)) for _ in range(4)]
+    asks = [threading.Thread(target=far.start, args=(new, DETACH_SCRIPT, (), 0)) for _ in range(4)]
     for ask in asks:
         ask.start()
     for ask in asks:
         ask.join()
     assert len(pids(new)) == 1
-    assert far.start(new, BETWEEN, (), 0) == ""
+    assert far.start(new, DETACH_SCRIPT, (), 0) == ""
     assert len(pids(new)) == 1
     assert far.status(new).starts == 1
 
 
 def submitted(box, monkeypatch, new):
     """Submit a run to the folder that is there already."""
-    monkeypatch.setattr(host.far, "put", lambda *_: new)
+    monkeypatch.setattr(host.far, "create_on_host", lambda *_: new)
 
     class Prepared:
         files = (File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}"))
@@ -442,7 +442,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     box["start"], box["status"], box["feed"] = LOST.format(1.5, 0), "os._exit(255)", "os._exit(255)"
     with pytest.raises(NoAnswer, match=r"did not confirm that .*-far has started") as raised:
         submitted(box, monkeypatch, new)
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert run.name in raised.value.remedy
     assert status(run).state == "unconfirmed"
     listed = subprocess.run(warm.program("runs"), capture_output=True, text=True, check=True).stdout
@@ -453,7 +453,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
         assert f"it is not known whether {run.name} trains" in done.stderr
     os.utime(run.path, (1, 1))
     monkeypatch.setattr(leftovers.time, "time", lambda: time.monotonic() + 10**10)
-    leftovers.remove(run.path.parent)
+    leftovers.remove_incomplete(run.path.parent)
     assert run.path.exists()
     until(lambda: pids(new))
     for question in ("start", "status", "feed"):
@@ -465,18 +465,18 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
 def test_a_start_whose_answer_alone_is_lost_has_started(box, new, monkeypatch):
     box["start"] = LOST.format(0, 1)
     run = submitted(box, monkeypatch, new)
-    assert heard_of(run.path).starts == 1
+    assert report_of(run.path).starts == 1
     assert len(pids(new)) == 1
 
 
 def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch):
-    run = rundir.create("far", [File("launch.sh", "#!/bin/bash\n")])
-    other = rundir.create("other", [File("launch.sh", "#!/bin/bash\n")])
+    run = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n")])
+    other = rundir.create_run("other", [File("launch.sh", "#!/bin/bash\n")])
     (run.path / "slurm.json").write_text('{"number": "7", "starts": 0}')
-    sent = rundir.create("sent", [File("launch.sh", "#!/bin/bash\n")])
-    keep(sent, Heard(at=0.0, status=Status("unconfirmed")))
+    sent = rundir.create_run("sent", [File("launch.sh", "#!/bin/bash\n")])
+    write_report(sent, HostReport(at=0.0, status=Status("unconfirmed")))
     monkeypatch.setattr(leftovers.time, "time", lambda: time.monotonic() + 10**10)
-    leftovers.remove(run.path.parent)
+    leftovers.remove_incomplete(run.path.parent)
     assert [each.path.exists() for each in (run, sent, other)] == [True, True, False]
 
 
@@ -484,7 +484,7 @@ def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch)
 
 
 def test_a_stop_does_not_wait_for_the_log(box, run):
-    keep(run, Heard(at=time.time(), status=Status("running")))
+    write_report(run, HostReport(at=time.time(), status=Status("running")))
     box["status"] = "say(status=['running'])"
     box["feed"] = "say(beat=True); time.sleep(120)"
     box["stop"] = "os._exit(255)"
@@ -496,8 +496,8 @@ def test_a_stop_does_not_wait_for_the_log(box, run):
 
 
 def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run, monkeypatch):
-    monkeypatch.setattr(host, "_LOG", 0.5)
-    keep(run, Heard(at=time.time(), status=Status("running")))
+    monkeypatch.setattr(host, "_LOG_SECONDS", 0.5)
+    write_report(run, HostReport(at=time.time(), status=Status("running")))
     box["stop"] = "open(path + '.done', 'w'); say(stopped=True)"
     box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"
     box["feed"] = "say(beat=True); time.sleep(120)"
@@ -509,7 +509,7 @@ def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run
 
 
 def test_what_a_stop_learns_of_a_run_is_kept(box, run):
-    keep(run, Heard(at=time.time(), status=Status("running")))
+    write_report(run, HostReport(at=time.time(), status=Status("running")))
     box["status"] = "say(status=['stopped'])"
     said = subprocess.run(warm.program("stop", "last"), capture_output=True, text=True, check=True).stdout
     assert "is not running: stopped on box" in said
@@ -518,9 +518,9 @@ def test_what_a_stop_learns_of_a_run_is_kept(box, run):
 
 @pytest.mark.parametrize("now", [True, False])
 def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
-    monkeypatch.setattr(far, "_STATUS", 0.5)
-    monkeypatch.setattr(far, "_PATIENCE", 0.5)
-    keep(run, Heard(at=time.time() - 65, status=Status("running", grace=0)))
+    monkeypatch.setattr(far, "_STATUS_SECONDS", 0.5)
+    monkeypatch.setattr(far, "_ANSWER_SECONDS", 0.5)
+    write_report(run, HostReport(at=time.time() - 65, status=Status("running", grace=0)))
     box["status"] = box["stop"] = "time.sleep(1000)"
     target = target_of_run(run)
     ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.probe_state(run))
@@ -532,7 +532,7 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
 
 
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
-    monkeypatch.setattr(host_lines, "SILENCE", 0.3)
+    monkeypatch.setattr(host_lines, "SILENCE_SECONDS", 0.3)
     box["feed"] = "time.sleep(1000)"
     assert once(run).startswith("box gave no answer in")
     box["feed"] = f"say(status={STANDING}); say(end=True)"
@@ -548,7 +548,7 @@ def test_what_a_host_says_while_files_are_sent_does_not_reach_the_terminal_raw(b
     (tmp_path / "bin" / "rsync").write_text("#!/bin/sh\nprintf '\\033]0;owned\\007\\n' >&2\nexit 255\n")
     (tmp_path / "bin" / "rsync").chmod(0o755)
     with pytest.raises(Unavailable, match="not reached"):
-        sending.send(["rsync"])
+        sending.run_rsync(["rsync"])
     said = capsys.readouterr().err
     assert r"\x1b]0;owned\x07" in said
     assert "\x1b" not in said

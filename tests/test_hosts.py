@@ -16,9 +16,9 @@ from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_en
 from tui_train.base.errors import Unavailable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.supervisor import lock, lock_owner
-from tui_train.workflow.show import state
+from tui_train.workflow.show import state_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
 OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
@@ -57,12 +57,12 @@ def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
     elsewhere(f"bash '{run.script}'")
     trains(run.path)
     now = status(run)
-    assert (now.state, now.host, state(now)) == ("running", "node7", "running on node7")
+    assert (now.state, now.host, state_text(now)) == ("running", "node7", "running on node7")
     refused = bash(run)
     assert refused.returncode == 75
     assert "runs in this folder already, on node7" in refused.stderr.decode()
     with pytest.raises(Unavailable, match="it runs on node7"):
-        stop(run)
+        stop_run(run)
     assert status(run).state == "running"
     assert len(status(run).attempts) == 1
 
@@ -77,7 +77,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
     until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60)
     assert status(run).state == "running", "nobody here can know yet"
-    long_ago = time.time() - lock_owner.LEASE - 1
+    long_ago = time.time() - lock_owner.LEASE_SECONDS - 1
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
         os.utime(owner, (long_ago, long_ago))
     assert status(run).state == "lost"
@@ -103,19 +103,19 @@ def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhe
 
 
 def test_the_beat_keeps_a_lock_and_a_machine_that_booted_again_loses_it(tmp_path, monkeypatch):
-    me = lock_owner.myself("mark", str(tmp_path))
+    me = lock_owner.own_owner("mark", str(tmp_path))
     at = tmp_path / ".lock"
     held = lock.Lock(str(at), me, "words", lambda dead: "")
     held.take()
     other = me._replace(boot="another", machine="another", host="node7")
     (at / "owner").write_text(json.dumps(other._asdict()))
-    assert lock_owner.holds(str(at), other)
-    assert not held.beat(), "another one has taken it"
-    assert not lock_owner.holds(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
-    monkeypatch.setattr(lock_owner, "LEASE", -1.0)
-    assert not lock_owner.holds(str(at), other)
+    assert lock_owner.is_held_by(str(at), other)
+    assert not held.renew(), "another one has taken it"
+    assert not lock_owner.is_held_by(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
+    monkeypatch.setattr(lock_owner, "LEASE_SECONDS", -1.0)
+    assert not lock_owner.is_held_by(str(at), other)
     (at / "owner").write_text(json.dumps(me._asdict()))
-    assert held.beat()
+    assert held.renew()
     held.release()
     assert not at.exists()
 
@@ -125,7 +125,7 @@ def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
     """events.jsonl may be of last week, or of somebody else who names your processes."""
     stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
     try:
-        started = lock_owner.process(stranger.pid).ticks
+        started = lock_owner.process_at(stranger.pid).ticks
         lines = [
             {
                 "event": "run_started", "mark": "m-1", "pid": 2**22 - 1, "start_ticks": 5,
@@ -139,7 +139,7 @@ def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
         run.events_file.write_text("".join(json.dumps({"time": 1.0, **line}) + "\n" for line in lines))
         now = status(run)
         assert (now.state, now.leftover) == ("lost", ())
-        stop(run)
+        stop_run(run)
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -158,7 +158,7 @@ def test_events_that_are_lost_under_a_live_run(run, gone):
         now = status(run)
         assert (now.state, now.host) == ("running", "")
         assert marked(now.mark)
-        assert stop(run).state == "stopped"
+        assert stop_run(run).state == "stopped"
         assert not marked(now.mark)
 
 
@@ -320,20 +320,20 @@ def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
         trains(run.path)
         copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "copy", ignore=compiled)))
         assert (status(copy).state, status(copy).leftover) == ("lost", ())
-        stop(copy, at_once=True)
+        stop_run(copy, at_once=True)
         assert status(run).state == "running"
-        assert stop(run).state == "stopped"
+        assert stop_run(run).state == "stopped"
 
 
 def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
-    patched(run, "lock.py", "BEAT = 10.0", "BEAT = 0.2")
+    patched(run, "lock.py", "RENEW_SECONDS = 10.0", "RENEW_SECONDS = 0.2")
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         trains(run.path)
         shutil.rmtree(run.path / ".lock")
         until((run.path / ".lock" / "owner").exists)
         assert bash(run).returncode == 75
-        assert stop(run).state == "stopped"
+        assert stop_run(run).state == "stopped"
 
 
 @pytest.mark.parametrize("lock_is", ["removed", "garbled"])
@@ -348,11 +348,11 @@ def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
         (run.path / ".lock" / "owner").write_text("garbage")
     refused = bash(run)
     assert (refused.returncode, b"still train" in refused.stderr) == (75, True)
-    assert stop(run).leftover == ()
+    assert stop_run(run).leftover == ()
 
 
 def test_an_owner_of_a_later_version_is_believed(run):
-    me = lock_owner.myself("m", str(run.path))
+    me = lock_owner.own_owner("m", str(run.path))
     (run.path / ".lock").mkdir()
     (run.path / ".lock" / "owner").write_text(json.dumps(me._asdict() | {"more": [1]}))
     refused = bash(run)
@@ -370,11 +370,11 @@ def test_the_script_that_is_started_is_what_runs(run):
 
 def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     """nvidia-smi may take its time before the run reports itself."""
-    patched(run, "launch.py", "    gpus.check(", "    import time; time.sleep(3); gpus.check(")
+    patched(run, "launch.py", "    gpus.require_cards(", "    import time; time.sleep(3); gpus.require_cards(")
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         until(lambda: status(run).live)
-        stop(run)
+        stop_run(run)
     assert child.returncode == 143
     assert not run.attempt_log(1).exists()
 
@@ -384,7 +384,7 @@ def test_a_suspended_supervisor_is_stopped_as_any(run):
     with child:
         trains(run.path)
         child.send_signal(signal.SIGSTOP)
-        assert stop(run).state == "stopped"
+        assert stop_run(run).state == "stopped"
     assert child.returncode == 143
 
 

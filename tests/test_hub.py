@@ -14,18 +14,18 @@ from hub import SHA, Hub, commit_of
 from support import boxed, check, facts, inside, plan, prepare, profile, sample, until
 from test_wizard import SEED, keys, machine, settle, to
 
-from tui_train.diagnose import of_run
+from tui_train.diagnose import diagnose_run
 from tui_train.facts import hub as hub_facts
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.profile import fields, store
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import put
 from tui_train.resolve.setup import Setup
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.target import hub_cache
-from tui_train.targets.here import look, submit
+from tui_train.targets.here import probe_facts, submit_here
 from tui_train.workflow.overview import overview
 
 __all__ = ["machine"]  # a fixture
@@ -75,7 +75,7 @@ def cache_of(path, **more):
 def test_a_cached_model_is_complete_with_its_size_and_type(tmp_path):
     snapshot = kept(tmp_path, "acme/tiny", files())
     (model,) = cache_of(tmp_path).models
-    assert (model.id, model.folder, model.complete, model.causal) == ("acme/tiny", str(snapshot), True, True)
+    assert (model.id, model.folder, model.is_complete, model.causal) == ("acme/tiny", str(snapshot), True, True)
     assert (model.dtype, model.kind) == ("bf16", "llama")
     assert model.size == sum(map(len, files().values()))
 
@@ -156,7 +156,7 @@ def test_hostile_and_damaged_folders_are_passed_over(tmp_path):
     began = time.monotonic()
     found = cache_of(tmp_path)
     assert time.monotonic() - began < 3
-    complete = [model.id for model in found.models if model.complete]
+    complete = [model.id for model in found.models if model.is_complete]
     assert complete == ["acme/good"]
     assert {model.id for model in found.models} == {
         "acme/good", "evil/pipes", "evil/up", "evil/endless", "evil/deep", "file/file", "x",
@@ -345,7 +345,7 @@ def test_a_model_is_downloaded_once(tmp_path):
     with Hub({"acme/tiny": files() | more}) as hub:
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         (model,) = cache_of(tmp_path / "hub").models
-        assert model.complete
+        assert model.is_complete
         assert {path.name for path in Path(model.folder).iterdir()} == set(files())
         hub.asked.clear()
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
@@ -353,7 +353,7 @@ def test_a_model_is_downloaded_once(tmp_path):
         (Path(model.folder) / "tokenizer.json").resolve().unlink()
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert hub.ranges("model.safetensors") == []
-        assert cache_of(tmp_path / "hub").models[0].complete
+        assert cache_of(tmp_path / "hub").models[0].is_complete
 
 
 PINNED = ("v1", "refs/pr/1", commit_of("v1"))
@@ -369,11 +369,11 @@ def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
         assert hub_facts.query_hub("acme/tiny", hub.url, "v9").refusal == "revision"
         assert run(tmp_path, hub, "acme/tiny", "v9").returncode == 1
         assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
-        found = cache_of(tmp_path / "hub").model("acme/tiny", revision)
-        assert (found.complete, Path(found.folder, "model.safetensors").read_bytes()) == (True, tensors(32))
+        found = cache_of(tmp_path / "hub").find_model("acme/tiny", revision)
+        assert (found.is_complete, Path(found.folder, "model.safetensors").read_bytes()) == (True, tensors(32))
         assert hub_facts.snapshot_folder({"HF_HOME": str(tmp_path)}, "acme/tiny", revision) == found.folder
         # Of main only its configuration is there.
-        assert cache_of(tmp_path / "hub").model("acme/tiny").missing == ("weights", "tokenizer")
+        assert cache_of(tmp_path / "hub").find_model("acme/tiny").missing == ("weights", "tokenizer")
         for done in ("done.json", "done.begun"):
             (tmp_path / done).unlink()
         hub.asked.clear()
@@ -381,8 +381,11 @@ def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
         assert hub.asked == []
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         both = cache_of(tmp_path / "hub")
-        assert (both.model("acme/tiny").size, both.model("acme/tiny", "main").complete) == (asked.size + 32, True)
-        assert both.model("acme/tiny", revision) == found
+        assert (both.find_model("acme/tiny").size, both.find_model("acme/tiny", "main").is_complete) == (
+            asked.size + 32,
+            True,
+        )
+        assert both.find_model("acme/tiny", revision) == found
 
 
 @pytest.mark.parametrize(
@@ -414,7 +417,7 @@ def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):
         first, second, *_ = hub.ranges("model.safetensors")
     assert first is None
     assert int(second.removeprefix("bytes=").rstrip("-")) > MIB
-    assert cache_of(tmp_path / "hub").models[0].complete
+    assert cache_of(tmp_path / "hub").models[0].is_complete
 
 
 def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
@@ -436,7 +439,7 @@ def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
         hub.asked.clear()
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert (hub.ranges("model-1.safetensors"), len(hub.ranges("model-2.safetensors"))) == ([], 1)
-    assert cache_of(tmp_path / "hub").models[0].complete
+    assert cache_of(tmp_path / "hub").models[0].is_complete
 
 
 # ---- a run -------------------------------------------------------------------------------------------------------
@@ -483,16 +486,16 @@ def loading(folder, name, **more):
 
 def trained(chosen):
     """The run of a profile, at its end."""
-    prepared = prepare(chosen, look(chosen))
+    prepared = prepare(chosen, probe_facts(chosen))
     assert prepared.plan, prepared.findings
-    run_dir = submit(prepared, prepared.plan)
+    run_dir = submit_here(prepared, prepared.plan)
     until(lambda: not status(run_dir).live, 90)
     return run_dir
 
 
 def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     chosen = loading(tmp_path, "acme/tiny")
-    (note,) = [finding for finding in check(chosen, look(chosen)) if finding.key == "trainer.model"]
+    (note,) = [finding for finding in check(chosen, probe_facts(chosen)) if finding.key == "trainer.model"]
     assert note.level == "note"
     first = trained(chosen)
     assert status(first).state == "finished", first.attempt_log(1).read_text()
@@ -501,7 +504,7 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     assert said.index("download:") < said.index("read")
     hub.asked.clear()
     # What is here is neither downloaded nor asked for, and the plan has no such step.
-    again = prepare(chosen, look(chosen))
+    again = prepare(chosen, probe_facts(chosen))
     assert again.plan.preparations == ()
     assert hub.asked == []
     assert status(trained(chosen)).state == "finished"
@@ -521,15 +524,15 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     (tmp_path / "loads.py").write_text(READS)
     words = ("{model}", "{revision}")
     pinned = put(put(chosen, "trainer.revision", "v1"), "trainer.arguments", words)
-    (note,) = [finding for finding in check(pinned, look(pinned)) if finding.key == "trainer.model"]
+    (note,) = [finding for finding in check(pinned, probe_facts(pinned)) if finding.key == "trainer.model"]
     assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
     done = trained(pinned)
     log = done.attempt_log(1).read_text()
     assert status(done).state == "finished", log
     assert f"read {len(tensors(2 * MIB))} bytes" in log
-    assert prepare(pinned, look(pinned)).plan.preparations == ()
+    assert prepare(pinned, probe_facts(pinned)).plan.preparations == ()
     # Main is another one.
-    assert prepare(chosen, look(chosen)).plan.preparations
+    assert prepare(chosen, probe_facts(chosen)).plan.preparations
 
 
 @pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
@@ -550,21 +553,21 @@ def test_the_preview_names_the_revision(revision, shown):
 )
 def test_a_revision_that_cannot_be_taken_is_an_error(tmp_path, hub, values, key, why):
     chosen = profile({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "acme/tiny"} | values)
-    found = [one for one in check(chosen, look(chosen)) if one.key == key and one.level == "error"]
+    found = [one for one in check(chosen, probe_facts(chosen)) if one.key == key and one.level == "error"]
     assert [why in one.message for one in found] == [True]
-    assert apply(found[0].change, chosen).trainer.revision == ""
+    assert apply_change(found[0].change, chosen).trainer.revision == ""
 
 
 @pytest.mark.whole
 def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):
     hub.held["model.safetensors"] = MIB
     chosen = loading(tmp_path, "acme/tiny")
-    prepared = prepare(chosen, look(chosen))
-    run_dir = submit(prepared, prepared.plan)
+    prepared = prepare(chosen, probe_facts(chosen))
+    run_dir = submit_here(prepared, prepared.plan)
     lacking = ("weights",)
     until(lambda: any(one.missing == lacking for one in cache_of(tmp_path / "hf" / "hub").models), 60)
     until(lambda: hub.ranges("model.safetensors"), 60)
-    stop(run_dir)
+    stop_run(run_dir)
     assert status(run_dir).state == "stopped"
     hub.held.clear()
     hub.released.set()
@@ -592,7 +595,7 @@ def test_each_failure_of_a_download_is_named(tmp_path, hub, monkeypatch, name, f
         run_dir = trained(chosen)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    diagnosis = of_run(run_dir)
+    diagnosis = diagnose_run(run_dir)
     expected = {"gated": "hub_auth", "missing": "hub_not_found", "unreachable": "hub_network", "full": "disk_full"}
     assert diagnosis.failure == expected[failure], run_dir.attempt_log(1).read_text()
 
@@ -612,7 +615,7 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter")(pilot)
-        app.become(profile(TRL))
+        app.set_profile(profile(TRL))
         await keys("enter", "m")(pilot)
         shown = [str(option.prompt).split() for option in app.screen.query_one(OptionList).options]
         assert [(words[0], "fp32" in words, "lacks" in words) for words in shown] == [

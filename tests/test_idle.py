@@ -19,12 +19,12 @@ from test_packaging import copied
 from test_wizard import keys, shows, to
 
 from tui_train.base import places
-from tui_train.checks.finding import Install
+from tui_train.checks.finding import EnvironmentInstall
 from tui_train.environments import of_make
 from tui_train.facts import live, pci, probe
 from tui_train.facts.gpus import recommended_wheel
 from tui_train.facts.types import Facts, Gap
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.wizard import wizard
 from tui_train.workflow import show
 
@@ -75,9 +75,9 @@ def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more, said):
     assert "tui-train env create hf (torch 2.13 for CUDA 12.6)" in error.remedy
     assert "--set hardware.device=cpu" in error.remedy
     assert error.keys.startswith("F2 installs torch 2.13 for CUDA 12.6")
-    assert error.fix == error.install == Install("hf", "install torch 2.13 for CUDA 12.6"), "before the CPU"
+    assert error.fix == error.install == EnvironmentInstall("hf", "install torch 2.13 for CUDA 12.6"), "before the CPU"
     assert error.machine
-    chosen = apply(error.change, profile())
+    chosen = apply_change(error.change, profile())
     assert (chosen.hardware.device, check(chosen, where)) == ("cpu", ())
     assert plan(chosen, where).device == "cpu"
 
@@ -115,26 +115,26 @@ def test_a_driver_that_hides_its_cards_is_no_reason_for_the_cpu():
     (error,) = errors({}, hiding(HIDDEN))
     assert f"{HIDDEN.what}: {HIDDEN.why}" in error.message
     assert "modprobe" in error.remedy
-    assert plan(apply(error.change, profile()), hiding(HIDDEN)).device == "cpu"
+    assert plan(apply_change(error.change, profile()), hiding(HIDDEN)).device == "cpu"
 
 
 def test_a_machine_without_cards_says_nothing():
     assert check(profile(), hiding(Gap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
 
 
-CARD = (pci.Card("0000:01:00.0", "10de:2204", ""),)
+CARD = (pci.PciCard("0000:01:00.0", "10de:2204", ""),)
 
 
 @pytest.mark.parametrize("kind", ["library", "module", "mismatch", "permission", "other"])
 def test_what_keeps_the_driver_from_starting_hides_the_cards_on_the_bus(kind):
-    assert pci.no_driver(kind, "detail", CARD).hides
+    assert pci.no_driver_gap(kind, "detail", CARD).hides
 
 
 def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):
-    monkeypatch.setattr(pci, "_has_bus", lambda: True)
-    assert not pci.no_driver("module", "detail", ()).hides
-    assert not pci.no_driver("library", "detail", ()).hides
-    (gap,) = pci.not_listed((pci.Card("0000:01:00.0", "10de:2204", "vfio-pci"),), ())
+    monkeypatch.setattr(pci, "_has_pci_bus", lambda: True)
+    assert not pci.no_driver_gap("module", "detail", ()).hides
+    assert not pci.no_driver_gap("library", "detail", ()).hides
+    (gap,) = pci.unlisted_card_gaps((pci.PciCard("0000:01:00.0", "10de:2204", "vfio-pci"),), ())
     assert not gap.hides
 
 
@@ -158,7 +158,7 @@ def test_cards_that_another_build_has_code_for_are_not_left_out_silently():
     assert "would train; 1 Tesla V100-SXM2-32GB is idle" in error.message
     assert "(torch 2.13 for CUDA 12.6)" in error.remedy
     assert error.fix == error.install
-    named = apply(error.change, profile())
+    named = apply_change(error.change, profile())
     assert named.hardware.gpus == UUIDS[:1]
     assert plan(named, where).gpus == UUIDS[:1]
 
@@ -264,7 +264,7 @@ def test_facts_and_plan_advise_the_same_torch_that_the_driver_can_run():
     box = msgspec.structs.replace(machine(gpus=cards), driver_cuda="12.8")
     where = Facts(machine=box, toolchains=(old,))
     (finding,) = [each for each in check(profile(), where) if each.key == "hardware.device"]
-    said = [show.facts(where, old, ()), finding.remedy, finding.fix.title]
+    said = [show.facts_text(where, old, ()), finding.remedy, finding.fix.title]
     for text in said:
         assert "torch 2.13 for CUDA 12.9" in text
         assert "or later" not in text
@@ -411,8 +411,8 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
     where = facts(gpus=(gpu(0), gpu(1)), **CPU)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(live, "live_samples", lambda _cancelled: iter(()))
-    monkeypatch.setattr(probe, "machine", lambda *_, **__: where.machine)
-    monkeypatch.setattr(probe, "toolchains", lambda *_, **__: where.toolchains)
+    monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: where.machine)
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: where.toolchains)
     async with wizard().run_test(size=size) as pilot:
         await keys("enter")(pilot)
         text = " ".join(shows(pilot).split())
@@ -505,7 +505,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await pilot.press("enter")
         await shown(pilot, "torch 2.13.0+cu129")
         assert [path.name for path in python.parents[2].iterdir()] == ["hf"]
-        assert not (python.parents[1] / places.UNFINISHED).exists()
+        assert not (python.parents[1] / places.UNFINISHED_MARKER).exists()
 
 
 @pytest.mark.whole

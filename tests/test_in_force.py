@@ -10,10 +10,10 @@ from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environmen
 from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.cli import plans
-from tui_train.facts.documents import document
+from tui_train.facts.documents import read_document
 from tui_train.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
 from tui_train.profile import store
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.profile.types import Profile, Recipe
 from tui_train.resolve.setup import Setup
 from tui_train.workflow import show
@@ -62,7 +62,7 @@ def filed(folder, name, text="", **more):
     values = {"trainer.kind": "script", "trainer.preset": name, "trainer.config": str(path), **more}
     if shipped_presets()[name].wants_script:
         values["trainer.script"] = "/t.py"
-    return profile(values), msgspec.structs.replace(TWO, documents={str(path): document(str(path))})
+    return profile(values), msgspec.structs.replace(TWO, documents={str(path): read_document(str(path))})
 
 
 def changed(before, after):
@@ -125,7 +125,7 @@ def test_a_global_batch_that_is_no_longer_the_files_is_said(tmp_path):
 
 def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     chosen, found = filed(tmp_path, "llama-factory")
-    said = show.plan(plan(chosen, found))
+    said = show.plan_text(plan(chosen, found))
     assert "micro batch 2 × accumulation 8 × 2 processes = global batch 32 (from mine.yaml)" in said
     assert "learning rate 1e-05 (from mine.yaml), 3 epochs (from mine.yaml)" in said
     held = Setup(chosen, found).values
@@ -137,9 +137,9 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
         "steps": (None, "from mine.yaml"),
     }
     chosen = profile({"recipe.learning_rate": 2e-4}, chosen)
-    assert "learning rate 0.0002, 3 epochs (from mine.yaml)" in show.plan(plan(chosen, found))
+    assert "learning rate 0.0002, 3 epochs (from mine.yaml)" in show.plan_text(plan(chosen, found))
     auto, found = filed(tmp_path, "axolotl")
-    assert Setup(auto, found).values["precision"].text == "auto, from mine.yaml"
+    assert Setup(auto, found).values["precision"].display_text == "auto, from mine.yaml"
 
 
 def test_fallbacks_begin_with_what_holds_and_change_nothing_else(tmp_path):
@@ -235,7 +235,7 @@ def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
     assert Setup(profile(values), TWO).settled.recipe.learning_rate == 2e-5
     mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO)
-    assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].text) == (None, "the script's own")
+    assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].display_text) == (None, "the script's own")
 
 
 def test_defaults_of_ours_follow_what_is_chosen():
@@ -303,9 +303,9 @@ def test_what_is_not_in_a_file_was_not_chosen():
 
 
 def test_variables_that_are_set_twice_add_up():
-    made = plans.edited(Profile(), ("trainer.environment=A=1", "trainer.environment=B='x y' A=2"))
+    made = plans.apply_edits(Profile(), ("trainer.environment=A=1", "trainer.environment=B='x y' A=2"))
     assert made.trainer.environment == {"A": "2", "B": "x y"}
-    assert plans.edited(made, ("trainer.environment=",)).trainer.environment == {}
+    assert plans.apply_edits(made, ("trainer.environment=",)).trainer.environment == {}
 
 
 def test_trl_is_told_its_data():
@@ -328,7 +328,7 @@ def test_a_precision_of_a_file_is_checked_as_a_chosen_one_is(tmp_path):
     old = msgspec.structs.replace(old, documents=found.documents)
     (finding,) = [item for item in check(chosen, old) if item.key == "recipe.precision"]
     assert (finding.level, "bf16 (from mine.yaml)" in finding.message) == ("error", True)
-    fixed = apply(finding.change, chosen)
+    fixed = apply_change(finding.change, chosen)
     assert changed(found.documents[chosen.trainer.config].values, plan(fixed, old).configs[0].values).items() >= {
         ("bf16", False), ("fp16", True),
     }  # fmt: skip
@@ -373,7 +373,7 @@ def test_a_configuration_among_the_arguments_is_not_passed_over():
     (finding,) = [item for item in check(profile({**TRL, "trainer.arguments": ("--x", "--config", "/my.yaml")}), TWO)
                   if item.level == "error"]  # fmt: skip
     assert "is not read" in finding.message
-    fixed = apply(finding.change, profile({**TRL, "trainer.arguments": ("--x", "--config", "/my.yaml")}))
+    fixed = apply_change(finding.change, profile({**TRL, "trainer.arguments": ("--x", "--config", "/my.yaml")}))
     assert (fixed.trainer.config, fixed.trainer.arguments) == ("/my.yaml", ("--x",))
 
 
@@ -441,6 +441,6 @@ def test_a_total_that_the_processes_do_not_divide_is_a_finding(  # noqa: PLR0913
         [("error", True, edits)] if edits else []
     )
     if edits and preset == "total-batch-yaml":
-        fixed = apply(found[0].change, chosen)
+        fixed = apply_change(found[0].change, chosen)
         assert not [item for item in check(fixed, where) if item.level == "error"]
         assert plan(fixed, where).configs[0].values["training"]["batch_size"] == 11 * 3 if processes == 3 else True

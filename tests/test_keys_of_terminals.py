@@ -86,9 +86,9 @@ def test_a_sequence_whose_end_is_lost_types_nothing(typed: Type) -> None:
 def test_escdelay_is_what_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ESCDELAY", "500")
     parser = KeyParser()
-    before = parser._wait
+    before = parser._escape_delay
     assert [*parser.feed("\x1b[?2026;2$y")] != []
-    assert parser._wait == before == terminal_module.ESCAPE_DELAY
+    assert parser._escape_delay == before == terminal_module.ESCAPE_DELAY
 
 
 @pytest.mark.training

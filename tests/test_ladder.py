@@ -12,9 +12,9 @@ from support import check, examples, facts, gpu, plan, profile, ready, taken
 
 from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
-from tui_train.facts.types import Document
-from tui_train.ladder.climb import climb
-from tui_train.ladder.rungs import RUNGS, helps, rung, why_not
+from tui_train.facts.types import YamlDocument
+from tui_train.ladder.climb import fallback_attempts
+from tui_train.ladder.rungs import RUNGS, get_rung, helps_phase, why_rung_unusable
 from tui_train.presets import shipped_presets
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
@@ -33,7 +33,7 @@ def titles(chosen, found=CARDS):
 def tried(chosen, found=CARDS):
     """All attempts at a profile, its own first."""
     setup = Setup(chosen, found)
-    return climb(setup.settled, setup.context)
+    return fallback_attempts(setup.settled, setup.context)
 
 
 def climbed(chosen, found=CARDS, phase="loss"):
@@ -146,10 +146,10 @@ def test_an_optimizer_step_leaves_the_batch_alone():
 
 def test_the_phases_without_a_fallback_are_one_line():
     planned = plan(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD)
-    said = [line for line in show.plan(planned).splitlines() if "no fallback helps" in line]
+    said = [line for line in show.plan_text(planned).splitlines() if "no fallback helps" in line]
     where = "in the optimizer step, while the model was loaded, in the evaluation"
     assert said == [f"out of memory {where}: no fallback helps there"]
-    assert "out of memory in the forward or backward pass: attempts 1, 2, " in show.plan(planned)
+    assert "out of memory in the forward or backward pass: attempts 1, 2, " in show.plan_text(planned)
 
 
 def test_after_another_phase_both_are_kept():
@@ -176,7 +176,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
     values |= {"trainer.kind": "builtin", "trainer.script": ""} if preset == "builtin" else {}
     chosen = profile(taken(values))
     context = Setup(chosen, OLD).context
-    usable = {name for name in rungs if not why_not(name, context)}
+    usable = {name for name in rungs if not why_rung_unusable(name, context)}
     usable -= {name for name in usable if RUNGS[name].changes_training and name not in consent}
     found = tried(chosen, OLD)
     before = {(one.key, one.level) for one in check(chosen, OLD)}
@@ -187,7 +187,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
         for phase, place in one.then.items():
             more = Counter(name for name, _ in found[place].changes) - Counter(names)
             # Ever more changes: no way leads back.
-            assert any(helps(name, phase, chosen, context) for name in more)
+            assert any(helps_phase(name, phase, chosen, context) for name in more)
             assert Counter(names) <= Counter(name for name, _ in found[place].changes)
     assert ("eval" in context.phases) == (preset != "builtin")
     for phase in context.phases:
@@ -197,9 +197,9 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
             way.append(found[way[-1].then[phase]])
         names = [name for name, _ in way[-1].changes]
         assert len(names) == len(way) - 1
-        assert all(helps(name, phase, chosen, context) for name in names)
+        assert all(helps_phase(name, phase, chosen, context) for name in names)
         never = {"sharding", "optimizer_8bit"} & {*names}
-        left = {name for name in usable if helps(name, phase, chosen, context)} - {*names}
+        left = {name for name in usable if helps_phase(name, phase, chosen, context)} - {*names}
         # A list of rungs: those that not every one of these profiles can take.
         left -= {"sharding", "optimizer_8bit", "fused_optimizer"} if never else set()
         left -= {"micro_batch"} if micro == 1 else set()
@@ -211,7 +211,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
 def test_an_evaluation_is_only_told_of_where_there_is_one(values, evaluates):
     made = plan(profile({**values, "recipe.global_batch": 48}), OLD)
     assert len(made.attempts) > 1
-    assert ("in the evaluation" in show.plan(made)) == evaluates
+    assert ("in the evaluation" in show.plan_text(made)) == evaluates
 
 
 def test_all_ways_fit_where_there_are_many():
@@ -275,7 +275,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
 def test_what_has_no_use_here_is_not_offered(values, more, name, why):
     found = facts(gpus=(gpu(0), gpu(1)), **{"torch": "2.7.1", "packages": LIBRARIES, **more})
     chosen = profile({**SHARES, "trainer.launcher": "auto", "ladder.consent": ALL, **values})
-    said = why_not(name, Setup(chosen, found).context)
+    said = why_rung_unusable(name, Setup(chosen, found).context)
     assert why in said if why else not said
     assert (name in {attempt[0] for one in tried(chosen, found) for attempt in one.changes}) is not bool(why)
 
@@ -286,7 +286,7 @@ def test_the_optimizer_of_your_file_stands(optimizer, able):
     chosen = profile({**values, "ladder.rungs": ("fused_optimizer",)})
     packages = {"llamafactory": "0.9.5"}
     found = facts(gpus=(gpu(0),), transformers="4.57.0", packages=packages)
-    document = Document(values={**DO_TRAIN, **({"optim": optimizer} if optimizer else {})})
+    document = YamlDocument(values={**DO_TRAIN, **({"optim": optimizer} if optimizer else {})})
     found = msgspec.structs.replace(found, documents={"/t.yaml": document})
     made = plan(chosen, found)
     assert [attempt.rung for attempt in made.attempts] == ["", "fused_optimizer"][: 1 + able]
@@ -326,7 +326,7 @@ def test_another_optimizer_or_method_begins_anew(name, word, suffix):
 )
 def test_lora_takes_the_place_of_a_full_training_only(preset, told, why, wanted):
     chosen, found = filed(preset, told, ("lora",))
-    assert why_not("lora", Setup(chosen, found).context).startswith(why)
+    assert why_rung_unusable("lora", Setup(chosen, found).context).startswith(why)
     first, *rest = [config.values for config in plan(chosen, found).configs]
     assert {key: first.get(key) for key in told} == told
     assert not wanted or not wanted.items() <= first.items()
@@ -362,7 +362,7 @@ def filed(preset, told, rungs):
     values = {"trainer.kind": "script", "trainer.preset": preset, "trainer.config": "/t.yaml"}
     chosen = profile({**values, "ladder.rungs": rungs, "ladder.consent": rungs})
     found = facts(gpus=(gpu(0),), packages={"llamafactory": "0.9.5", "axolotl": "0.19.0", **LIBRARIES})
-    return chosen, msgspec.structs.replace(found, documents={"/t.yaml": Document(values={**DO_TRAIN, **told})})
+    return chosen, msgspec.structs.replace(found, documents={"/t.yaml": YamlDocument(values={**DO_TRAIN, **told})})
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
     chosen = profile({**ACCELERATE, "trainer.strategy": "fsdp2"})
     host = msgspec.structs.replace(SHARED.machine, memory_total=memory and memory * 2**30)
     context = Setup(chosen, msgspec.structs.replace(SHARED, machine=host)).context
-    assert why_not("offload", context) == (
+    assert why_rung_unusable("offload", context) == (
         "" if able else "47.0 GiB of host memory are less than 48.0 GiB of GPU memory"
     )
 
@@ -434,7 +434,7 @@ def test_another_model_has_another_output_folder(output, wanted):
 def test_a_loaded_model_is_never_cut():
     chosen = profile({"trainer.model": "/m", "ladder.rungs": ("layers",), "ladder.consent": ("layers",)})
     assert titles(chosen) == ["as planned"]
-    assert why_not("layers", Setup(chosen, CARDS).context) == "the loaded model has a fixed size"
+    assert why_rung_unusable("layers", Setup(chosen, CARDS).context) == "the loaded model has a fixed size"
 
 
 @pytest.mark.parametrize(
@@ -458,7 +458,7 @@ def test_a_rung_that_the_preset_cannot_pass_is_left_out(preset, arguments, usabl
     }
     chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
     context = Setup(chosen, CARDS).context
-    assert {name for name in ALL if not why_not(name, context)} == usable
+    assert {name for name in ALL if not why_rung_unusable(name, context)} == usable
     attempts = plan(chosen, CARDS).attempts
     assert {attempt.rung for attempt in attempts} - {""} == usable
     # Whatever a rung changes reaches the training: no attempt repeats the one before.
@@ -481,7 +481,7 @@ def test_every_preset_and_rung_fits_together():
             values["trainer.config"] = "/t.yaml"
         values = values if name != "builtin" else {"trainer.preset": name}
         chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
-        made = plan(chosen, msgspec.structs.replace(CARDS, documents={"/t.yaml": Document(values=DO_TRAIN)}))
+        made = plan(chosen, msgspec.structs.replace(CARDS, documents={"/t.yaml": YamlDocument(values=DO_TRAIN)}))
         files = {config.path: config.values for config in made.configs}
         assert bool(files) == bool(shipped_presets()[name].file)
         told = []
@@ -498,7 +498,7 @@ def test_every_preset_and_rung_fits_together():
 
 def forbidden(chosen, found):
     """What a check forbids of a profile."""
-    return {(finding.key, finding.message) for finding in check(chosen, found) if finding.forbids}
+    return {(finding.key, finding.message) for finding in check(chosen, found) if finding.forbids_plan}
 
 
 @pytest.mark.parametrize("capability", ["6.1", "7.5", "8.6", "9.0"])
@@ -564,7 +564,7 @@ def test_no_rung_is_passed_over_without_another_or_without_a_known_card(total):
 
 def test_an_unknown_rung_names_the_nearest():
     with pytest.raises(BadInput) as caught:
-        rung("microbatch")
+        get_rung("microbatch")
     assert caught.value.remedy == "Did you mean micro_batch?"
 
 
@@ -633,7 +633,7 @@ def test_deepspeed_is_told_the_accumulation_of_each_attempt():
 def test_what_cannot_be_shared_out_has_no_such_rung(values, found, rungs, why):
     chosen = profile({**ACCELERATE, **values, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(rungs)})
     context = Setup(chosen, found).context
-    assert all(why in why_not(name, context) for name in rungs)
+    assert all(why in why_rung_unusable(name, context) for name in rungs)
     assert titles(chosen, found) == ["as planned"]
 
 

@@ -30,11 +30,11 @@ from support import (
 
 from tui_train.base.command import ADDRESS, argv
 from tui_train.facts import probe
-from tui_train.launchers import LAUNCHERS, automatic, that_shard, torchrun
+from tui_train.launchers import LAUNCHERS, choose_launcher, launchers_supporting, torchrun
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Launcher, Strategy
 from tui_train.resolve.setup import Setup
-from tui_train.workflow.choices import options
+from tui_train.workflow.choices import field_options
 
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
 WAYS = [*itertools.product(
@@ -182,7 +182,7 @@ def offered():
 def torchrun_words(torchrun_flags, nodes):
     job = Job(
         python="/py",
-        torchrun=tuple(torchrun_flags),
+        torchrun_flags=tuple(torchrun_flags),
         processes=2,
         gpus=(),
         precision="fp32",
@@ -194,7 +194,7 @@ def torchrun_words(torchrun_flags, nodes):
 
 @pytest.mark.whole
 def test_the_probe_reads_the_flags_that_torchrun_has(offered):
-    assert set(probe.toolchain(sys.executable).torchrun) == offered - {"--help"}
+    assert set(probe.probe_toolchain(sys.executable).torchrun) == offered - {"--help"}
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -272,9 +272,9 @@ STRATEGIES = get_args(Strategy)
 def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     launcher = LAUNCHERS[name]
     able = strategy in {"ddp", *launcher.SHARDS}
-    assert (name in that_shard(strategy)) == (strategy in launcher.SHARDS)
-    if not able or (nodes > 1 and not launcher.SPANS):
-        assert automatic(1, strategy, nodes) != name
+    assert (name in launchers_supporting(strategy)) == (strategy in launcher.SHARDS)
+    if not able or (nodes > 1 and not launcher.SPANS_MACHINES):
+        assert choose_launcher(1, strategy, nodes) != name
         return
     job = Job(
         python="/py",
@@ -295,9 +295,9 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
 
 def test_the_names_in_a_profile_are_the_launchers():
     assert get_args(Launcher) == tuple(LAUNCHERS)
-    assert [automatic(1, "ddp", machines, reads_ranks=True) for machines in (1, 2)] == ["torchrun", "torchrun"]
-    assert automatic(1, "fsdp2", reads_ranks=True) == "accelerate"
-    assert all(automatic(processes, strategy) in LAUNCHERS for processes in (1, 2) for strategy in STRATEGIES)
+    assert [choose_launcher(1, "ddp", machines, reads_ranks=True) for machines in (1, 2)] == ["torchrun", "torchrun"]
+    assert choose_launcher(1, "fsdp2", reads_ranks=True) == "accelerate"
+    assert all(choose_launcher(processes, strategy) in LAUNCHERS for processes in (1, 2) for strategy in STRATEGIES)
 
 
 def test_a_launcher_is_added_by_a_module_and_an_entry(tmp_path, monkeypatch):
@@ -312,5 +312,5 @@ def test_a_launcher_is_added_by_a_module_and_an_entry(tmp_path, monkeypatch):
     assert argv(made.attempts[0].command, "/run")[:3] == ["/py", "-m", "toy.run"]
     assert "under toy" in made.title
     assert [finding for finding in check(chosen, facts(python="/py")) if finding.level == "error"] == []
-    (offered,) = [it for it in options("trainer.launcher", Setup(chosen, facts())) if it.value == "toy"]
+    (offered,) = [it for it in field_options("trainer.launcher", Setup(chosen, facts())) if it.value == "toy"]
     assert offered.reason == ""

@@ -17,7 +17,7 @@ from support import sample
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import live
 from tui_train.facts.ask import cancel_children
-from tui_train.facts.samples import SILENT, Sample
+from tui_train.facts.samples import NO_RESPONSE, Sample
 
 MIB = 2**20
 TWO = (MACHINES / "two-3090-display-and-busy.txt").read_text()
@@ -198,10 +198,10 @@ def test_a_hanging_card_stops_no_other(on, key):
     cards = sampling.until(lambda cards: BUSY in cards)
     assert (cards[BUSY].use, cards[BUSY].problem) == (97, "")
     cards = sampling.until(lambda cards: cards[IDLE].problem)
-    assert cards[IDLE] == Sample(uuid=IDLE, problem=SILENT)
+    assert cards[IDLE] == Sample(uuid=IDLE, problem=NO_RESPONSE)
     assert cards[BUSY].problem == ""
     sampling.put(changed(changed(TWO, IDLE, **{key: "!HANG"}), BUSY, use=3))
-    assert sampling.until(lambda cards: cards[BUSY].use == 3)[IDLE].problem == SILENT
+    assert sampling.until(lambda cards: cards[BUSY].use == 3)[IDLE].problem == NO_RESPONSE
 
 
 @pytest.mark.whole
@@ -210,7 +210,7 @@ def test_a_card_that_begins_to_hang_keeps_its_values(on):
     before = sampling.until(whole(BUSY, IDLE))
     sampling.put(changed(TWO, IDLE, memory="!HANG"))
     after = sampling.until(lambda cards: cards[IDLE].problem)
-    assert after == {BUSY: before[BUSY], IDLE: msgspec.structs.replace(before[IDLE], problem=SILENT)}
+    assert after == {BUSY: before[BUSY], IDLE: msgspec.structs.replace(before[IDLE], problem=NO_RESPONSE)}
 
 
 def test_each_value_fails_alone(on):
@@ -313,7 +313,7 @@ def test_giving_up_ends_it_at_once(on):
         assert not children()
     finally:
         timer.join()
-        cancel_children(now=False)
+        cancel_children(enabled=False)
 
 
 @pytest.mark.whole
@@ -325,7 +325,7 @@ def test_a_process_that_falls_silent_is_told_of_each_card(on):
     started = time.monotonic()
     after = sampling.until(lambda cards: cards[BUSY].problem)
     assert 3.5 < time.monotonic() - started < 8
-    assert after == {uuid: msgspec.structs.replace(card, problem=SILENT) for uuid, card in before.items()}
+    assert after == {uuid: msgspec.structs.replace(card, problem=NO_RESPONSE) for uuid, card in before.items()}
     child.resume()
     assert sampling.until(lambda cards: not cards[BUSY].problem) == before
     child.suspend()
@@ -343,7 +343,7 @@ def test_a_process_that_crashes_is_replaced_later(on, monkeypatch):
     began = child.create_time()
     child.send_signal(signal.SIGSEGV)
     after = sampling.until(lambda cards: cards[BUSY].problem)
-    assert after == {uuid: msgspec.structs.replace(card, problem=SILENT) for uuid, card in before.items()}
+    assert after == {uuid: msgspec.structs.replace(card, problem=NO_RESPONSE) for uuid, card in before.items()}
     assert not children()
     assert sampling.until(lambda cards: not any(card.problem for card in cards.values()))[BUSY] == before[BUSY]
     (other,) = children()

@@ -8,7 +8,7 @@ from log_forms import FALSE_FRIENDS, FORMS
 from support import facts, plan, profile
 
 from tui_train.presets.expression import why_expression_unusable
-from tui_train.runs.health import unread
+from tui_train.runs.health import unread_text
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.lines import fold
 from tui_train.supervisor.progress import Progress, Reading, advance
@@ -85,10 +85,10 @@ OWN = Reading(nameable=True)
     ],
 )
 def test_a_log_of_an_unknown_form_says_which_key_reads_it(lines, losses, reading, why):
-    said = unread(Progress(), lines, losses, reading)
+    said = unread_text(Progress(), lines, losses, reading)
     assert why in said
     assert bool(said) == bool(why)
-    assert not unread(Progress(step=1), lines, losses, reading)
+    assert not unread_text(Progress(step=1), lines, losses, reading)
 
 
 def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
@@ -97,7 +97,7 @@ def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
     log = plan(chosen, facts()).log
     assert log.nameable
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
-    reading = RunDir(tmp_path).reading()
+    reading = RunDir(tmp_path).log_reading()
     found = advance(Progress(), ["at 3 of 9: L 1.5"], reading)
     assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
     assert reading.nameable

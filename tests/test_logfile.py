@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support import examples
 
 from tui_train.runs import logfile
-from tui_train.runs.logfile import BLOCK, Line, LogFile, continued, folded, folded_up
-from tui_train.supervisor.lines import LONGEST, RANK, Run, fold, rank, styled
+from tui_train.runs.logfile import BLOCK, Line, LogFile, fold_bars, fold_bars_up, is_same_bar
+from tui_train.supervisor.lines import MAX_LINE, RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.
@@ -42,7 +42,7 @@ def in_small_blocks(folder, data):
 def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logfile, "BLOCK", SMALL)
-        patch.setattr(logfile, "_READ", 2 * SMALL)
+        patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
         log = in_small_blocks(tmp_path_factory, data)
         lines = whole(log)
         assert b"".join(data[line.start : line.end] for line in lines) == data
@@ -65,7 +65,7 @@ def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
 def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logfile, "BLOCK", SMALL)
-        patch.setattr(logfile, "_READ", 2 * SMALL)
+        patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
         joined = [b""]
         for line in whole(in_small_blocks(tmp_path_factory, data)):
             joined[-1] += line.data
@@ -90,7 +90,7 @@ def test_an_endless_bar_shows_few_of_its_states(log):
     shown = [line for line in whole(log) if not line.hidden]
     assert 7 <= len(shown) <= 10
     assert not shown[-1].cut
-    assert all(fold(line.whole)[-1].startswith(" 17%|##") for line in shown)
+    assert all(fold(line.shown_data)[-1].startswith(" 17%|##") for line in shown)
 
 
 def test_what_is_not_there_has_no_lines(log, tmp_path):
@@ -134,31 +134,31 @@ def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monk
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_colours_leave_the_text_as_it_is(text):
     line = text.encode()
-    assert ["".join(run.text for run in row) for row in styled(line)] == fold(line)
+    assert ["".join(run.text for run in row) for row in fold_styled(line)] == fold(line)
 
 
 @pytest.mark.parametrize(
     ("line", "runs"),
     [
-        (b"\x1b[31mred\x1b[0m not", (Run("red", "31"), Run(" not"))),
-        (b"\x1b[1m\x1b[31mx\x1b[my", (Run("x", "1;31"), Run("y"))),
-        (b"a\x1b[1mb\x1b[00;32mc", (Run("a"), Run("b", "1"), Run("c"))),
-        (b"\x1b[38;5;196mx", (Run("x", "38;5;196"),)),
-        (b"\x1b[2Ja\x1b]8;;http://x\x07b\x1b[5n", (Run("ab"),)),
+        (b"\x1b[31mred\x1b[0m not", (StyledPart("red", "31"), StyledPart(" not"))),
+        (b"\x1b[1m\x1b[31mx\x1b[my", (StyledPart("x", "1;31"), StyledPart("y"))),
+        (b"a\x1b[1mb\x1b[00;32mc", (StyledPart("a"), StyledPart("b", "1"), StyledPart("c"))),
+        (b"\x1b[38;5;196mx", (StyledPart("x", "38;5;196"),)),
+        (b"\x1b[2Ja\x1b]8;;http://x\x07b\x1b[5n", (StyledPart("ab"),)),
     ],
 )
 def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
-    assert styled(line) == [runs]
+    assert fold_styled(line) == [runs]
 
 
 def test_colours_without_end_cost_nothing():
-    assert max(len(run.colour) for run in styled(b"\x1b[1;31mx" * 10_000)[0]) < 300
+    assert max(len(run.colour) for run in fold_styled(b"\x1b[1;31mx" * 10_000)[0]) < 300
 
 
 def test_a_line_of_control_bytes_costs_little():
     began = time.thread_time()
     for _ in range(20):
-        assert fold(b"\0" * LONGEST)[0].startswith("\\x00\\x00")
+        assert fold(b"\0" * MAX_LINE)[0].startswith("\\x00\\x00")
     assert time.thread_time() - began < 0.5
 
 
@@ -175,8 +175,8 @@ def test_a_line_of_control_bytes_costs_little():
     ],
 )
 def test_lines_tell_their_rank(line, number):
-    assert rank(line) == number
-    assert number is None or re.search(RANK % number, line)
+    assert rank_of(line) == number
+    assert number is None or re.search(RANK_PREFIX % number, line)
 
 
 def bar(percent, caption=b""):
@@ -201,12 +201,12 @@ def line_of(data, start=0):
     ],
 )
 def test_a_state_of_a_bar_is_continued_by_a_later_one_of_the_same(one, other, same):
-    assert continued(line_of(one), line_of(other, len(one) + 1)) == same
+    assert is_same_bar(line_of(one), line_of(other, len(one) + 1)) == same
 
 
 def test_one_state_of_a_bar_in_each_block_is_shown():
     before, after = line_of(bar(40), BLOCK - 60), line_of(bar(41), BLOCK + 1)
-    assert not continued(before, after)
+    assert not is_same_bar(before, after)
 
 
 def test_both_ways_show_the_same_lines(tmp_path):
@@ -214,8 +214,8 @@ def test_both_ways_show_the_same_lines(tmp_path):
     states = [bar(number % 101) for number in range(3000)]
     path.write_bytes(b"\n".join([b"first", *states[:1000], b"between", *states[1000:]]) + b"\n")
     log = LogFile(path)
-    down = [*folded(log.forward(0))]
-    up = [*folded_up(log.backward(log.size()), None)]
+    down = [*fold_bars(log.forward(0))]
+    up = [*fold_bars_up(log.backward(log.size()), None)]
     assert down == up[::-1]
     assert 25 < len(down) < 40
     assert [line.data for line in down[:2]] == [b"first", bar(100)]

@@ -68,12 +68,12 @@ def test_a_port_that_is_taken_after_the_export(family, place):
         other.listen(1)
         port = other.getsockname()[1]
         with pytest.raises(Refused) as refused:
-            machines.find_port(planned_at(port), 0)
+            machines.require_free_port(planned_at(port), 0)
         assert refused.value.code == 75
         assert f"port {port} of this machine is in use by another program: choose another" in refused.value.message
-        machines.find_port(planned_at(port), 1)
-    machines.find_port(planned_at(port), 0)
-    machines.find_port(planned_at(0), 0)
+        machines.require_free_port(planned_at(port), 1)
+    machines.require_free_port(planned_at(port), 0)
+    machines.require_free_port(planned_at(0), 0)
 
 
 def test_a_port_that_a_connection_goes_out_from_is_taken_too():
@@ -81,7 +81,7 @@ def test_a_port_that_a_connection_goes_out_from_is_taken_too():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         port = client.getsockname()[1]
         with pytest.raises(Refused, match="in use by another program"):
-            machines.find_port(planned_at(port), 0)
+            machines.require_free_port(planned_at(port), 0)
 
 
 def test_what_is_left_of_a_connection_is_not_in_the_way():
@@ -95,7 +95,7 @@ def test_what_is_left_of_a_connection_is_not_in_the_way():
     time.sleep(0.1)
     left = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True, check=True).stdout
     assert f":{port:04X} " in left
-    machines.find_port(planned_at(port), 0)
+    machines.require_free_port(planned_at(port), 0)
 
 
 # ---- the interface by which the first machine is reached
@@ -226,7 +226,7 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     happened(tmp_path / "node-1", ("run_started", 400.0))
     earlier = (("run_started", 10.0), ("stopping", 20.0), began)
     happened(tmp_path / "node-2", *earlier)
-    before = [machines.stops(THREE, folder, rank) for rank in range(3)]
+    before = [machines.stop_counts(THREE, folder, rank) for rank in range(3)]
     happened(tmp_path / "node-1", ("run_started", 400.0), ("stopping", 500.0))
     # Its own stop is no other's, and that of an earlier start is over.
     seen = [machines.stopped_elsewhere(THREE, folder, rank, before[rank]) for rank in range(3)]
@@ -234,7 +234,7 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     happened(tmp_path, began, ("stopping", 4200.0))
     assert machines.stopped_elsewhere(THREE, folder, 1, before[1]) == 0
     alone = str(tmp_path / "a folder of its own")
-    assert machines.stopped_elsewhere(THREE, alone, 1, machines.stops(THREE, alone, 1)) is None
+    assert machines.stopped_elsewhere(THREE, alone, 1, machines.stop_counts(THREE, alone, 1)) is None
 
 
 @pytest.mark.parametrize(("elsewhere", "state", "code"), [(None, "finished", 0), (1, "stopped", 143)])
@@ -250,8 +250,8 @@ def test_a_stop_elsewhere_counts_only_before_the_end(tmp_path, elsewhere, state,
         attempts=(SimpleNamespace(checkpoints=None),),
         resume=False,
     )
-    ended = attempts.Ended(0, elsewhere=elsewhere)
-    outcome = supervised._outcome(start, ended, 1, 1)
+    ended = attempts.AttemptEnd(0, stopped_rank=elsewhere)
+    outcome = supervised._outcome_of(start, ended, 1, 1)
     assert (outcome.state, outcome.code) == (state, code)
 
 

@@ -35,12 +35,19 @@ from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.cli.app import cli
 from tui_train.cli.group import run_command_line
 from tui_train.render import File
-from tui_train.render.manifests import MANIFESTS, Claim, for_cluster, kubernetes, placed, skypilot
+from tui_train.render.manifests import (
+    MANIFESTS,
+    VolumeClaim,
+    kubernetes,
+    plan_for_cluster,
+    skypilot,
+    with_cluster_address,
+)
 from tui_train.resolve.setup import Setup
 
 SCHEMAS = Path(__file__).parent / "schemas"
-PODS = [kind for kind, member in MANIFESTS.items() if member.CLAIMS]
-DATA = Claim("data", "/data")
+PODS = [kind for kind, member in MANIFESTS.items() if member.ACCEPTS_CLAIMS]
+DATA = VolumeClaim("data", "/data")
 IMAGE = {"container.image": "ghcr.io/acme/train:1"}
 TWO = {"nodes.count": 2, "recipe.global_batch": 32}
 SECRET = {"trainer.secrets": ("HF_TOKEN",)}
@@ -49,10 +56,10 @@ CARDS = [gpu(0), gpu(1)]
 
 def made(kind, values, found=None, claims=None):
     """What a profile becomes for a cluster, with its manifest, and that as data."""
-    chosen = placed(profile(values), kind)
+    chosen = with_cluster_address(profile(values), kind)
     found = found or facts()
-    default = (DATA,) if MANIFESTS[kind].CLAIMS else ()
-    cluster = for_cluster(
+    default = (DATA,) if MANIFESTS[kind].ACCEPTS_CLAIMS else ()
+    cluster = plan_for_cluster(
         ready(chosen, found).plan,
         chosen,
         claims=default if claims is None else claims,
@@ -135,7 +142,7 @@ def test_the_schemas_take_every_manifest(kind, name):
     assert cluster.gpus == (0 if name == "cpu" else 2)
     assert not re.search(r"docker\s+run|docker$", cluster.files[0].text, re.MULTILINE), "the pod is the container"
     head = re.sub(r"\n#\s+", " ", manifest.text.partition("\napi")[0])
-    assert all(re.sub(r"\s+", " ", line) in re.sub(r"\s+", " ", head) for line in manifest.said)
+    assert all(re.sub(r"\s+", " ", line) in re.sub(r"\s+", " ", head) for line in manifest.notes)
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)
@@ -203,7 +210,7 @@ def test_what_lies_in_a_claim_is_not_taken_from_the_node():
     _, manifest, (_, job) = made("jobset", values, found)
     hosts = [volume["hostPath"] for volume in pod("jobset", job)[1] if "hostPath" in volume]
     assert hosts == [{"path": "/elsewhere/b.txt", "type": "File"}]
-    assert any("/elsewhere/b.txt" in line for line in manifest.said)
+    assert any("/elsewhere/b.txt" in line for line in manifest.notes)
     alone = pod("jobset", made("jobset", values, found, ())[2][1])[1]
     kinds = {volume["hostPath"]["path"]: volume["hostPath"]["type"] for volume in alone if "hostPath" in volume}
     assert kinds == {"/data/out": "DirectoryOrCreate", "/data/a.txt": "File", "/elsewhere/b.txt": "File"}
@@ -242,7 +249,7 @@ def test_a_version_that_a_python_tells_stays_a_word_in_the_setup_of_skypilot():
     ],
 )
 def test_gpus_as_skypilot_names_them(name, named):
-    assert skypilot.accelerator(name) == named
+    assert skypilot.accelerator_name(name) == named
 
 
 MIG = gpu(0, "MIG-41b3359c-e721-56e5-8009-12e5797ed514")
@@ -254,11 +261,11 @@ MIG = gpu(0, "MIG-41b3359c-e721-56e5-8009-12e5797ed514")
     [
         ({}, None, None, "no image is named"),
         (IMAGE, None, (), "is lost with its pod"),
-        (IMAGE, None, (Claim("Data", "/data"),), "not one of a PersistentVolumeClaim"),
-        (IMAGE, None, (Claim("data", "/"),), "no folder that a pod can mount"),
-        (IMAGE, None, (Claim("data", "/a/../b"),), "no folder that a pod can mount"),
-        (IMAGE, None, (Claim("data", "/cache/x"),), "pods have that folder"),
-        (IMAGE, None, (DATA, Claim("more", "/data/")), "given twice"),
+        (IMAGE, None, (VolumeClaim("Data", "/data"),), "not one of a PersistentVolumeClaim"),
+        (IMAGE, None, (VolumeClaim("data", "/"),), "no folder that a pod can mount"),
+        (IMAGE, None, (VolumeClaim("data", "/a/../b"),), "no folder that a pod can mount"),
+        (IMAGE, None, (VolumeClaim("data", "/cache/x"),), "pods have that folder"),
+        (IMAGE, None, (DATA, VolumeClaim("more", "/data/")), "given twice"),
         ({"container.image": "a b"}, None, None, "not a valid image name"),
         (inside("apptainer", "/i.sif"), boxed("apptainer", "/i.sif"), None, "cannot pull"),
         ({**IMAGE, "hardware.gpus": (MIG.uuid,)}, facts(gpus=[MIG]), None, "a part of a GPU"),
@@ -273,7 +280,7 @@ def test_what_no_pod_can_do_is_refused(kind, values, found, claims, said):
 
 def test_files_that_no_config_map_holds_are_refused():
     cluster = made("jobset", IMAGE)[0]
-    big = File("big.txt", "x" * kubernetes.MOST)
+    big = File("big.txt", "x" * kubernetes.MAX_CONFIG_MAP_BYTES)
     with pytest.raises(BadInput, match="a ConfigMap holds"):
         MANIFESTS["jobset"].manifest(type(cluster)(**{**fields(cluster), "files": (*cluster.files, big)}))
 
@@ -296,7 +303,7 @@ def test_hostile_names_stay_text(kind, text):
     accept(kind, documents)
     name = documents[-1]["name"] if kind == "skypilot" else documents[-1]["metadata"]["name"]
     assert re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", name)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", "".join(manifest.said))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", "".join(manifest.notes))
 
 
 @pytest.mark.parametrize("name", sample(PLANS, 3))
@@ -316,7 +323,7 @@ def test_what_machines_run_is_clean(tmp_path, name):
 def machine(folder, kind, values, found=None):
     """The words and the folder of a machine of the cluster, laid out as Kubernetes or SkyPilot does."""
     claim = folder / "claim"
-    claims = (Claim("data", str(claim)),) if MANIFESTS[kind].CLAIMS else ()
+    claims = (VolumeClaim("data", str(claim)),) if MANIFESTS[kind].ACCEPTS_CLAIMS else ()
     cluster, _, documents = made(kind, values, found, claims)
     if kind == "skypilot":
         work = folder / "sky_workdir"
@@ -334,7 +341,7 @@ def machine(folder, kind, values, found=None):
     (files / "..data").symlink_to(hidden.name)
     for top in hidden.iterdir():
         (files / top.name).symlink_to(f"..data/{top.name}")
-    words = [word.replace(kubernetes.FILES, str(files)) for word in box["command"]]
+    words = [word.replace(kubernetes.FILES_FOLDER, str(files)) for word in box["command"]]
     return cluster, words, folder, claim / "tui-train" / cluster.run_name
 
 
@@ -495,7 +502,7 @@ def test_a_pod_waits_until_the_first_one_has_its_name(tmp_path, kind):
 
 def test_what_comes_from_this_machine_is_said():
     values = {**IMAGE, "notify.webhook": "$HOOK"}
-    assert any("OMP_NUM_THREADS=2" in line for line in made("skypilot", values)[1].said)
+    assert any("OMP_NUM_THREADS=2" in line for line in made("skypilot", values)[1].notes)
     assert made("jobset", values)[0].secrets == ("HOOK",)
 
 

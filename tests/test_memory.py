@@ -17,15 +17,15 @@ import warm
 from support import GIB, facts, gpu, profile, sample
 
 from tui_train.facts.dimensions import Dimensions, dimensions_by_name, known_models, layer_structures
-from tui_train.facts.models import ModelFolder, folder
-from tui_train.facts.types import Document
+from tui_train.facts.models import ModelFolder, read_model_folder
+from tui_train.facts.types import YamlDocument
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
-from tui_train.memory.predict import effects, fitting, predict
+from tui_train.memory.predict import predict, rung_effects, smallest_fitting_change
 from tui_train.memory.settings import workload
-from tui_train.memory.types import EVERY, Estimate, How, Phase
-from tui_train.memory.verdict import judge, on_card, reserved
-from tui_train.profile.changes import apply
+from tui_train.memory.types import ALL_TARGETS, Estimate, MemorySettings, Phase
+from tui_train.memory.verdict import bytes_on_card, judge_memory, reserved_bytes
+from tui_train.profile.changes import apply_change
 from tui_train.resolve.setup import Setup
 
 MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
@@ -68,7 +68,7 @@ def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
              "gemma-2-2b", "phi-1.5", "santacoder", "OLMo-2-0425-1B", "stablelm-2-1_6b",
              "Qwen3-0.6B", "Phi-3-mini-4k", "starcoder2-3b", "Mixtral-8x7B"]  # fmt: skip
     shapes = [dimensions_by_name(name) for name in names]
-    rows = json.dumps([traces.configuration(shape) for shape in shapes])
+    rows = json.dumps([traces.transformers_config(shape) for shape in shapes])
     done = subprocess.run([warm.training(), "-c", COUNT, rows], capture_output=True, text=True, check=True)
     assert [int(line) for line in done.stdout.split()] == [shape.parameters for shape in shapes]
 
@@ -101,14 +101,14 @@ def test_a_model_is_known_by_its_names(name, found):
 def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error):
     """Of the built-in trainer's models, on the CPU, by live storage."""
     model = own(*sizes)
-    how = How(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
-    question = traces.question(model, how)
-    measured = traces.measure(warm.training(), question)
+    how = MemorySettings(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
+    question = traces.trace_request(model, how)
+    measured = traces.run_measurement(warm.training(), question)
     assert not measured.problem
     assert measured.parameters == model.parameters
     most = measured.peak[1]
     assert estimate(model, how).peak.total == pytest.approx(most, rel=error)
-    traced = traces.trace(warm.training(), question)
+    traced = traces.run_trace(warm.training(), question)
     assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
 
 
@@ -188,7 +188,7 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
                     "ffn": 2048,
                     "layers": 8,
                 },
-                {"weights": "bf16", "method": "lora", "attention": "eager", "targets": EVERY, "dropout": 0.1},
+                {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_TARGETS, "dropout": 0.1},
                 0.05,
             ),
             # Each of its heads of queries gets keys and values of its own, whatever attends.
@@ -210,7 +210,7 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
             # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
             (
                 {"type": "stablelm", **layer_structures()["stablelm"], "ffn": 1024, "layers": 8},
-                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": EVERY},
+                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": ALL_TARGETS},
                 0.05,
             ),
             # Autocast copies weights of other 16 bits too.
@@ -249,8 +249,8 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
 )
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):
     model = Dimensions(**{**SMALL, **values})
-    how = How(**{**TOKENS, "optimizer": "adamw_fused", **more})
-    traced = counted(traces.question(model, how))
+    how = MemorySettings(**{**TOKENS, "optimizer": "adamw_fused", **more})
+    traced = counted(traces.trace_request(model, how))
     told = {phase.name: phase.total for phase in estimate(model, how).phases}
     assert max(told.values()) == pytest.approx(max(traced.values()), rel=error)
     assert told["optimizer step"] == pytest.approx(traced["step"], rel=error)
@@ -258,7 +258,7 @@ def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, mo
 
 def test_the_optimizer_holds_what_torch_does():
     """Weights, gradients, two states and foreach's square roots: five times the weights in bf16, four when fused."""
-    how = How(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
+    how = MemorySettings(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
     step = estimate(MISTRAL, how)
     weights = 2 * MISTRAL.parameters
     assert step.peak.name == "optimizer step"
@@ -283,14 +283,14 @@ def test_the_optimizer_holds_what_torch_does():
     ],
 )
 def test_each_saving_saves(more):
-    how = How(micro_batch=4, sequence_length=2048)
+    how = MemorySettings(micro_batch=4, sequence_length=2048)
     assert estimate(MISTRAL, msgspec.structs.replace(how, **more)).peak.total < estimate(MISTRAL, how).peak.total
     packed = msgspec.structs.replace(how, weights="bf16", method="lora")
     saving = (
         estimate(MISTRAL, packed).phases[0].total
         - estimate(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
     )
-    assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear * (2 - 0.5625), rel=0.001)
+    assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * (2 - 0.5625), rel=0.001)
 
 
 def test_it_is_quick_enough_to_type_by():
@@ -300,19 +300,19 @@ def test_it_is_quick_enough_to_type_by():
     started = time.process_time()
     for _ in range(20):
         predict(setup)
-        effects(setup)
+        rung_effects(setup)
     assert (time.process_time() - started) / 20 < 0.01
 
 
 def test_bands():
-    assert judge(10 * GIB, 11 * GIB, 24 * GIB, several=False).band == "fits"
-    assert judge(10 * GIB, 11 * GIB, 24 * GIB, several=False, caveats=True).band == "tight"
+    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several=False).band == "fits"
+    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several=False, caveats=True).band == "tight"
     # Gaps between the blocks decide before the tensors do, and the allocator gives them back near the limit.
-    assert judge(18.5 * GIB, 20.5 * GIB, 24 * GIB, several=False).band == "fits"
-    assert judge(18.5 * GIB, 22 * GIB, 24.5 * GIB, several=True).band == "tight"
-    assert judge(18.5 * GIB, 30 * GIB, 24 * GIB, several=False).band == "tight"
-    assert judge(23 * GIB, 23 * GIB, 24 * GIB, several=False).band == "will not fit"
-    assert judge(1, 1, 0, several=True).band == "will not fit"
+    assert judge_memory(18.5 * GIB, 20.5 * GIB, 24 * GIB, several=False).band == "fits"
+    assert judge_memory(18.5 * GIB, 22 * GIB, 24.5 * GIB, several=True).band == "tight"
+    assert judge_memory(18.5 * GIB, 30 * GIB, 24 * GIB, several=False).band == "tight"
+    assert judge_memory(23 * GIB, 23 * GIB, 24 * GIB, several=False).band == "will not fit"
+    assert judge_memory(1, 1, 0, several=True).band == "will not fit"
 
 
 COLUMNS = (
@@ -345,16 +345,16 @@ def test_rows_of_any_program_are_read_as_what_they_count(tmp_path, monkeypatch):
 def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes():
     phases = (Phase("backward", (("weights", 10 * GIB), ("logits", 5 * GIB))),)
     found = Estimate(phases, 10, 10)
-    assert reserved(found, several=False) == 18.25 * GIB
-    assert reserved(found, several=True) == 19.75 * GIB
-    assert reserved(found, several=False, growing=True) == 16.625 * GIB
-    assert on_card(GIB, several=False) == 1.5 * GIB
+    assert reserved_bytes(found, several=False) == 18.25 * GIB
+    assert reserved_bytes(found, several=True) == 19.75 * GIB
+    assert reserved_bytes(found, several=False, expandable=True) == 16.625 * GIB
+    assert bytes_on_card(GIB, several=False) == 1.5 * GIB
 
 
 def test_the_card_with_the_least_free_memory_decides():
     where = facts(gpus=(gpu(0), gpu(1, memory_total=20 * GIB)))
     found = told({"recipe.global_batch": 16}, where)
-    assert [place.free for place, _ in found.places] == [20 * GIB, 24 * GIB]
+    assert [place.free for place, _ in found.pools] == [20 * GIB, 24 * GIB]
 
 
 def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
@@ -368,21 +368,21 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     }
     (tmp_path / "config.json").write_text(json.dumps({**model, "num_attention_heads": 4, "torch_dtype": "bfloat16"}))
     chosen = profile({"trainer.model": str(tmp_path)})
-    where = msgspec.structs.replace(facts(), models={str(tmp_path): folder(str(tmp_path))})
+    where = msgspec.structs.replace(facts(), models={str(tmp_path): read_model_folder(str(tmp_path))})
     found = workload(Setup(chosen, where))
-    told = traces.trace(warm.training(), traces.question(found.model, found.how, found.folder))
-    assert told.peak[1] == pytest.approx(estimate(found.model, found.how).peak.total, rel=0.1)
+    told = traces.run_trace(warm.training(), traces.trace_request(found.model, found.settings, found.folder))
+    assert told.peak[1] == pytest.approx(estimate(found.model, found.settings).peak.total, rel=0.1)
 
 
 def test_what_makes_it_fit_keeps_the_global_batch():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)
     assert told(LARGE, where).band == "will not fit"
-    change = fitting(Setup(chosen, where))
-    changed = apply(change, chosen)
+    change = smallest_fitting_change(Setup(chosen, where))
+    changed = apply_change(change, chosen)
     assert changed.recipe.global_batch == Setup(chosen, where).settled.recipe.global_batch
     assert predict(Setup(changed, where)).band != "will not fit"
-    twice = apply(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
+    twice = apply_change(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
     assert predict(Setup(twice, where)).band == "will not fit", "the largest that fits is taken"
 
 
@@ -403,21 +403,21 @@ def test_what_cannot_be_known_is_not_made_up(values, part):
     found = told(values, facts(gpus=(gpu(0),)))
     assert found.estimate is None
     assert found.band is None
-    assert part in found.why_not
+    assert part in found.why_no_estimate
 
 
 def test_arguments_and_yaml_tell_how():
     words = ("--model_name_or_path", "Qwen/Qwen2.5-0.5B", "--use_peft", "--lora_r=64", "--load_in_4bit",
              "--torch_compile", "--optim", "adamw_bnb_8bit", "--max_seq_length=777",
              "--attn_implementation=flash_attention_2")  # fmt: skip
-    how = told(SCRIPT | {"trainer.arguments": words, "recipe.precision": "bf16"}, facts()).workload.how
+    how = told(SCRIPT | {"trainer.arguments": words, "recipe.precision": "bf16"}, facts()).workload.settings
     assert (how.method, how.rank, how.packed, how.optimizer) == ("lora", 64, "nf4", "adamw_8bit")
     assert (how.sequence_length, how.attention, how.autocast) == (777, "flash", "bf16")
     assert any("torch.compile" in words for words in how.caveats)
-    yaml = Document(values={"base_model": "meta-llama/Llama-3.2-1B", "adapter": "qlora", "load_in_4bit": True})
+    yaml = YamlDocument(values={"base_model": "meta-llama/Llama-3.2-1B", "adapter": "qlora", "load_in_4bit": True})
     where = msgspec.structs.replace(facts(), documents={"/c.yaml": yaml})
     found = told(SCRIPT | {"trainer.preset": "axolotl", "trainer.config": "/c.yaml"}, where).workload
-    assert (found.model.name, found.how.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
+    assert (found.model.name, found.settings.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
 
 
 LOADED = ("--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dtype=float32")
@@ -438,7 +438,7 @@ EVALUATES = (*LOADED, "--eval_strategy=steps")
 )
 def test_an_evaluation_has_a_batch_of_its_own(values, wanted):
     found = told(SCRIPT | {"recipe.micro_batch": 1, "recipe.sequence_length": 1024} | values, facts(gpus=(gpu(0),)))
-    assert found.workload.how.eval_batch == wanted
+    assert found.workload.settings.eval_batch == wanted
     parts = dict(found.estimate.phases[-1].parts)
     # In fp32 as they are computed, and once more.
     assert parts["logits"] == (wanted or 1) * 1024 * found.workload.model.vocab * 8
@@ -450,11 +450,14 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
     found = predict(Setup(chosen, where))
     assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
-    change = fitting(Setup(chosen, where))
+    change = smallest_fitting_change(Setup(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert dict(fitting(Setup(other, where)).edits).keys() == {"recipe.micro_batch", "recipe.global_batch"}
+    assert dict(smallest_fitting_change(Setup(other, where)).edits).keys() == {
+        "recipe.micro_batch",
+        "recipe.global_batch",
+    }
 
 
 @pytest.mark.parametrize(
@@ -463,7 +466,7 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
 )
 def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     packages = {"peft": "0.18", "llamafactory": "0.9.5", "axolotl": "0.19.0"}
-    document = Document(values={"model_name_or_path": "Qwen/Qwen2.5-0.5B", **told_by_file})
+    document = YamlDocument(values={"model_name_or_path": "Qwen/Qwen2.5-0.5B", **told_by_file})
     where = msgspec.structs.replace(facts(gpus=(gpu(0),), packages=packages), documents={"/c.yaml": document})
     values = {"trainer.preset": preset, "trainer.config": "/c.yaml" if preset != "trl" else ""}
     values |= {"trainer.arguments": LOADED} if preset == "trl" else {}
@@ -471,17 +474,21 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     values |= {"recipe.precision": "fp32", "recipe.activation_checkpointing": False}
     chosen = profile(SCRIPT | values)
     full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
-    assert (full.workload.how.method, lora.workload.how.method, lora.workload.how.rank) == ("full", "lora", rank)
-    assert lora.workload.how.targets == EVERY
+    assert (full.workload.settings.method, lora.workload.settings.method, lora.workload.settings.rank) == (
+        "full",
+        "lora",
+        rank,
+    )
+    assert lora.workload.settings.targets == ALL_TARGETS
     # Gradients and states of all weights are gone.
     assert lora.estimate.peak.total < full.estimate.peak.total / 2
-    (effect,) = (one for one in effects(Setup(chosen, where)) if one.change.title == "LoRA")
+    (effect,) = (one for one in rung_effects(Setup(chosen, where)) if one.change.title == "LoRA")
     # What is reserved is what is shown and judged.
-    assert effect.difference == lora.places[0][1].reserved - full.places[0][1].reserved
-    assert effect.difference < lora.estimate.peak.total - full.estimate.peak.total
+    assert effect.peak_difference == lora.pools[0][1].reserved - full.pools[0][1].reserved
+    assert effect.peak_difference < lora.estimate.peak.total - full.estimate.peak.total
     assert effect.changes_training
     # Where a trainer is not told, it is none.
-    assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).workload.how.method == "full"
+    assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).workload.settings.method == "full"
 
 
 def safetensors(path, tensors, length=None, data=b""):
@@ -499,12 +506,12 @@ CONFIG = {"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num
 
 def test_a_folder_tells_shape_and_exact_count(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert folder(str(tmp_path)).dimensions.layers == 2
+    assert read_model_folder(str(tmp_path)).dimensions.layers == 2
     safetensors(tmp_path / "a.safetensors", {"w": bf16(10, 20), "__metadata__": {"x": "y"}}, data=bytes(400))
     safetensors(tmp_path / "b.safetensors", {"v": bf16(7)}, data=bytes(14))
     index = {"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    read = folder(str(tmp_path))
+    read = read_model_folder(str(tmp_path))
     found = read.dimensions
     assert (found.parameters, found.dtype, found.qkv_bias, read.layers) == (207, "bf16", True, ("w",))
     where = msgspec.structs.replace(facts(), models={"/m": ModelFolder(found)})
@@ -538,7 +545,7 @@ def test_a_layer_is_found_by_the_end_of_its_path():
 def test_a_damaged_folder_is_a_problem_in_words(tmp_path, spoil):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     spoil(tmp_path)
-    found = folder(str(tmp_path))
+    found = read_model_folder(str(tmp_path))
     assert found.dimensions is None
     assert found.problem.isprintable()
     assert found.problem
@@ -564,17 +571,17 @@ def test_the_command_prints_phases_and_json():
 
 
 def test_a_trace_that_fails_or_is_cancelled_says_so():
-    question = traces.question(Dimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8), How(
-        micro_batch=1, sequence_length=8))  # fmt: skip
-    assert "nothing" in traces.trace(warm.training(), question).problem
-    assert traces.trace(warm.training(), question, lambda: True).problem
-    assert "cannot be started" in traces.trace("/no/python", question).problem
+    model = Dimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8)
+    question = traces.trace_request(model, MemorySettings(micro_batch=1, sequence_length=8))
+    assert "nothing" in traces.run_trace(warm.training(), question).problem
+    assert traces.run_trace(warm.training(), question, lambda: True).problem
+    assert "cannot be started" in traces.run_trace("/no/python", question).problem
 
 
 def test_what_measures_ends_with_whoever_asked_for_it():
-    how = How(micro_batch=8, sequence_length=1024)
-    asked = traces.question(Dimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how)
-    asks = f"from tui_train.memory import trace; trace.measure({sys.executable!r}, {asked!r})"
+    how = MemorySettings(micro_batch=8, sequence_length=1024)
+    asked = traces.trace_request(Dimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how)
+    asks = f"from tui_train.memory import trace; trace.run_measurement({sys.executable!r}, {asked!r})"
     asking = subprocess.Popen([sys.executable, "-c", asks])
     started = lambda: psutil.Process(asking.pid).children()  # noqa: E731
     until = time.monotonic() + 60

@@ -10,7 +10,7 @@ from support import SCRIPTS
 
 from tui_train.supervisor.holders import other_holder
 from tui_train.supervisor.memory_end import MemoryEnd, memory_end
-from tui_train.supervisor.memory_words import OUT_OF_MEMORY, PHASES, WHERE
+from tui_train.supervisor.memory_words import OUT_OF_MEMORY, PHASE_TEXT, PHASES
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -256,7 +256,7 @@ def test_a_real_process(tmp_path, handled, after, phase):
 )
 def test_the_phase_is_that_of_the_innermost_frame(tmp_path, frames, phase, written):
     assert end(tmp_path, f"{FULL}\n{STEPS}\n{written(traceback(OOM, *frames))}\n{SUMMARY}").phase == phase
-    assert phase in WHERE
+    assert phase in PHASE_TEXT
 
 
 def test_a_line_that_repeats_the_error_keeps_its_phase(tmp_path):
@@ -333,7 +333,7 @@ def test_in_a_container_the_holder_of_as_much_as_torch_has_is_torch_itself():
     ],
 )
 def test_the_hosts_memory_is_told_apart(tmp_path, said, on_host):
-    assert end(tmp_path, said).on_host is on_host
+    assert end(tmp_path, said).host_memory is on_host
 
 
 # ---- any log at all
@@ -376,6 +376,6 @@ def test_every_wording_passes_the_quick_look(expression):
     @settings(max_examples=30, deadline=None, database=None)
     @given(st.from_regex(expression))
     def passes(text):
-        assert tracebacks._QUICK.search(text)
+        assert tracebacks._QUICK_CHECK.search(text)
 
     passes()

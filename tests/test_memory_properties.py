@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import GIB, UUIDS, check, examples, facts, gpu, profile
 
-from tui_train.ladder.climb import climb
+from tui_train.ladder.climb import fallback_attempts
 from tui_train.ladder.rungs import RUNGS
 from tui_train.memory.predict import predict
 from tui_train.resolve.setup import Setup
@@ -58,20 +58,20 @@ def errors(chosen, where):
 
 def may_rise(before, after):
     """Bytes that a change may cost while it saves others: what it is physically bought with."""
-    then, model = after.workload.how, after.workload.model
-    now = before.workload.how
+    then, model = after.workload.settings, after.workload.model
+    now = before.workload.settings
     cost = 0
     if then.gather and not now.gather:
         # The gradients of one micro batch are there while the next is computed.
         cost += dict(next(each for each in after.estimate.phases if each.name == "optimizer step").parts)["gradients"]
         # Of a tied table the sum of its two gradients, beside what the micro batches before gave.
-        cost += model.table * 4 if model.tied else 0
+        cost += model.embedding_parameters * 4 if model.tied else 0
     if then.loss == "fused" != now.loss:
         # It computes gradients with the loss: of the head, and of what goes into it.
-        cost += (model.table + then.tokens * model.hidden) * then.compute
+        cost += (model.embedding_parameters + then.tokens * model.hidden) * then.compute_bytes
     if then.checkpointing and not now.checkpointing:
         # The input of a layer, beside all of that layer.
-        cost += then.tokens * model.hidden * then.stream
+        cost += then.tokens * model.hidden * then.stream_bytes
     return cost
 
 
@@ -79,7 +79,7 @@ def may_rise(before, after):
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
-    tries = climb(chosen, Setup(chosen, where).context)
+    tries = fallback_attempts(chosen, Setup(chosen, where).context)
     found = [predict(Setup(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
         for phase, place in attempt.then.items():

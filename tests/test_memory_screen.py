@@ -28,8 +28,8 @@ LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16}
 def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, width):
     found = predict(Setup(profile(values), where))
     _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
-    verdict = found.places[0][1]
-    assert f"{size(verdict.reserved)} of {size(verdict.left)}" in bar
+    verdict = found.pools[0][1]
+    assert f"{size(verdict.reserved)} of {size(verdict.available)}" in bar
     assert (" reserved" in bar) == (width >= 70)
     assert bar.endswith(verdict.band)
     assert len(bar) <= width

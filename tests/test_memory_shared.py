@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tui_train.facts.dimensions import Dimensions, dimensions_by_name
 from tui_train.memory.estimate import estimate
-from tui_train.memory.types import EVERY, How
+from tui_train.memory.types import ALL_TARGETS, MemorySettings
 
 # Layers of a frozen matrix with LoRA beside it, recomputed reentrantly; prints the most that lived in the backward.
 REAL = """
@@ -88,14 +88,16 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     alone, first, second = json.loads(done.stdout.splitlines()[-1])
     assert second == pytest.approx(alone, abs=1)
     model = Dimensions(layers=12, hidden=256, heads=4, ffn=256, vocab=8)
-    how = How(micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2)
+    how = MemorySettings(
+        micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2
+    )
     held = replace(how, holds_layers=True)
     difference = estimate(model, held).peak.total - estimate(model, how).peak.total
     assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
 
 
 MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
-LORA = How(micro_batch=1, sequence_length=1024, weights="bf16", method="lora", sharding="fsdp", shards=2)
+LORA = MemorySettings(micro_batch=1, sequence_length=1024, weights="bf16", method="lora", sharding="fsdp", shards=2)
 
 
 def test_a_shared_out_model_is_loaded_by_shares_or_whole_once():
@@ -108,20 +110,20 @@ def test_packed_weights_that_fsdp_2_leaves_out_are_on_each_card():
     packed = replace(LORA, packed="nf4")
     shared = estimate(MISTRAL, packed).phases[0].total
     whole = estimate(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total
-    assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear * 0.5625 / 2, rel=0.001)
+    assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * 0.5625 / 2, rel=0.001)
 
 
 def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
     alone = replace(LORA, sharding="", shards=1, targets=())
-    scaled = replace(alone, targets=EVERY, scales=True)
-    out = sum(width for _, width in MISTRAL.matrices.values())
+    scaled = replace(alone, targets=ALL_TARGETS, scales=True)
+    out = sum(width for _, width in MISTRAL.linear_shapes.values())
     assert estimate(MISTRAL, scaled).trained == MISTRAL.layers * out
     difference = estimate(MISTRAL, scaled).peak.total - estimate(MISTRAL, alone).peak.total
     assert difference > MISTRAL.layers * 1024 * 2 * out
 
 
 def test_recomputing_only_every_second_product_is_between_all_and_none():
-    how = How(micro_batch=1, sequence_length=4096, weights="bf16")
+    how = MemorySettings(micro_batch=1, sequence_length=4096, weights="bf16")
     some = replace(how, checkpointing=True, whole_layers=False)
     sizes = [estimate(MISTRAL, each).phases[1].total for each in (replace(some, whole_layers=True), some, how)]
     assert sizes == sorted(set(sizes))
@@ -137,7 +139,7 @@ def test_layer_norm_and_bitsandbytes_give_on_fp32():
 
 
 def test_what_waits_in_the_hosts_memory_or_is_stepped_at_once_is_not_held():
-    how = How(micro_batch=2, sequence_length=4096, weights="bf16", checkpointing=True, loss="compiled")
+    how = MemorySettings(micro_batch=2, sequence_length=4096, weights="bf16", checkpointing=True, loss="compiled")
     offloads = estimate(MISTRAL, replace(how, offloads=True)).phases[1]
     kept = dict(estimate(MISTRAL, how).phases[1].parts)["activations"] - dict(offloads.parts)["activations"]
     assert kept == (MISTRAL.layers - 2) * how.tokens * MISTRAL.hidden * 2

@@ -14,7 +14,7 @@ from test_data import with_trl
 import tui_train
 from tui_train.facts import probe
 from tui_train.facts.dimensions import dimensions_by_name
-from tui_train.facts.models import ModelFolder, folder
+from tui_train.facts.models import ModelFolder, read_model_folder
 from tui_train.memory.estimate import estimate
 from tui_train.memory.predict import predict
 from tui_train.memory.settings import workload
@@ -32,7 +32,7 @@ def told(words, more=(), **values):
     chosen = {"trainer.kind": "script", "trainer.script": "/t.py", "recipe.precision": "bf16",
               "trainer.arguments": ("--model_name_or_path=mistralai/Mistral-7B-v0.1", *words)}  # fmt: skip
     made = profile(chosen | dict(more))
-    return predict(Setup(made, where)).workload.how
+    return predict(Setup(made, where)).workload.settings
 
 
 def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():
@@ -150,7 +150,9 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
         "recipe.precision": "fp32", "hardware.device": "cpu",
     }  # fmt: skip
     where = replace(
-        facts(), toolchains=(probe.toolchain(PYTHON_TRL),), models={str(pairs_model): folder(str(pairs_model))}
+        facts(),
+        toolchains=(probe.probe_toolchain(PYTHON_TRL),),
+        models={str(pairs_model): read_model_folder(str(pairs_model))},
     )
     asked_for = workload(Setup(profile(chosen), where))
     request = {
@@ -161,8 +163,8 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     measured = json.loads(done.stdout.splitlines()[-1])
-    assert measured["reference"] == asked_for.how.reference == (not lora)
-    estimated = estimate(asked_for.model, asked_for.how)
+    assert measured["reference"] == asked_for.settings.reference == (not lora)
+    estimated = estimate(asked_for.model, asked_for.settings)
     assert estimated.peak.total == pytest.approx(measured["peak"], rel=estimated.error)
 
 
@@ -181,4 +183,4 @@ def test_adapters_are_of_the_type_that_trl_gives_them(values, becomes):
     chosen = profile({"trainer.kind": "finetune", "trainer.model": "Qwen/Qwen2.5-7B", **values})
     packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}
     where = facts(gpus=(gpu(0), gpu(1)), packages=packages)
-    assert workload(Setup(chosen, where)).how.adapters == becomes
+    assert workload(Setup(chosen, where)).settings.adapters == becomes

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from support import sample
 
-from tui_train.diagnose import Evidence, diagnose, of_log, reader
-from tui_train.diagnose.anchors import anchors, any_of, plain
-from tui_train.diagnose.middle import Middle, _by_word, _candidates, _expressions
-from tui_train.diagnose.reader import lines
+from tui_train.diagnose import Evidence, diagnose, diagnose_log, reader
+from tui_train.diagnose.anchors import alternation, anchors, normalized
+from tui_train.diagnose.middle import MiddleLines, _by_word, _expressions, _possible_expressions
+from tui_train.diagnose.reader import relevant_lines
 
 STEP = "step {} | loss 2.5 | lr 1.0e-03\n"
 FRAMES = "frame #{0}: c10d::ProcessGroupNCCL::run() + 0x{0} (0x7f in /opt/torch/lib/libtorch.so)\n"
@@ -31,7 +31,7 @@ def repeated(line, size):
 
 
 def said(text, code=1):
-    return diagnose(Evidence(lines=lines(io.BytesIO(text.encode())), exit_code=code))
+    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code))
 
 
 # Beyond what is kept whole at each end.
@@ -104,7 +104,7 @@ def test_a_healthy_log_stays_healthy():
 
 
 def test_many_kinds_of_lines_are_kept_few_of():
-    middle = Middle()
+    middle = MiddleLines()
     middle.read(
         0, b"\n".join(b"RuntimeError: CUDA error: invalid device ordinal %d" % number for number in range(5000))
     )
@@ -127,7 +127,7 @@ class Log(io.RawIOBase):
             line = b"step %d | loss %.4f | RuntimeError: id %x\\n" % (self.step, 1 / self.step, self.step)
             lines.append(line); size -= len(line); self.left -= len(line)
         return b"".join(lines)
-found = reader.lines(Log())
+found = reader.relevant_lines(Log())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, len(found))
 """
 
@@ -182,7 +182,7 @@ def test_what_an_expression_matches_is_looked_at(part):
         )  # fmt: skip
         @given(st.from_regex(known[number].pattern), st.just(number))
         def looked_at(text, number):
-            assert number in _candidates(plain(text.encode("utf-8", "replace"))), text
+            assert number in _possible_expressions(normalized(text.encode("utf-8", "replace"))), text
 
         with contextlib.suppress(Unsatisfiable):  # some only look ahead for what must not be there
             looked_at()
@@ -193,7 +193,7 @@ def test_any_of_some_words(words, text):
     import re
 
     short = {word for word in words if not any(other != word and other in word for other in words)}
-    assert (re.search(any_of(short), text, re.DOTALL) is not None) == any(word in text for word in short)
+    assert (re.search(alternation(short), text, re.DOTALL) is not None) == any(word in text for word in short)
 
 
 def test_the_words_are_those_that_are_looked_for():
@@ -204,10 +204,10 @@ def test_the_words_are_those_that_are_looked_for():
 # ---- a log so large that its end is read first
 
 
-class Noted(reader.Watch):
+class Noted(reader.ReadWatcher):
     """Notes what it is told, and leaves after so many bytes."""
 
-    def __init__(self, leaves=1 << 60, by=reader.Enough):
+    def __init__(self, leaves=1 << 60, by=reader.StopReading):
         self.ends, self.read, self.leaves, self.by = [], [], leaves, by
 
     def at_end(self, found):
@@ -223,8 +223,8 @@ class Noted(reader.Watch):
 def small(monkeypatch):
     """A log of some hundred KB counts as large."""
     monkeypatch.setattr(reader, "_BLOCK", 8 << 10)
-    monkeypatch.setattr(reader, "_LARGE", 200_000)
-    monkeypatch.setattr(reader, "_END", 60_000)
+    monkeypatch.setattr(reader, "_LARGE_BYTES", 200_000)
+    monkeypatch.setattr(reader, "_END_BYTES", 60_000)
 
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
@@ -240,8 +240,8 @@ def test_a_large_log_has_the_verdict_of_one_read_in_order(path, where, tmp_path)
     data = b"\n".join(pieces[where])
     (tmp_path / "log").write_bytes(data)
     watch = Noted()
-    found = of_log(str(tmp_path / "log"), 1, watch)
-    assert found == diagnose(Evidence(lines=lines(io.BytesIO(data)), exit_code=1))
+    found = diagnose_log(str(tmp_path / "log"), 1, watch)
+    assert found == diagnose(Evidence(lines=relevant_lines(io.BytesIO(data)), exit_code=1))
     assert len(watch.ends) == 1
     assert where != "before" or watch.ends == [found and found.failure]
     done, totals = zip(*watch.read, strict=True)
@@ -251,18 +251,18 @@ def test_a_large_log_has_the_verdict_of_one_read_in_order(path, where, tmp_path)
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("by", [reader.Enough, KeyboardInterrupt])
+@pytest.mark.parametrize("by", [reader.StopReading, KeyboardInterrupt])
 def test_a_large_log_that_is_left_tells_what_was_read_and_its_end(by, tmp_path):
     steps = repeated(STEP, 150_000)
     rank = f"{steps}[rank3]: {OOM}\n{steps}"
     (tmp_path / "log").write_text(f"{rank}{steps}bash: line 1: accelerate: command not found\n")
     early, late = Noted(0, by), Noted(200_000, by)
-    found = of_log(str(tmp_path / "log"), 1, early)
-    assert (found.failure, found.place, early.stopped) == ("command_not_found", "near its end", True)
+    found = diagnose_log(str(tmp_path / "log"), 1, early)
+    assert (found.failure, found.position_text, early.stopped) == ("command_not_found", "near its end", True)
     assert early.ends == ["command_not_found"]
-    found = of_log(str(tmp_path / "log"), None, late)
+    found = diagnose_log(str(tmp_path / "log"), None, late)
     assert late.stopped
-    whole = of_log(str(tmp_path / "log"), None)
+    whole = diagnose_log(str(tmp_path / "log"), None)
     assert found.failure == whole.failure
 
 
@@ -271,7 +271,7 @@ def test_a_compressed_log_is_read_from_its_start_alone(tmp_path):
     with gzip.open(tmp_path / "log.gz", "wb") as file:
         file.write(os.urandom(1 << 16).hex().encode() * 4 + f"\n{OOM}\n".encode())
     watch = Noted()
-    assert of_log(str(tmp_path / "log.gz"), 1, watch).failure == "cuda_oom"
+    assert diagnose_log(str(tmp_path / "log.gz"), 1, watch).failure == "cuda_oom"
     assert watch.ends == []
     assert watch.read
 
@@ -279,8 +279,8 @@ def test_a_compressed_log_is_read_from_its_start_alone(tmp_path):
 @pytest.mark.usefixtures("small")
 def test_a_list_reads_the_end_of_a_large_log_alone(tmp_path):
     (tmp_path / "log").write_text(f"{repeated(STEP, 300_000)}{OOM}\n")
-    watch = reader.EndOnly()
-    assert of_log(str(tmp_path / "log"), 1, watch).failure == "cuda_oom"
+    watch = reader.EndOnlyWatcher()
+    assert diagnose_log(str(tmp_path / "log"), 1, watch).failure == "cuda_oom"
     assert watch.stopped
 
 

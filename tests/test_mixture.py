@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from support import check, facts, ready
 from test_data import CHAT, PLAIN, STRICT, look, written
 from test_finetune import LIBRARIES, SYSTEM, numbered, prepared, rows_of, tuning
-from tui_train.screens.widgets.data_lines import set_lines
+from tui_train.screens.widgets.data_lines import data_set_lines
 
 from tui_train.base.command import argv
 from tui_train.base.errors import BadInput
 from tui_train.facts.data import DataQuestion
 from tui_train.facts.data_use import epoch_size
 from tui_train.profile import fields, mixture, store
-from tui_train.resolve.data import question
+from tui_train.resolve.data import question_of
 from tui_train.resolve.setup import Setup
 from tui_train.workflow.data import share_lines
 
@@ -122,7 +122,7 @@ def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_pa
 def test_weights_that_cannot_be_used_are_refused(weights, why):
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=weights)
     (error,) = [each for each in check(chosen, facts(packages=LIBRARIES)) if each.key == "data.weights"]
-    assert (error.forbids, why in error.message, mixture.weights(chosen)) == (True, True, ())
+    assert (error.forbids_plan, why in error.message, mixture.data_weights(chosen)) == (True, True, ())
 
 
 @pytest.mark.parametrize(("text", "read"), [("[3, 1]", (3, 1)), ("[0.75, 2]", (0.75, 2)), ("[]", ())])
@@ -157,7 +157,7 @@ def test_the_plan_and_the_question_have_the_weights():
     chosen = tuning(trainer__data=("/a", "/b"), data__weights=(0.5, 2), recipe__seed=4)
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     assert argv(step.command, "/run")[-4:] == ["--weights=0.5,2", "--seed=4", "/a", "/b"]
-    assert question(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
+    assert question_of(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
 
 
 def test_the_command_line_takes_weights(tmp_path, files):
@@ -181,7 +181,9 @@ def test_the_data_command_shows_the_mixture(files):
 def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
     for weights, shown in (((), []), ((1, 3), ["25 % a.jsonl, each row 0.333×", "75 % b.jsonl, each row 3×"])):
         found = look(*files, weights=weights)
-        lines = [line.plain for line in set_lines(found, DataQuestion(files=()), epoch_size(found, "sft"), 0.0, 60)]
+        lines = [
+            line.plain for line in data_set_lines(found, DataQuestion(files=()), epoch_size(found, "sft"), 0.0, 60)
+        ]
         assert [line.removeprefix("of it").strip() for line in lines if "each row" in line] == shown
     many = replace(found, shares=found.shares * 3)
     assert share_lines(many)[-1] == "and 2 more files"

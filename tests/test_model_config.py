@@ -18,7 +18,7 @@ from tui_train.facts.hub_config_child import read
 from tui_train.memory.length import set_up
 from tui_train.memory.predict import predict
 from tui_train.workflow import model_config
-from tui_train.workflow.machines import Source
+from tui_train.workflow.machines import MachineSource
 
 __all__ = ["machine"]  # a fixture
 SIZES = {
@@ -72,15 +72,15 @@ def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     chosen = profile(CHOSEN)
     before = here(chosen)
     assert predict(set_up(chosen, before)).workload.unknown == "acme/new"
-    after = with_fetched(chosen, before, Source())
+    after = with_fetched(chosen, before, MachineSource())
     found = predict(set_up(chosen, after))
     assert (found.workload.model.name, found.workload.model.layers, found.band) == ("acme/new", 8, "fits")
     assert hub.asked == [("GET", "/acme/new/resolve/main/config.json", None)]
-    cached = here(chosen).hub.model("acme/new")
+    cached = here(chosen).hub.find_model("acme/new")
     assert (cached.folder.endswith(SHA), "weights" in cached.missing, cached.kind) == (True, True, "llama")
     assert "config.json (0.2 KiB)" in capsys.readouterr().err
     # It is known now, and the Hub is not asked again.
-    with_fetched(chosen, after, Source())
+    with_fetched(chosen, after, MachineSource())
     assert len(hub.asked) == 1
     assert "nothing is fetched" in capsys.readouterr().err
 
@@ -143,7 +143,7 @@ def test_a_hub_that_is_not_there_is_said():
 def test_it_is_not_fetched_for_another_machine(hub):
     chosen = profile(CHOSEN)
     with pytest.raises(click.UsageError, match="leave out --machine"):
-        with_fetched(chosen, here(chosen), Source(machine=Path("box.json")))
+        with_fetched(chosen, here(chosen), MachineSource(machine=Path("box.json")))
     assert hub.asked == []
 
 
@@ -153,7 +153,7 @@ async def test_f3_asks_and_fetches(hub, machine):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
-        app.become(profile({**CHOSEN, "recipe.global_batch": 2}))
+        app.set_profile(profile({**CHOSEN, "recipe.global_batch": 2}))
         await settle(pilot)
         assert "its sizes are not known here" in shows(pilot)
         assert "F3 Fetch config.json" in shows(pilot)

@@ -3,9 +3,9 @@
 import pytest
 from support import profile
 
-from tui_train.profile.store import check_name
+from tui_train.profile.store import check_profile_name
 from tui_train.profile.types import Profile
-from tui_train.resolve.naming import about, name_of
+from tui_train.resolve.naming import profile_name, training_summary
 
 
 @pytest.mark.parametrize(
@@ -36,16 +36,18 @@ from tui_train.resolve.naming import about, name_of
     ],
 )
 def test_names_say_what_is_trained(values, name):
-    found = name_of(profile(values))
+    found = profile_name(profile(values))
     assert found == name
-    check_name(found)
+    check_profile_name(found)
 
 
 def test_a_summary_names_files_without_folders():
-    found = about(profile({"trainer.data": ("/d/a.txt", "/d/b.txt", "/d/c.txt"), "trainer.model": "/m/tiny/"}))
+    found = training_summary(
+        profile({"trainer.data": ("/d/a.txt", "/d/b.txt", "/d/c.txt"), "trainer.model": "/m/tiny/"})
+    )
     assert (found.method, found.model, found.data) == ("finetune", "tiny", "a.txt, b.txt + 1")
-    assert about(Profile()).method == "pretrain"
+    assert training_summary(Profile()).method == "pretrain"
     own = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.data": ("/d/a.txt",)}
-    assert about(profile({**own, "trainer.script": "/s/train.py"})).words == "train.py, a.txt"
-    assert about(profile({**own, "trainer.config": "/s/sft.yaml"})).words == "sft.yaml, a.txt"
-    assert about(profile({"trainer.script": "/s/unused.py"})).words == "pretrain"
+    assert training_summary(profile({**own, "trainer.script": "/s/train.py"})).words == "train.py, a.txt"
+    assert training_summary(profile({**own, "trainer.config": "/s/sft.yaml"})).words == "sft.yaml, a.txt"
+    assert training_summary(profile({"trainer.script": "/s/unused.py"})).words == "pretrain"

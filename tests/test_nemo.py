@@ -17,7 +17,7 @@ from tui_train.base.command import argv
 from tui_train.facts import nemo_models, recipes
 from tui_train.facts.types import Facts, NemoCheckpoint, NemoTokenizer
 from tui_train.memory import settings
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.render.nemo_recipe import nemo_recipe
 from tui_train.resolve import reach
 from tui_train.resolve.setup import Setup
@@ -230,7 +230,7 @@ def test_what_a_finding_offers_fixes_it(name):
     change = without_the_note(check(profile(fault.values), fault.facts))[0].change
     assert (change is not None) == fault.fix
     if change:
-        changed = check(apply(change, profile(fault.values)), fault.facts)
+        changed = check(apply_change(change, profile(fault.values)), fault.facts)
         assert (fault.level, fault.key) not in [(item.level, item.key) for item in changed]
 
 
@@ -252,7 +252,7 @@ def test_nemo_trains_with_as_many_processes_on_each_machine():
     several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 48}
     (finding,) = without_the_note(check(profile(NEMO | several), WITH_NEMO))
     assert (finding.level, finding.key) == ("error", "nodes.processes")
-    fixed = apply(finding.change, profile(NEMO | several | {"recipe.global_batch": 32}))
+    fixed = apply_change(finding.change, profile(NEMO | several | {"recipe.global_batch": 32}))
     assert without_the_note(check(fixed, WITH_NEMO)) == ()
 
 
@@ -296,7 +296,7 @@ def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
     assert (kept.nemo.layers, len(kept.attempts)) == (None, 1)
     loads = profile(mine | {"trainer.model": "/m"})
     assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {*SIZES}
-    assert reach.why_not("recipe.layers", Setup(loads, WITH_NEMO)) == "the model folder decides"
+    assert reach.why_no_effect("recipe.layers", Setup(loads, WITH_NEMO)) == "the model folder decides"
 
 
 @pytest.mark.parametrize("where", [WITH_NEMO, BRIDGE], ids=["recipes", "bridge"])
@@ -327,7 +327,7 @@ def test_hidden_size_and_heads_of_a_recipe_change_together():
 def written(values, where=WITH_NEMO):
     """The text of the file that NeMo is given."""
     files = {file.path: file.text for file in ready(profile(values), where).files}
-    return next(files[name] for name in nemo.FILES.values() if name in files)
+    return next(files[name] for name in nemo.FILE_NAMES.values() if name in files)
 
 
 @pytest.mark.parametrize("word", [word for word in HOSTILE if word])
@@ -415,7 +415,7 @@ def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
         assert (finding.level, finding.key) == ("error", "nemo.tensor_parallel")
         assert "the recipe llama31_70b is made for more GPUs" in finding.message
         assert "4 × 4 × 2 = 32, which does not divide" in finding.message
-        fixed = apply(finding.change, chosen)
+        fixed = apply_change(finding.change, chosen)
         assert (fixed.nemo.tensor_parallel, fixed.nemo.pipeline_parallel, fixed.nemo.context_parallel) == (1, 1, 1)
         assert [item.level for item in check(fixed, several(cards)) if item.key.startswith("nemo.")] == []
     own = profile(NEMO | MANY | {"nemo.pipeline_parallel": 1, "nemo.context_parallel": 1})
@@ -428,7 +428,7 @@ def test_experts_of_a_recipe_for_more_cards_are_found():
     one = profile(NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1})
     (finding,) = check(one, several(1))
     assert "distributes its experts over 4 GPUs" in finding.message
-    fixed = apply(finding.change, one)
+    fixed = apply_change(finding.change, one)
     assert check(fixed, several(1)) == ()
     assert "recipe.trainer.strategy.expert_model_parallel_size = 1\n" in written(
         NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1, "nemo.set": fixed.nemo.set},
@@ -442,7 +442,7 @@ def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
     (finding,) = check(profile(short), WITH_NEMO)
     assert (finding.level, finding.key) == ("warning", "recipe.warmup")
     assert "warms up for 500 steps, and 40 steps are trained: its learning rate reaches 8%" in finding.message
-    assert check(apply(finding.change, profile(short)), WITH_NEMO) == ()
+    assert check(apply_change(finding.change, profile(short)), WITH_NEMO) == ()
     share = "    recipe.optim.lr_scheduler.warmup_steps = int(0.1 * recipe.trainer.max_steps)\n"
     assert share in written(short | {"recipe.warmup": 0.1})
     assert "    recipe.optim.lr_scheduler.warmup_steps = 7\n" in written(short | {"recipe.warmup": 7.0})
@@ -454,7 +454,7 @@ def test_the_own_values_are_those_of_every_recipe():
     tasks = {"pretrain": ("pretrain",), "finetune": ("lora", "none")}
     known = {(name, own) for name, does in recipes.known_recipes().items() for task in does for own in tasks[task]}
     without = {name for name in recipes.known_recipes() if name.startswith(("mamba2_", "nemotronh_"))}
-    own = nemo_models.own().keys()
+    own = nemo_models.recipe_defaults().keys()
     assert own <= known
     # These raise where they are called: no LoRA, or all weights.
     assert {name for name, _ in known - own} <= without | {"nemotron4_340b", "qwen25_72b", "qwen2_72b"}
@@ -494,18 +494,18 @@ def test_the_tokens_of_a_tokenizer_must_have_rows_in_the_model(tmp_path):
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     model = {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}
     (folder / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": [{"id": 160000}]}))
-    found = nemo_models.tokenizer(str(folder))
+    found = nemo_models.read_tokenizer(str(folder))
     assert (found.kind, found.vocabulary) == ("PreTrainedTokenizerFast", 160001)
     where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": found})
     (finding,) = check(profile(NEMO), where)
     assert (finding.level, finding.key) == ("error", "nemo.tokenizer")
     assert "the tokenizer has 160,001 tokens, and the model 151,936" in finding.message
-    fixed = apply(finding.change, profile(NEMO))
+    fixed = apply_change(finding.change, profile(NEMO))
     assert check(fixed, where) == ()
     assert fixed.nemo.set == {"model.config.vocab_size": "160001"}
     # A Llama recipe takes the tokenizer's own number.
     assert check(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
-    assert nemo_models.tokenizer(str(tmp_path)).vocabulary == 0
+    assert nemo_models.read_tokenizer(str(tmp_path)).vocabulary == 0
 
 
 def test_mock_data_needs_nothing_from_the_network():
@@ -575,7 +575,7 @@ def test_a_recipe_of_megatron_bridge_is_started_with_its_file():
 )
 def test_each_task_has_a_recipe_of_its_own_in_megatron_bridge(values, name):
     assert f"    config = recipes.{name}()\n" in written((FINETUNE if values else NEMO) | values, BRIDGE)
-    assert nemo.task(profile(NEMO | values).nemo, "bridge") in recipes.known_recipes("bridge")["qwen25_500m"]
+    assert nemo.required_task(profile(NEMO | values).nemo, "bridge") in recipes.known_recipes("bridge")["qwen25_500m"]
 
 
 def test_a_line_of_megatron_is_read():
@@ -595,39 +595,39 @@ def test_a_line_of_megatron_is_read():
 
 def test_a_python_with_megatron_bridge_goes_between_recipes_and_automodel():
     automodel, bridge, toolkit = AUTOMODEL.toolchains[0], BRIDGE.toolchains[0], WITH_NEMO.toolchains[0]
-    assert [nemo.flavour(tool) for tool in (automodel, bridge, toolkit)] == ["automodel", "bridge", "recipes"]
-    assert sorted((automodel, bridge, toolkit), key=nemo.order) == [toolkit, bridge, automodel]
+    assert [nemo.nemo_flavour(tool) for tool in (automodel, bridge, toolkit)] == ["automodel", "bridge", "recipes"]
+    assert sorted((automodel, bridge, toolkit), key=nemo.flavour_rank) == [toolkit, bridge, automodel]
     both = facts(packages=BRIDGED | {"nemo_automodel": "0.7.0"}).toolchains[0]
-    assert nemo.flavour(both) == "bridge"
+    assert nemo.nemo_flavour(both) == "bridge"
 
 
 def test_a_python_with_recipes_goes_before_one_with_automodel():
     tools = (*AUTOMODEL.toolchains, *facts(python="/recipes", packages=RECIPES).toolchains)
     found = Facts(machine=AUTOMODEL.machine, toolchains=tools)
     assert Setup(profile(NEMO), found).toolchain.python == "/recipes"
-    assert nemo.flavour(tools[0]) == "automodel"
+    assert nemo.nemo_flavour(tools[0]) == "automodel"
 
 
 def test_the_recipes_that_are_offered_do_the_task():
     setup = Setup(profile(NEMO), WITH_NEMO)
-    names = [option.value for option in choices.options("nemo.recipe", setup)]
+    names = [option.value for option in choices.field_options("nemo.recipe", setup)]
     assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
-    finetune = choices.options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
+    finetune = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
     assert "llama3_8b_64k" not in [option.value for option in finetune]
     assert not [
-        name for name in (*recipes.known_recipes(), *recipes.known_recipes("bridge")) if not nemo.attribute(name)
+        name for name in (*recipes.known_recipes(), *recipes.known_recipes("bridge")) if not nemo.is_python_name(name)
     ]
-    bridged = choices.options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
+    bridged = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
     assert "qwen25_500m" in [option.value for option in bridged]
     assert "deepseek_v3" not in [option.value for option in bridged]
 
 
 def test_asking_a_python_without_nemo_says_why():
-    told = recipes.recipes(sys.executable)
+    told = recipes.probe_recipes(sys.executable)
     assert told.tasks == {}
     assert "ModuleNotFoundError" in told.problem
-    assert "No module named 'megatron'" in recipes.recipes(sys.executable, "bridge").problem
-    assert recipes.recipes("/nowhere/python").problem.startswith("cannot be started")
+    assert "No module named 'megatron'" in recipes.probe_recipes(sys.executable, "bridge").problem
+    assert recipes.probe_recipes("/nowhere/python").problem.startswith("cannot be started")
 
 
 def test_what_needs_a_missing_library_is_off_and_nothing_else():
@@ -663,10 +663,10 @@ def test_data_for_validation_and_test_is_told_by_path():
 
 
 def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
-    sizes = nemo_models.sizes()["qwen25_1p5b"].numbers
+    sizes = nemo_models.sizes_by_recipe()["qwen25_1p5b"].numbers
     found = with_checkpoint(**sizes)
     finding = next(item for item in check(profile(FINETUNE), found) if item.key == "trainer.model")
-    assert apply(finding.change, profile(FINETUNE)).nemo.recipe in {"qwen25_1p5b", "qwen2_1p5b"}
+    assert apply_change(finding.change, profile(FINETUNE)).nemo.recipe in {"qwen25_1p5b", "qwen2_1p5b"}
     own = FINETUNE | {"nemo.set": {f"model.config.{name}": str(size) for name, size in sizes.items()}}
     assert not [item for item in check(profile(own), found) if item.key == "trainer.model"]
 
@@ -674,11 +674,11 @@ def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     (tmp_path / "weights").mkdir()
     (tmp_path / "context").mkdir()
-    assert "weights/.metadata" in nemo_models.checkpoint(str(tmp_path)).problem
+    assert "weights/.metadata" in nemo_models.read_checkpoint(str(tmp_path)).problem
     (tmp_path / "weights" / ".metadata").touch()
     (tmp_path / "context" / "io.json").touch()
-    assert nemo_models.checkpoint(str(tmp_path)).problem == ""
+    assert nemo_models.read_checkpoint(str(tmp_path)).problem == ""
     (tmp_path / "context" / "model.yaml").write_text("config: [")
-    assert "model.yaml" in nemo_models.checkpoint(str(tmp_path)).problem
+    assert "model.yaml" in nemo_models.read_checkpoint(str(tmp_path)).problem
     (tmp_path / "context" / "model.yaml").write_text("_target_: a.b.LlamaModel\nconfig: {num_layers: 3}\n")
-    assert nemo_models.checkpoint(str(tmp_path)).numbers == {"num_layers": 3}
+    assert nemo_models.read_checkpoint(str(tmp_path)).numbers == {"num_layers": 3}

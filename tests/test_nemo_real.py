@@ -51,7 +51,7 @@ def python():
         pytest.skip("NOT TESTED with a real NeMo, which takes long to install: make test-all")
     if named != "new":
         return named
-    lock = environments.SETS["nemo"].lock.read_bytes()
+    lock = environments.PACKAGE_SETS["nemo"].lock.read_bytes()
     folder = BUILT / f"nemo-{hashlib.sha256(lock).hexdigest()[:12]}"
     # One that was interrupted lacks this; one that was made elsewhere and renamed would have scripts that do not start.
     whole = folder / ".whole"
@@ -160,7 +160,7 @@ def built(python, tmp_path_factory):
 
 
 def test_the_recipes_that_are_known_are_those_of_nemo(python):
-    told = recipes.recipes(python)
+    told = recipes.probe_recipes(python)
     assert not told.problem
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune")
     if os.environ["TUI_TRAIN_TEST_NEMO"] == "new":

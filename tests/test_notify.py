@@ -12,13 +12,13 @@ from support import bash, check, exported, facts, plain_environment, profile, sl
 
 from tui_train.base import webhook
 from tui_train.base.errors import BadInput
-from tui_train.base.places import last_profile
+from tui_train.base.places import last_profile_file
 from tui_train.cli import plans
 from tui_train.profile import fields, secret_values, store
 from tui_train.runs import archive
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.supervisor import notify
 from tui_train.workflow import session
 
@@ -77,7 +77,7 @@ def test_a_run_that_nobody_watches_tells_when_it_is_stopped(tmp_path, server):
     run = run_of(tmp_path, "--seconds=600", webhook=private(tmp_path, address_of(server)))
     start(run)
     until(lambda: status(run).live and status(run).attempts, 60)
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     until(lambda: server.got, 60)
     assert (server.got[0]["run"], server.got[0]["state"]) == ("my-run", "stopped")
     assert server.got[0]["text"] == server.got[0]["content"] == "my-run stopped"
@@ -141,7 +141,7 @@ def test_a_file_that_holds_no_secret_address_is_refused_before_the_start(tmp_pat
     ["https://h.example/planted", "HTTPS://me:planted@h.example/planted", "h.example/planted", "/x/a://planted"],
 )
 def test_an_address_in_a_plan_is_refused_and_its_host_alone_shown(named):
-    url, problem = notify.address(named, {})
+    url, problem = notify.webhook_address(named, {})
     assert url == ""
     assert problem.startswith("notify.webhook is neither a variable nor the path of a file")
     assert "planted" not in problem
@@ -153,11 +153,11 @@ def test_root_reads_the_file_of_another_in_a_folder_of_theirs(tmp_path):
     (home := tmp_path / "home").mkdir()
     path = private(home, ADDRESS)
     os.chown(path, 1000, 1000)
-    assert "it belongs to" in notify.address(path, {})[1]
+    assert "it belongs to" in notify.webhook_address(path, {})[1]
     os.chown(home, 1000, 1000)
-    assert notify.address(path, {}) == (ADDRESS, "")
+    assert notify.webhook_address(path, {}) == (ADDRESS, "")
     Path(path).chmod(0o620)
-    assert "others may change it, and it holds a secret: chmod 600 it" in notify.address(path, {})[1]
+    assert "others may change it, and it holds a secret: chmod 600 it" in notify.webhook_address(path, {})[1]
 
 
 def test_a_variable_that_is_not_set_is_refused_before_the_start(tmp_path):
@@ -185,7 +185,7 @@ def files_below(folder):
 
 
 def test_an_address_goes_to_a_file_that_only_the_user_may_read(tmp_path, capsys):
-    chosen = plans.edited(profile({"name": "mine"}), (f"notify.webhook={ADDRESS}",))
+    chosen = plans.apply_edits(profile({"name": "mine"}), (f"notify.webhook={ADDRESS}",))
     kept = Path(chosen.notify.webhook)
     assert (kept.read_text().strip(), kept.stat().st_mode & 0o777) == (ADDRESS, 0o600)
     assert kept.name.startswith("hooks.example.org-")
@@ -202,10 +202,10 @@ def test_the_address_of_an_old_profile_is_moved_when_that_is_used(tmp_path, serv
     chosen = store.load("old")
     assert "planted" not in store.dumps(chosen)
     assert secret_values.displayed_value(chosen, "notify.webhook") == "hooks.example.org/…"
-    assert Path(plans.edited(chosen, ()).notify.webhook).read_text().strip() == ADDRESS
-    session.remember(chosen)
-    assert ADDRESS not in last_profile().read_text()
-    assert session.last().notify.webhook == webhook.webhook_reference(ADDRESS)
+    assert Path(plans.apply_edits(chosen, ()).notify.webhook).read_text().strip() == ADDRESS
+    session.remember_profile(chosen)
+    assert ADDRESS not in last_profile_file().read_text()
+    assert session.last_session_profile().notify.webhook == webhook.webhook_reference(ADDRESS)
     store.save(chosen, overwrite=True)
     assert "planted" not in old.read_text()
 

@@ -15,13 +15,13 @@ import warm
 from support import SCRIPTS, bash, exported, facts, plain_environment, profile, stub, until
 
 from tui_train.cli import watch as printed
-from tui_train.diagnose import Evidence, diagnose, of_run
-from tui_train.diagnose.reader import lines
+from tui_train.diagnose import Evidence, diagnose, diagnose_run
+from tui_train.diagnose.reader import relevant_lines
 from tui_train.runs.follow import watch
-from tui_train.runs.health import worries
+from tui_train.runs.health import health_problems
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor.first_step import first_step, ignored, sentence
+from tui_train.supervisor.first_step import first_step, ignored_first_step, ignored_sentence
 from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 from tui_train.supervisor.outcome import trained_apart
@@ -120,7 +120,7 @@ def test_a_python_that_cannot_be_run_is_named_as_that(tmp_path, kind):
 
 
 def of_text(text):
-    return diagnose(Evidence(lines=lines(io.BytesIO(text.encode())), exit_code=1))
+    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=1))
 
 
 # ---- a full card, in any wording
@@ -188,9 +188,9 @@ def test_where_a_training_began(tmp_path, lines, loses):
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
     first = first_step(str(log), Reading())
-    assert bool(sentence(first, 500)) == loses
-    assert ignored(str(log), 500, Reading()) == (first if loses else 0)
-    assert ignored(str(log), 0, Reading()) == 0
+    assert bool(ignored_sentence(first, 500)) == loses
+    assert ignored_first_step(str(log), 500, Reading()) == (first if loses else 0)
+    assert ignored_first_step(str(log), 0, Reading()) == 0
 
 
 RANK = "rank {} | host box | device cpu | backend {}\n"
@@ -253,13 +253,13 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     ]
     assert ("the training does not load it" in said) is not loads
     told = [*watch(run, lambda: False)][-1]
-    worried = worries(told.progress, 0, None, told.not_resumed)
+    worried = health_problems(told.progress, 0, None, told.not_resumed)
     assert any("began at step 1" in words for words in worried) is not loads
-    found = of_run(run)
+    found = diagnose_run(run)
     assert (found.failure if found else None) == (None if loads else "resume_ignored")
     if not loads:
         assert "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)" in found.remedy
-        printed._explain(RunDir(run.path))
+        printed._report_failure(RunDir(run.path))
         assert "resume ignored" in capsys.readouterr().err
 
 

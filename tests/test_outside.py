@@ -14,15 +14,15 @@ from test_untrusted import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder,
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.parse import Missing, Unparsable, json_as, json_table, read_bytes, toml_table
-from tui_train.diagnose import of_run
-from tui_train.diagnose.evidence import of_log
+from tui_train.diagnose import diagnose_run
+from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import documents
-from tui_train.facts.safetensors import tensors
-from tui_train.runs.search import find
+from tui_train.facts.safetensors import read_tensors
+from tui_train.runs.search import start_search
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.supervisor import view
-from tui_train.supervisor.checkpoints import whole
+from tui_train.supervisor.checkpoints import is_complete_file
 from tui_train.supervisor.fill import fill
 from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.outcome import trained_apart
@@ -142,22 +142,22 @@ def test_a_diagnosis_never_waits_for_what_is_no_file(place, tmp_path):
     run.plan_file.unlink()
     PLACES[place](run.plan_file)
     run.attempt_log(1).write_bytes(b"ValueError: x\n")
-    of_run(run)
+    diagnose_run(run)
     PLACES[place](tmp_path / "log")
     if place == "large":
         with (tmp_path / "log").open("ab") as file:
             file.write(b"\nTraceback (most recent call last):\nValueError: the end of it\n")
-        assert "the end of it" in of_log(str(tmp_path / "log")).line
+        assert "the end of it" in diagnose_log(str(tmp_path / "log")).line
     else:
         with pytest.raises(BadInput):
-            of_log(str(tmp_path / "log"))
+            diagnose_log(str(tmp_path / "log"))
 
 
 def test_a_pipe_that_a_shell_opens_is_read():
     read, write = os.pipe()
     os.write(write, b"ValueError: of a pipe\n")
     os.close(write)
-    assert "of a pipe" in of_log(f"/dev/fd/{read}").line
+    assert "of a pipe" in diagnose_log(f"/dev/fd/{read}").line
     os.close(read)
 
 
@@ -174,9 +174,9 @@ def test_a_question_of_any_size_is_compared(tmp_path):
     work.mkdir()
     (tmp_path / "tokenizer.json").write_text("{}")
     large(work / "question.json")
-    data = nemo_files.Data(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
+    data = nemo_files.TextData(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
     with pytest.raises(Unavailable):
-        nemo_files.prepare(data, "/nowhere/python", lambda _: None)
+        nemo_files.prepare_data(data, "/nowhere/python", lambda _: None)
 
 
 def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):
@@ -207,7 +207,7 @@ def test_files_of_the_machine_are_read_with_limits(place, tmp_path, monkeypatch)
 def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     path = tmp_path / "log"
     PLACES[place](path)
-    assert not whole(str(path))
+    assert not is_complete_file(str(path))
     assert not trained_apart(str(path), 2)
     assert not memory_end(str(path), ()).phase
     run, _ = exported(tmp_path / "run", profile({"trainer.launcher": "accelerate"}), facts())
@@ -299,12 +299,12 @@ def test_weights_that_are_damaged_are_said_in_a_sentence(name, tmp_path):
     data, words = DAMAGED_WEIGHTS[name]
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(Unparsable, match=words):
-        tensors(tmp_path / "x")
+        read_tensors(tmp_path / "x")
 
 
 def test_the_tensors_of_weights_are_read(tmp_path):
     (tmp_path / "x").write_bytes(header(tensor().replace(b"{", b'{"__metadata__": {"format": "pt"}, ', 1), bytes(8)))
-    assert {name: (one.dtype, one.count) for name, one in tensors(tmp_path / "x").items()} == {"a": ("F32", 2)}
+    assert {name: (one.dtype, one.elements) for name, one in read_tensors(tmp_path / "x").items()} == {"a": ("F32", 2)}
 
 
 # ---- what a machine without tui-train shows
@@ -334,7 +334,7 @@ def test_a_log_without_newlines_is_followed_in_pieces_and_in_time(tmp_path):
         for _ in range(48):
             log.write(b"x" * (1 << 20))
     begun = time.process_time()
-    lines = [line for _, line in view._followed(str(run.path))]
+    lines = [line for _, line in view._follow_lines(str(run.path))]
     assert time.process_time() - begun < 4
     assert sum(map(len, lines)) == 48 << 20
     assert max(map(len, lines)) <= 1 << 16
@@ -345,11 +345,11 @@ def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
     run.events_file.write_bytes(EVENT[:-2] + b"," + json.dumps(holder(run.path)).encode()[1:] + b"\n")
     assert status(run).live
     run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
-    monkeypatch.setattr(view, "_BAR", 0.2)
+    monkeypatch.setattr(view, "_BAR_SECONDS", 0.2)
     shown = []
     thread = threading.Thread(
         target=lambda: shown.extend(
-            line for _, (_, line) in zip(range(1), view._followed(str(run.path)), strict=False)
+            line for _, (_, line) in zip(range(1), view._follow_lines(str(run.path)), strict=False)
         ),
         daemon=True,
     )
@@ -363,7 +363,7 @@ def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():
     run = new_run()
     run.events_file.write_bytes(ENDED)
     run.attempt_log(1).write_bytes(b"first\nno end")
-    source = view._followed(str(run.path))
+    source = view._follow_lines(str(run.path))
     assert next(source) == (1, "first")
     run.attempt_log(2).write_bytes(b"second\n")
     assert [*source] == [(1, "no end"), (2, "second")]
@@ -374,7 +374,7 @@ def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():
 
 def test_news_of_a_search_that_was_ended_are_none(tmp_path):
     (tmp_path / "log").write_bytes(b"a" * 60 + b"!\n")
-    search = find(tmp_path / "log", 0, ["(a+)+$"], up=False)
+    search = start_search(tmp_path / "log", 0, ["(a+)+$"], up=False)
     search.cancel()
     assert [*search.news()] == []
     assert [*search.news()] == []
@@ -382,7 +382,7 @@ def test_news_of_a_search_that_was_ended_are_none(tmp_path):
 
 def test_a_search_that_ends_within_a_line_has_no_more_news(tmp_path):
     (tmp_path / "log").write_bytes(b"a\n")
-    search = find(tmp_path / "log", 0, ["a"], up=False)
+    search = start_search(tmp_path / "log", 0, ["a"], up=False)
     read, write = os.pipe()
     os.write(write, b'{"percent":5}\n{"perc')
     os.close(write)
@@ -420,4 +420,4 @@ def test_threads_that_read_one_type_for_the_first_time_do_not_end_the_process():
 @pytest.mark.whole
 def test_yaml_of_many_values_is_not_read_to_its_end():
     damaged_at_its_end = b"a: [" + b"0," * 110_000 + b"}"
-    assert documents.read(damaged_at_its_end).problem == "it has too many values or too many levels"
+    assert documents.parse_document(damaged_at_its_end).problem == "it has too many values or too many levels"

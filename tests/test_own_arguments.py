@@ -16,14 +16,14 @@ from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
 from tui_train.facts import probe
-from tui_train.facts.script_arguments import by_argparse
-from tui_train.facts.script_calls import Module
-from tui_train.facts.sources import read
+from tui_train.facts.script_arguments import argparse_arguments
+from tui_train.facts.script_calls import ScriptModule
+from tui_train.facts.sources import parse_source
 from tui_train.profile import fields
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.resolve import own_arguments
 from tui_train.target.survey import closed, room
-from tui_train.targets.here import look
+from tui_train.targets.here import probe_facts
 from tui_train.wizard import wizard
 
 TEXT = """
@@ -39,7 +39,7 @@ parser.add_argument("--fast", action="store_true")
 parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
 parser.add_argument("-k")
 """
-SOURCE = read(TEXT.encode())
+SOURCE = parse_source(TEXT.encode())
 
 
 def parsed(words, text=TEXT):
@@ -65,7 +65,7 @@ def parsed(words, text=TEXT):
 )
 def test_what_is_given_is_what_argparse_takes(words):
     taken, empty = parsed(words), parsed(("?",))
-    found = {name.lstrip("-"): given.values for name, given in own_arguments.given(SOURCE, words).items()}
+    found = {name.lstrip("-"): given.values for name, given in own_arguments.given_arguments(SOURCE, words).items()}
     assert {name for name in taken if taken[name] != empty[name]} == set(found)
     for name, values in found.items():
         if name not in {"fast", "amp"}:
@@ -90,15 +90,15 @@ def test_what_is_given_is_what_argparse_takes(words):
 )
 def test_one_that_is_set_arrives_and_the_others_stay(words, name, values, becomes):
     parameter = next(one for one in SOURCE.parameters if one.name == name)
-    now = own_arguments.put(SOURCE, words, parameter, values)
-    assert own_arguments.given(SOURCE, now)[name].values == values if becomes is not None else True
+    now = own_arguments.with_argument(SOURCE, words, parameter, values)
+    assert own_arguments.given_arguments(SOURCE, now)[name].values == values if becomes is not None else True
     needed = () if "d" in words else ("d",)
     if becomes is not None:
         after = parsed((*(() if name == "data" else needed), *now))
         assert after == parsed((*needed, *words)) | {name.lstrip("-"): becomes}
-    without = own_arguments.put(SOURCE, now, parameter, ())
-    assert own_arguments.given(SOURCE, without) == own_arguments.given(
-        SOURCE, own_arguments.put(SOURCE, words, parameter, ())
+    without = own_arguments.with_argument(SOURCE, now, parameter, ())
+    assert own_arguments.given_arguments(SOURCE, without) == own_arguments.given_arguments(
+        SOURCE, own_arguments.with_argument(SOURCE, words, parameter, ())
     )
 
 
@@ -113,7 +113,7 @@ def script(tmp_path, text, **more):
 
 
 def arguments_found(chosen):
-    found = check(chosen, look(chosen))
+    found = check(chosen, probe_facts(chosen))
     return [one.message for one in found if one.key == "trainer.arguments" and one.level == "error"]
 
 
@@ -132,9 +132,9 @@ def test_one_of_a_subcommand_is_required_only_with_it(tmp_path):
     )
     assert arguments_found(script(tmp_path, text)) == []
     assert len(arguments_found(script(tmp_path, text, trainer__arguments=("fit",)))) == 1
-    source = read(text.encode())
+    source = parse_source(text.encode())
     top = next(one for one in source.parameters if one.name == "--top")
-    words = own_arguments.put(source, ("fit", "--lr=1"), top, ("x",))
+    words = own_arguments.with_argument(source, ("fit", "--lr=1"), top, ("x",))
     assert words == ("--top=x", "fit", "--lr=1")
     assert parsed(words, text) == {"top": "x", "lr": "1"}
 
@@ -144,10 +144,10 @@ def test_an_output_that_cannot_be_made_is_found_before_the_start(tmp_path):
     (tmp_path / "train.py").touch()
     out = str(tmp_path / "file" / "out")
     chosen = script(tmp_path, "", trainer__output=out, trainer__preset="hf-trainer")
-    finding = next(one for one in check(chosen, look(chosen)) if one.key == "trainer.output")
+    finding = next(one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.output")
     assert finding.level == "error"
     assert finding.message.endswith(f"cannot be used: {tmp_path}/file is a file")
-    assert apply(finding.change, chosen).trainer.output == ""
+    assert apply_change(finding.change, chosen).trainer.output == ""
 
 
 @pytest.mark.parametrize(
@@ -174,46 +174,46 @@ def test_a_fix_back_to_the_default_leaves_it_to_the_method():
     where = msgspec.structs.replace(facts(), paths={"/m": "folder", "/d.jsonl": "file"})
     finding = next(one for one in check(tuned, where) if one.key == "recipe.learning_rate")
     assert "usual" in finding.message
-    assert apply(finding.change, tuned).recipe.learning_rate is None
+    assert apply_change(finding.change, tuned).recipe.learning_rate is None
 
 
 def test_a_value_of_another_type_or_choice_names_its_row(tmp_path):
     words = ("d", "--bs", "abc", "--optim=lion", "--eta={learning_rate}", "--layers", "1", "x")
     chosen = script(tmp_path, TEXT, trainer__arguments=words, recipe__learning_rate=0.1)
-    found = [one for one in check(chosen, look(chosen)) if one.argument]
-    assert [(one.argument, one.row) for one in found] == [
+    found = [one for one in check(chosen, probe_facts(chosen)) if one.argument]
+    assert [(one.argument, one.row_key) for one in found] == [
         (name, f"trainer.arguments {name}") for name in ("--bs", "--layers", "--optim")
     ]
     assert found[0].message == "--bs is 'abc', which is not a whole number (line 7 of the script)"
     assert "is none of sgd, adam" in found[2].message
-    assert apply(found[0].change, chosen).trainer.arguments == (*words[:1], *words[3:])
+    assert apply_change(found[0].change, chosen).trainer.arguments == (*words[:1], *words[3:])
 
 
 def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_path):
     chosen = script(tmp_path, TEXT, trainer__arguments=("d",))
-    offered = {one.argument: one for one in check(chosen, look(chosen)) if one.level == "note" and one.argument}
+    offered = {one.argument: one for one in check(chosen, probe_facts(chosen)) if one.level == "note" and one.argument}
     assert set(offered) == {"--eta", "--bs"}
     assert offered["--eta"].change.title == "--eta is the learning rate"
-    passed = apply(offered["--eta"].change, chosen)
+    passed = apply_change(offered["--eta"].change, chosen)
     assert passed.trainer.arguments == ("d", "--eta={learning_rate}")
     assert passed.recipe.learning_rate == 0.05
-    where = look(passed)
+    where = probe_facts(passed)
     assert "--eta" not in {one.argument for one in check(passed, where)}
     command = argv(plan(passed, where).attempts[0].command, "/run")
     assert command[-2:] == ["d", "--eta=0.05"]
     given = script(tmp_path, TEXT, trainer__arguments=("d", "--eta", "0.3"))
-    change = next(one.change for one in check(given, look(given)) if one.argument == "--eta")
-    assert apply(change, given).recipe.learning_rate == 0.3
+    change = next(one.change for one in check(given, probe_facts(given)) if one.argument == "--eta")
+    assert apply_change(change, given).recipe.learning_rate == 0.3
 
 
 async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
     chosen = script(tmp_path, TEXT.replace('"data"', '"--data", required=True').replace("step size", "step [b]size"))
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("enter")(pilot)
-        app.become(chosen)
+        app.set_profile(chosen)
         app.post_message(OpenStep("recipe"))
         await settle(pilot)
         form = app.screen.form
@@ -223,23 +223,23 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
 
         assert "the script's own (0.05)" in line("--eta")
         assert "✗ the script requires it" in line("--data")
-        form.go("trainer.arguments --optim")
+        form.go_to_row("trainer.arguments --optim")
         await keys("right", "right")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam",)
-        form.go("trainer.arguments --data")
+        form.go_to_row("trainer.arguments --data")
         await keys("d")(pilot)
-        form.go("trainer.arguments --bs")
+        form.go_to_row("trainer.arguments --bs")
         await keys("x")(pilot)
         assert "✗ Type a whol" in line("--bs")
         await keys("f2", "4")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
         await keys("ctrl+z")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d")
-        app.become(fields.put(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a")))
+        app.set_profile(fields.put(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a")))
         await settle(pilot)
         assert "0.2" in line("--eta")
         assert "✗ --bs is 'a'" in line("--bs")
-        form.go("trainer.arguments --eta")
+        form.go_to_row("trainer.arguments --eta")
         await keys("f2")(pilot)
         assert "its value is the learning rate of the recipe" in line("--eta")
         assert (app.profile.recipe.learning_rate, form.entry.display) == (0.2, False)
@@ -277,10 +277,12 @@ ETA = PARSER + "parser.add_argument('--eta', type=float)\nparser.add_argument('-
 def test_an_option_that_the_script_does_not_declare_is_found_with_the_one_that_was_meant(tmp_path):
     text = ETA + "parser.parse_args()\n"
     chosen = script(tmp_path, text, trainer__arguments=("--eta", "0.1", "--niters=3", "--other"))
-    typed, other = [one for one in check(chosen, look(chosen)) if one.key == "trainer.arguments" and one.forbids]
+    typed, other = [
+        one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.arguments" and one.forbids_plan
+    ]
     assert typed.message == "the script does not take --niters; it takes --eta, --niter (argparse, line 2)"
     assert (typed.remedy, other.remedy, other.change) == ("Did you mean --niter?", "Leave it out.", None)
-    assert apply(typed.change, chosen).trainer.arguments == ("--eta", "0.1", "--niter=3", "--other")
+    assert apply_change(typed.change, chosen).trainer.arguments == ("--eta", "0.1", "--niter=3", "--other")
     assert arguments_found(script(tmp_path, text, trainer__arguments=("--et=0.1", "--niter", "3"))) == []
 
 
@@ -300,7 +302,7 @@ def test_an_option_that_may_be_taken_is_no_error(tmp_path, more):
 def test_a_script_that_is_too_deep_to_read_is_python(tmp_path):
     chosen = script(tmp_path, "import torch\nx = a" + ".b()" * 600 + "\n", trainer__launcher="python")
     assert not [
-        one for one in check(chosen, look(chosen)) if "Python" in one.message and "cannot be read" in one.message
+        one for one in check(chosen, probe_facts(chosen)) if "Python" in one.message and "cannot be read" in one.message
     ]
 
 
@@ -333,18 +335,18 @@ def by_click(words):
     [("--on", ("no",), False), ("--on", ("yes",), True), ("--tag", ("x", "y"), ("x", "y")), ("data", ("n",), "n")],
 )
 def test_a_flag_and_an_option_of_click_are_written_as_declared(words, name, values, becomes):
-    source = read(CLICK.encode())
+    source = parse_source(CLICK.encode())
     parameter = next(one for one in source.parameters if one.name == name)
-    now = own_arguments.put(source, words, parameter, values)
+    now = own_arguments.with_argument(source, words, parameter, values)
     assert by_click(now) == by_click(words) | {name.lstrip("-"): becomes}
-    assert own_arguments.given(source, now)[name].values == values
+    assert own_arguments.given_arguments(source, now)[name].values == values
 
 
 def test_an_option_that_appends_is_written_once_for_each_value():
     text = TEXT + 'parser.add_argument("--tag", action="append")\n'
-    source = read(text.encode())
+    source = parse_source(text.encode())
     tag = next(one for one in source.parameters if one.name == "--tag")
-    words = own_arguments.put(source, ("--tag", "a", "d"), tag, ("x", "y"))
+    words = own_arguments.with_argument(source, ("--tag", "a", "d"), tag, ("x", "y"))
     assert parsed(words, text)["tag"] == ["x", "y"]
     assert parsed(words, text)["data"] == "d"
 
@@ -358,10 +360,10 @@ def test_an_option_that_appends_is_written_once_for_each_value():
     ],
 )  # fmt: skip
 def test_what_a_signature_declares_is_spelled_as_its_library_does(text, name, words):
-    source = read(text.encode())
+    source = parse_source(text.encode())
     parameter = source.parameters[1]
     assert parameter.name == name
-    assert own_arguments.put(source, (), parameter, ("no",)) == words
+    assert own_arguments.with_argument(source, (), parameter, ("no",)) == words
 
 
 SUBCOMMANDS = """
@@ -379,7 +381,7 @@ test.add_argument("--lr", type=float)
 
 def known(chosen, text):
     """Facts of this machine's that need no look at it."""
-    return msgspec.structs.replace(facts(), sources={chosen.trainer.script: read(text.encode())})
+    return msgspec.structs.replace(facts(), sources={chosen.trainer.script: parse_source(text.encode())})
 
 
 @pytest.mark.parametrize(
@@ -407,7 +409,9 @@ def test_a_subcommand_that_no_one_chose_is_one_finding(text, level, tmp_path):
     (finding,) = [one for one in check(chosen, known(chosen, text)) if "no subcommand" in one.message]
     assert finding.level == level
     assert not [
-        one for one in check(apply(finding.change, chosen), known(chosen, text)) if "no subcommand" in one.message
+        one
+        for one in check(apply_change(finding.change, chosen), known(chosen, text))
+        if "no subcommand" in one.message
     ]
 
 
@@ -428,9 +432,9 @@ if len(sys.argv) > 1:
 def test_a_long_script_is_read_in_the_time_of_its_length():
     def seconds(lines):
         added = "".join(f"x{at} = p.add_argument_group()\nx{at}.add_argument('--a{at}')\n" for at in range(lines))
-        module = Module("", tuple(ast.walk(ast.parse("p = ArgumentParser()\n" + added))))
+        module = ScriptModule("", tuple(ast.walk(ast.parse("p = ArgumentParser()\n" + added))))
         began = time.process_time()
-        assert sum(1 for _ in by_argparse(module)) == lines
+        assert sum(1 for _ in argparse_arguments(module)) == lines
         return time.process_time() - began
 
     # Eight times the lines: eight times as long, and not sixty-four.

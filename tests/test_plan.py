@@ -10,7 +10,7 @@ from support import UUIDS, examples, facts, gpu, plan, profile, ready, taken, to
 from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand, in_run_dir, joined
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.presets import PLACEHOLDERS, accepted_placeholders, get_preset, shipped_presets, texts
+from tui_train.presets import PLACEHOLDERS, accepted_placeholders, get_preset, shipped_preset_texts, shipped_presets
 from tui_train.presets.user import parse_preset
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
@@ -349,14 +349,14 @@ def test_batch_arithmetic_is_exact(total, micro, world):
     if steps is not None:
         assert micro * world * steps == total
         return
-    near = batch.nearest_global(total, micro, world)
+    near = batch.nearest_global_batches(total, micro, world)
     assert near
     for value in near:
         assert batch.gradient_accumulation(value, micro, world)
         assert abs(value - total) < micro * world
     fitting = [value for value in range(1, total + 1) if batch.gradient_accumulation(total, value, world)]
     below, above = [v for v in fitting if v < micro], [v for v in fitting if v > micro]
-    assert batch.nearest_micro(total, micro, world) == tuple(below[-1:] + above[:1])
+    assert batch.nearest_micro_batches(total, micro, world) == tuple(below[-1:] + above[:1])
 
 
 def test_every_preset_is_whole():
@@ -369,11 +369,11 @@ def test_every_preset_is_whole():
             for word in argument.words:
                 assert accepted_placeholders(found, (word,)) == accepted_placeholders(found)
         # What is asked of a user's own is asked of these as well.
-        assert parse_preset(texts()[name], name) == found
+        assert parse_preset(shipped_preset_texts()[name], name) == found
 
 
 def test_words_are_joined_without_a_seam():
-    word = in_run_dir("a b", before="--x=")
+    word = in_run_dir("a b", prefix="--x=")
     assert expand(word, {"RUN_DIR": "/r"}) == "--x=/r/a b"
     assert joined(("", "a", "b", word.pieces[1], "")).pieces == ("ab", word.pieces[1])
 
@@ -447,7 +447,7 @@ def test_hosts_are_one_world_that_falls_back_together(launcher):
     several = {"nodes.hosts": ("ann@gpu-a", "gpu-b"), "trainer.launcher": launcher, "recipe.global_batch": 64}
     made = plan(profile({**several, "recipe.micro_batch": 2}), found)
     assert (made.world_size, made.nodes, made.world_size // made.nodes, made.hosts) == (8, 2, 4, ("ann@gpu-a", "gpu-b"))
-    assert (made.by_hand, len(made.attempts) > 1) == (False, True)
+    assert (made.is_started_by_hand, len(made.attempts) > 1) == (False, True)
     second = " ".join(argv(made.attempts[0].command, "/run", node_rank=1, address="10.0.0.1"))
     assert "rank=1 " in second
     assert "10.0.0.1" in second

@@ -5,14 +5,14 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tui_train.screens.widgets.braille import Axes, Series, draw
-from tui_train.screens.widgets.ink import difference, ink
+from tui_train.screens.widgets.braille import Axes, Series, draw_plot
+from tui_train.screens.widgets.ink import differing_cells, styled
 
 FALLING = tuple((step, 1.2 + 1.8 * math.exp(-step / 90)) for step in range(1, 560))
 
 
 def lines(*series, width=80, height=10, axes=None):
-    return ["".join(char for char, _ in row) for row in draw(series, axes or Axes(), width, height)]
+    return ["".join(char for char, _ in row) for row in draw_plot(series, axes or Axes(), width, height)]
 
 
 def labels(drawn):
@@ -45,7 +45,7 @@ def test_a_few_points_are_joined():
 
 
 def test_points_with_a_marker_are_drawn_over_the_curve():
-    drawn = draw((Series(FALLING), Series(((100, 1.8), (500, 1.3)), "$warning", "◆")), Axes(), 80, 10)
+    drawn = draw_plot((Series(FALLING), Series(((100, 1.8), (500, 1.3)), "$warning", "◆")), Axes(), 80, 10)
     marked = [(char, style) for row in drawn for char, style in row if char == "◆"]
     assert marked == [("◆", "b $warning")] * 2
 
@@ -132,7 +132,7 @@ def test_any_numbers_are_drawn_within_their_room(points, room, axes):
 
 
 def span(old, new):
-    return difference(ink(old), ink(new))
+    return differing_cells(styled(old), styled(new))
 
 
 def test_only_the_cells_that_differ_are_written_again():
@@ -141,4 +141,4 @@ def test_only_the_cells_that_differ_are_written_again():
     assert span("━━──  5", "━━━─  6") == (2, 7)
     assert span("9 left", "10 left") == (0, 7)
     assert span("中文 5", "中文 6") == (5, 6)
-    assert difference(ink(("a", "bold"), "b"), ink("a", "b")) == (0, 1)
+    assert differing_cells(styled(("a", "bold"), "b"), styled("a", "b")) == (0, 1)

@@ -37,14 +37,14 @@ from tui_train.base import places
 from tui_train.base.command import ConfigFile, argv
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.cli import presets as printed_presets
-from tui_train.facts.documents import document, read
-from tui_train.facts.script_help import ask_script, offered, parse
-from tui_train.facts.types import Document, Flag
-from tui_train.presets import UserPreset, accepted_placeholders, get_preset, shipped_presets, texts
+from tui_train.facts.documents import parse_document, read_document
+from tui_train.facts.script_help import offered_flags, parse_help, read_script_help
+from tui_train.facts.types import Flag, YamlDocument
+from tui_train.presets import UserPreset, accepted_placeholders, get_preset, shipped_preset_texts, shipped_presets
 from tui_train.presets import user as user_module
 from tui_train.presets.user import user_presets
 from tui_train.profile import store
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.render.config_yaml import config_yaml
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -107,7 +107,7 @@ def chosen_for(name, folder, **more):
     if (file := shipped_presets()[name].file) and file.needs_user_file:
         (folder / "mine.yaml").write_text(MINE)
         values["trainer.config"] = str(folder / "mine.yaml")
-        found = msgspec.structs.replace(found, documents={values["trainer.config"]: read(MINE.encode())})
+        found = msgspec.structs.replace(found, documents={values["trainer.config"]: parse_document(MINE.encode())})
     return profile(values), found
 
 
@@ -268,14 +268,14 @@ def test_yours_come_first_where_they_hold_a_whole_configuration(tmp_path):
 def test_logs_are_read_as_the_preset_says(tmp_path, name, lines, expected):
     chosen, found = chosen_for(name, tmp_path)
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan(chosen, found)))
-    progress = advance(Progress(), lines, RunDir(tmp_path).reading())
+    progress = advance(Progress(), lines, RunDir(tmp_path).log_reading())
     assert (progress.curve.points(), progress.step, progress.steps) == expected
 
 
 @pytest.mark.parametrize("log", [{"expressions": ["("]}, {"expressions": 5}, {"steps": "x"}, [], None, "x"])
 def test_a_plan_that_is_not_ours_says_nothing_of_lines(tmp_path, log):
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
-    assert RunDir(tmp_path).reading().expressions == ()
+    assert RunDir(tmp_path).log_reading().expressions == ()
 
 
 def newest(run):
@@ -312,7 +312,7 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
     progress = Progress()
     for number in (1, 2):
-        progress = advance(progress, Tail(run.attempt_log(number)).lines(), run.reading())
+        progress = advance(progress, Tail(run.attempt_log(number)).lines(), run.log_reading())
     assert (progress.step, progress.steps) == (9, 9)
     assert [point.step for point in progress.curve.points() if point.step] == [*range(1, 10)]
     assert progress.last.loss == pytest.approx(math.pow(0.9, 18), abs=1e-4)
@@ -370,7 +370,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     }
     found = msgspec.structs.replace(
         facts(python=warm.training()),
-        documents={str(config): document(str(config))},
+        documents={str(config): read_document(str(config))},
         presets={"my yaml": UserPreset(path="/p", preset=own)},
     )
     run, made = exported(tmp_path / "my run", profile(taken(values, own)), found)
@@ -382,7 +382,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
         assert {*re.findall(r"samples: (\d+)", log_of(run, number))} == {"32"}
     assert config.read_text() == MINE
     (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
-    progress = advance(Progress(), Tail(run.attempt_log(2)).lines(), run.reading())
+    progress = advance(Progress(), Tail(run.attempt_log(2)).lines(), run.log_reading())
     assert (progress.step, progress.steps, progress.learning_rate) == (4, 4, 0.1)
     assert progress.last[:2] == (4, pytest.approx(math.pow(0.8, 6), abs=1e-5))
 
@@ -414,20 +414,20 @@ LAUGHS = b"a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + b"".join(
     ],
 )  # fmt: skip
 def test_a_yaml_that_cannot_be_the_base_says_why(text, problem):
-    found = read(text)
+    found = parse_document(text)
     assert re.search(problem, found.problem), found.problem
     assert found.values == {}
     assert found.problem.isprintable()
 
 
 def test_a_yaml_file_is_read_bounded(tmp_path):
-    assert "it is a folder" in document(str(tmp_path)).problem
-    assert document(str(tmp_path / "none")).problem == "it does not exist"
+    assert "it is a folder" in read_document(str(tmp_path)).problem
+    assert read_document(str(tmp_path / "none")).problem == "it does not exist"
     (tmp_path / "big").write_bytes(b"# " + b"x" * 2**20)
-    assert document(str(tmp_path / "big")).problem.endswith("it is larger than 1 MiB")
+    assert read_document(str(tmp_path / "big")).problem.endswith("it is larger than 1 MiB")
     os.mkfifo(tmp_path / "pipe")
-    assert "it is a pipe" in document(str(tmp_path / "pipe")).problem
-    assert read(b"") == Document()
+    assert "it is a pipe" in read_document(str(tmp_path / "pipe")).problem
+    assert parse_document(b"") == YamlDocument()
 
 
 @pytest.mark.parametrize(
@@ -525,14 +525,14 @@ def test_the_command_lists_and_prints_them(folder, capsys):
     assert "bad.toml" in told["bad"]["problem"]
     assert set(told["nanogpt"]["takes"]) >= {"recipe.layers", "recipe.micro_batch"}
     for name in shipped_presets():
-        printed_presets.text(name)
+        printed_presets.print_preset(name)
         printed = capsys.readouterr().out
-        assert printed == texts()[name]
+        assert printed == shipped_preset_texts()[name]
         assert user_module.parse_preset(printed, name) == shipped_presets()[name]
-    printed_presets.text("good")
+    printed_presets.print_preset("good")
     assert capsys.readouterr().out == WHOLE
     with pytest.raises(NotFound, match="no preset nope"):
-        printed_presets.text("nope")
+        printed_presets.print_preset("nope")
 
 
 def test_what_is_not_passed_is_said():
@@ -547,7 +547,7 @@ def test_what_is_not_passed_is_said():
 def helped(tmp_path, text, *words):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(text))
-    return ask_script(sys.executable, (str(script), *words), str(tmp_path))
+    return read_script_help(sys.executable, (str(script), *words), str(tmp_path))
 
 
 def test_the_help_of_argparse(tmp_path):
@@ -591,7 +591,7 @@ def test_the_help_of_click(tmp_path):
 
 
 def test_the_help_of_absl():
-    found = parse(
+    found = parse_help(
         "Trains.\nflags:\n\n/src/train.py:\n  --batch_size: Its size.\n    (default: '8')\n    (an integer)\n"
         "  --[no]compile: Compile it.\n    (default: 'true')\n  -c,--config: The file.\n\nTry --helpfull to get all.\n"
     )
@@ -607,14 +607,14 @@ def test_the_help_of_absl():
 def test_the_help_of_hf_argument_parser(monkeypatch):
     # A busy machine takes long to import torch.
     monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 100.0)
-    found = ask_script(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
+    found = read_script_help(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
     names = {flag.name for flag in found.flags}
     preset_words = [word for argument in shipped_presets()["hf-trainer"].arguments for word in argument.words]
     # Of the two for the warm-up each version of transformers takes one.
     passed = {word.partition("=")[0] for word in preset_words if word.startswith("--")} - {"--warmup_ratio"}
     assert passed <= names
     assert "--memory_for" in names
-    shown = [flag.name for flag in offered(found.flags)]
+    shown = [flag.name for flag in offered_flags(found.flags)]
     assert "--max_steps" in shown
     assert "--max-steps" not in shown
 
@@ -751,7 +751,7 @@ def test_the_accelerate_examples_understand_the_course(tmp_path):
         chosen, found = chosen_for("accelerate", tmp_path, **values)
         (finding,) = [item for item in check(chosen, found) if item.level == "error"]
         assert finding.key == key
-        changed = profile(fixed, chosen) if fixed else apply(finding.change, chosen)
+        changed = profile(fixed, chosen) if fixed else apply_change(finding.change, chosen)
         assert not [item for item in check(changed, found) if item.level == "error"]
     unset = " ".join(argv(plan(*chosen_for("accelerate", tmp_path)).attempts[0].command, "/run"))
     assert not re.search("warmup|epochs|scheduler|decay", unset)
@@ -794,8 +794,8 @@ LOSSES = """
     from trl.kernels import chunked_logprob
     from trl.trainer import utils
     from tui_train.facts.dimensions import Dimensions
-    from tui_train.memory.trace import question
-    from tui_train.memory.types import How
+    from tui_train.memory.trace import trace_request
+    from tui_train.memory.types import MemorySettings
 
     # What the kernels of Triton write, they write over the tile.
     chunked_logprob._forward_tile = chunked_logprob._backward_tile = lambda *_, **__: None
@@ -809,8 +809,8 @@ LOSSES = """
     told = {"layers": 1, "hidden": 512, "heads": 8, "ffn": 512, "vocab": 90000}
     ways = [{"autocast": "bf16"}, {"weights": "bf16", "method": "lora"}, {"weights": "bf16"}]
     for way in ways:
-        how = How(micro_batch=3, sequence_length=1500, optimizer="sgd", loss="tiled", **way)
-        asked = question(Dimensions(**told), how)
+        how = MemorySettings(micro_batch=3, sequence_length=1500, optimizer="sgd", loss="tiled", **way)
+        asked = trace_request(Dimensions(**told), how)
         for loss in (memory_loss.loss_of, real):
             memory_loss.loss_of, usual = loss, memory_loss.loss_of
             phases = memory_trace.trace(asked)["phases"]
@@ -894,7 +894,9 @@ def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
 def test_llama_factory_itself_understands_its_file(real, tmp_path):
     chosen, found = chosen_for("llama-factory", tmp_path)
     made = plan(chosen, found)
-    values = {key: value for key, value in made.configs[0].values.items() if key not in read(MINE.encode()).values}
+    values = {
+        key: value for key, value in made.configs[0].values.items() if key not in parse_document(MINE.encode()).values
+    }
     values |= {"output_dir": "/o", "model_name_or_path": "/m", "resume_from_checkpoint": None}
     config = msgspec.structs.replace(made.configs[0], values=values)
     (tmp_path / "config.yaml").write_text(config_yaml(config))
@@ -914,7 +916,7 @@ def test_llama_factory_itself_understands_its_file(real, tmp_path):
 def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("llama-factory", tmp_path, **FALLEN)
     values = {key: value for key, value in plan(chosen, found).configs[0].values.items() if key not in
-              read(MINE.encode()).values}  # fmt: skip
+              parse_document(MINE.encode()).values}  # fmt: skip
     values |= {"output_dir": "/o", "model_name_or_path": "/m", "resume_from_checkpoint": None}
     (tmp_path / "config.yaml").write_text(json.dumps(values))
     told = parsed(real, """
@@ -944,7 +946,7 @@ def test_llama_factory_starts_no_torchrun_of_its_own(real):
 def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, _ = chosen_for("axolotl", tmp_path, **FALLEN)
     mine = b"base_model: m\ndatasets: [{path: x, type: alpaca}]\n"
-    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: read(mine)})
+    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: parse_document(mine)})
     config = plan(chosen, found).configs[0]
     (tmp_path / "config.yaml").write_text(config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
     told = parsed(real, """
@@ -965,7 +967,7 @@ def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path
 def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
     chosen, _ = chosen_for("axolotl", tmp_path, **{"recipe.precision": precision, "trainer.launcher": "torchrun"})
     mine = b"base_model: m\nbatch_size: 99\nsaves_per_epoch: 2\ndatasets: [{path: x, type: alpaca}]\n"
-    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: read(mine)})
+    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: parse_document(mine)})
     config = plan(chosen, found).configs[0]
     (tmp_path / "config.yaml").write_text(config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
     told = parsed(real, """

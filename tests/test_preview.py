@@ -14,19 +14,19 @@ from test_script import WAYS, built
 from test_wizard import SEED, keys, settle, shows
 from test_wizard import machine as machine  # noqa: PLC0414 - a fixture
 from textual.content import Content
-from tui_train.screens.messages import Chosen
-from tui_train.screens.widgets.code import Files, folded, hits, names_lines
+from tui_train.screens.messages import ValueChosen
+from tui_train.screens.widgets.code import FileViewer, fold_comments, names_lines, search_hits
 from tui_train.screens.widgets.preview_lines import Story, command_lines
 
 from tui_train.cli.app import cli
 from tui_train.profile.types import Profile
 from tui_train.render import File
-from tui_train.render.command import copied, one_command, wrapped
+from tui_train.render.command import command_to_paste, one_command, wrapped_command
 from tui_train.resolve.setup import Setup
 from tui_train.runs import rundir
 from tui_train.wizard import wizard
 from tui_train.workflow import overview
-from tui_train.workflow.previous import changes, lines, pace, previous
+from tui_train.workflow.previous import change_lines, effective_changes, expected_pace, previous_run
 
 TO_PREVIEW = ("enter",) * 4
 
@@ -58,7 +58,7 @@ def test_what_a_script_keeps_for_itself_is_called_so():
 
 
 def test_time_is_known_only_from_a_run_that_was_as_fast():
-    assert said(rate=overview.Pace(2.0, "before"))["Time"].value == "about 2 min 00 s"
+    assert said(rate=overview.MeasuredPace(2.0, "before"))["Time"].value == "about 2 min 00 s"
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -82,7 +82,7 @@ def test_copied_command_starts_what_launch_plain_starts(way, values, data, tmp_p
     assert bash(run, "--plain", env=environment).returncode == 0
     (by_script,) = noted(notes)
     notes.rename(folder / "first")
-    text = copied(one_command(plan), width)
+    text = command_to_paste(one_command(plan), width)
     pasted = subprocess.run(["bash", "-c", text], cwd=run.path, env=environment, capture_output=True, check=False)
     assert pasted.returncode == 0, pasted.stderr
     (by_hand,) = noted(notes)
@@ -97,7 +97,7 @@ def test_command_keeps_to_the_width_where_words_allow():
     command = one_command(ready(profile(), facts(gpus=(gpu(0), gpu(1)))).plan)
     longest = max(map(len, (*command.groups, *command.settings)))
     for width in (40, 60, 76, 100):
-        assert max(map(len, wrapped(command, width))) <= max(width, longest + 6)
+        assert max(map(len, wrapped_command(command, width))) <= max(width, longest + 6)
 
 
 # What changed since the run before
@@ -105,7 +105,7 @@ def test_command_keeps_to_the_width_where_words_allow():
 
 def run_of(chosen, *, seconds=None):
     """The folder of a run of a profile; with `seconds` one that finished."""
-    run = rundir.create(chosen.name, ready(chosen, facts()).files)
+    run = rundir.create_run(chosen.name, ready(chosen, facts()).files)
     if seconds:
         events = [
             {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
@@ -121,35 +121,35 @@ def test_changes_since_the_newest_run_of_this_profile():
     run_of(profile({"recipe.steps": 10}))
     run_of(profile({"name": "quickstart-2", "recipe.steps": 30}))
     run = run_of(profile({"recipe.steps": 20}))
-    found = previous(Profile())
+    found = previous_run(Profile())
     assert found.run == run.name
     now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})
     # On the CPU it was trained before as well.
-    assert [change.key for change in changes(found, now)] == ["recipe.layers", "recipe.learning_rate"]
-    assert lines(changes(found, now))[1].endswith("0.003 (default) → 0.0001")
-    assert previous(Profile(name="other")) is None
+    assert [change.key for change in effective_changes(found, now)] == ["recipe.layers", "recipe.learning_rate"]
+    assert change_lines(effective_changes(found, now))[1].endswith("0.003 (default) → 0.0001")
+    assert previous_run(Profile(name="other")) is None
 
 
 def test_a_damaged_profile_is_passed_over():
     run = run_of(Profile())
     run_of(Profile()).profile.write_text("=")
-    assert previous(Profile()).run == run.name
+    assert previous_run(Profile()).run == run.name
 
 
 def test_secrets_of_the_environment_are_not_shown_as_changes():
     run_of(Profile())
     now = profile({"trainer.environment": {"HF_TOKEN": "hf_abc", "PLAIN": "1"}})
-    (change,) = changes(previous(Profile()), now)
+    (change,) = effective_changes(previous_run(Profile()), now)
     assert "hf_abc" not in change.after
     assert "PLAIN=1" in change.after
 
 
 def test_pace_holds_only_where_nothing_changes_the_speed():
     run_of(profile({"recipe.steps": 50}), seconds=100)
-    found = previous(Profile())
-    assert pace(found, profile({"recipe.steps": 500, "recipe.learning_rate": 1e-3})).seconds == 2.0
-    assert pace(found, profile({"recipe.micro_batch": 2})) is None
-    assert pace(None, Profile()) is None
+    found = previous_run(Profile())
+    assert expected_pace(found, profile({"recipe.steps": 500, "recipe.learning_rate": 1e-3})).seconds == 2.0
+    assert expected_pace(found, profile({"recipe.micro_batch": 2})) is None
+    assert expected_pace(None, Profile()) is None
 
 
 # The command line
@@ -198,20 +198,20 @@ async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
         await keys(*TO_PREVIEW)(pilot)
         sent = []
         monkeypatch.setattr(app, "copy_to_clipboard", sent.append)
-        files = app.screen.query_one(Files)
+        files = app.screen.query_one(FileViewer)
         await keys("c", "f", "y")(pilot)
-        assert sent[0] == copied(app.screen._story.command)
+        assert sent[0] == command_to_paste(app.screen._story.command)
         assert sent[1] == files.shown.text
         assert "#!/usr/bin/env bash" in shows(pilot)
         await keys("right")(pilot)
-        assert files.place == 1
+        assert files.shown_index == 1
         wanted = "def step_tokens"
         await keys("slash", *wanted.replace(" ", "").replace("def", ""))(pilot)
         await keys("enter")(pilot)
         assert "step_tokens" in files.shown.text
-        first = files.place, files._hit
+        first = files.shown_index, files._hit_index
         await keys("enter")(pilot)
-        assert (files.place, files._hit) != first
+        assert (files.shown_index, files._hit_index) != first
         await keys("escape")(pilot)
         assert "Search in all" not in shows(pilot)
         assert files.display, "Esc ended the search, not the step"
@@ -223,9 +223,9 @@ async def test_findings_are_fixed_by_their_keys(machine):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_PREVIEW)(pilot)
-        app.screen.post_message(Chosen("recipe.micro_batch", 8))
+        app.screen.post_message(ValueChosen("recipe.micro_batch", 8))
         await settle(pilot)
-        app.screen.post_message(Chosen("recipe.global_batch", 15))
+        app.screen.post_message(ValueChosen("recipe.global_batch", 15))
         await settle(pilot)
         assert "F2" in shows(pilot)
         assert "Nothing can be run" in shows(pilot)
@@ -237,7 +237,7 @@ async def test_what_changed_since_the_last_run_is_said(machine):
     app = wizard()
     async with app.run_test(size=(120, 40)) as pilot:
         await keys(*TO_PREVIEW[1:])(pilot)
-        run = rundir.create("quickstart", ready(profile({"recipe.steps": 77}), facts()).files)
+        run = rundir.create_run("quickstart", ready(profile({"recipe.steps": 77}), facts()).files)
         await keys("enter")(pilot)
         assert run.name in shows(pilot)
         assert "77 → " in shows(pilot)
@@ -252,8 +252,8 @@ def test_the_shown_name_is_always_seen():
 
 def test_search_finds_each_line_of_each_file():
     files = [File("a", "x\nHere\n"), File("b", "here\nthere")]
-    assert hits(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
-    assert hits(files, "") == []
+    assert search_hits(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
+    assert search_hits(files, "") == []
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 3, 7])
@@ -269,7 +269,7 @@ def test_a_command_is_drawn_on_the_narrowest_screen(width):
 @pytest.mark.parametrize("width", [30, 58, 76])
 def test_a_long_comment_is_folded_into_comments(width):
     text = "#!/bin/bash\n  # " + "word " * 40 + "\n" + "x" * 200 + "\n#\n"
-    lines = folded(Content(text), width).plain.split("\n")
+    lines = fold_comments(Content(text), width).plain.split("\n")
     comment = [line for line in lines if "word" in line]
     assert len(comment) > 1
     assert all(line.startswith("  # word") and len(line) <= width for line in comment)
@@ -282,7 +282,7 @@ async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(ma
     async with app.run_test(size=(60, 24)) as pilot:
         await keys(*TO_PREVIEW, "f")(pilot)
         shown = str(app.screen.query_one("#file").render())
-        source = {line.strip() for line in app.screen.query_one(Files).shown.text.split("\n")}
+        source = {line.strip() for line in app.screen.query_one(FileViewer).shown.text.split("\n")}
         new = [line.strip() for line in shown.split("\n") if line.strip() not in source]
         assert new
         assert all(line.startswith("#") for line in new)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from support import HOSTILE, examples, profile
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound
-from tui_train.base.places import last_profile, profiles_folder
+from tui_train.base.places import last_profile_file, profiles_folder
 from tui_train.cli import plans
 from tui_train.cli.app import cli
 from tui_train.profile import fields, lists, secret_values, store
-from tui_train.profile.changes import Change, apply, diff
+from tui_train.profile.changes import Change, apply_change, profile_differences
 from tui_train.profile.lists import AmbiguousComma
 from tui_train.profile.types import Profile
-from tui_train.workflow.session import last, remember
+from tui_train.workflow.session import last_session_profile, remember_profile
 
 # What TOML and a program's arguments can hold.
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
@@ -274,17 +274,17 @@ def test_a_profile_that_cannot_be_read(tmp_path):
 def test_a_change_is_applied_shown_and_can_be_undone():
     before = Profile()
     change = Change("more", "why not", (("recipe.steps", 7), ("trainer.arguments", ("a b", "c"))))
-    after = apply(change, before)
+    after = apply_change(change, before)
     assert after.recipe.steps == 7
-    shown = [(item.key, item.label, item.before, item.after) for item in diff(before, after)]
+    shown = [(item.key, item.label, item.before, item.after) for item in profile_differences(before, after)]
     assert shown == [
         ("trainer.arguments", "Extra arguments", "", "'a b' c"),
         ("recipe.steps", "Steps", "", "7"),
     ]
-    assert diff(before, before) == ()
+    assert profile_differences(before, before) == ()
     assert before == Profile()
     with pytest.raises(BadInput):
-        apply(Change("x", "y", (("recipe.steps", 0),)), before)
+        apply_change(Change("x", "y", (("recipe.steps", 0),)), before)
 
 
 @settings(max_examples=40, deadline=None)
@@ -292,7 +292,7 @@ def test_a_change_is_applied_shown_and_can_be_undone():
 def test_every_difference_is_shown(chosen):
     made = profile(chosen)
     undone = made
-    for item in diff(Profile(), made):
+    for item in profile_differences(Profile(), made):
         assert item.before != item.after
         undone = fields.put(undone, item.key, fields.parse(fields.field(item.key), item.before))
     assert undone == Profile()
@@ -334,9 +334,9 @@ def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
     chosen = profile({"name": "one"} | values)
     with pytest.raises(BadInput, match="looks like a secret"):
         store.save(chosen)
-    remember(chosen)
-    assert not any(word in last_profile().read_text() for word in ("pass1234", "hunter22"))
-    written = "".join(f"{item.before}{item.after}" for item in diff(Profile(), chosen))
+    remember_profile(chosen)
+    assert not any(word in last_profile_file().read_text() for word in ("pass1234", "hunter22"))
+    written = "".join(f"{item.before}{item.after}" for item in profile_differences(Profile(), chosen))
     assert not any(word in written for word in ("pass1234", "hunter22"))
 
 
@@ -344,7 +344,7 @@ def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
     ("name", "value"), [("-p ", "hunter2"), ("--wandb_api_key=", "correct-horse"), ("--x ", token("q", "aB3cD4"))]
 )
 def test_what_may_be_a_secret_is_saved_with_a_warning_that_does_not_show_it(name, value, capsys):
-    plans.new("one", "quickstart", (f"trainer.arguments={name}{value}",), force=False)
+    plans.save_new("one", "quickstart", (f"trainer.arguments={name}{value}",), force=False)
     said = capsys.readouterr().err
     assert f"warning: trainer.arguments: {name[:-1]} looks like a secret" in said
     assert value not in said
@@ -369,26 +369,26 @@ def test_arguments_that_are_no_secrets_raise_nothing(words):
 @pytest.mark.parametrize("words", [("--tool", "curl", "-u", "me:pass1234"), ("--otp", "otp ABCDEFGH234567ABCDEFGH")])
 def test_what_only_the_words_around_it_suggest_stops_no_start(words):
     chosen = profile({"name": "one", "trainer.arguments": words})
-    assert [found.sure for found in secret_values.secret_values(chosen)] == [False]
+    assert [found.certain for found in secret_values.secret_values(chosen)] == [False]
     store.save(chosen)
-    assert remember(chosen) == ()
-    assert last().trainer.arguments == words
+    assert remember_profile(chosen) == ()
+    assert last_session_profile().trainer.arguments == words
 
 
 def test_only_the_argument_that_is_a_secret_is_not_remembered():
     words = ("--seed", "42", "--password", "pass1234", f"--groq={token('gsk_', 'x')}", "--steps", "7")
-    left = remember(profile({"trainer.arguments": words, "trainer.secrets": ("HF_TOKEN", token("gsk_", "y"))}))
-    assert last().trainer.arguments == ("--seed", "42", "--steps", "7")
-    assert last().trainer.secrets == ("HF_TOKEN",)
-    assert [secret.words for secret in left] == ["--password", "--groq", "trainer.secrets"]
+    left = remember_profile(profile({"trainer.arguments": words, "trainer.secrets": ("HF_TOKEN", token("gsk_", "y"))}))
+    assert last_session_profile().trainer.arguments == ("--seed", "42", "--steps", "7")
+    assert last_session_profile().trainer.secrets == ("HF_TOKEN",)
+    assert [secret.place for secret in left] == ["--password", "--groq", "trainer.secrets"]
 
 
 def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
-    remember(profile({"trainer.environment": {"HF_TOKEN": "hf_x", "WANDB_MODE": "offline"}}))
-    assert "hf_x" not in last_profile().read_text()
-    assert last().trainer.environment == {"WANDB_MODE": "offline"}
+    remember_profile(profile({"trainer.environment": {"HF_TOKEN": "hf_x", "WANDB_MODE": "offline"}}))
+    assert "hf_x" not in last_profile_file().read_text()
+    assert last_session_profile().trainer.environment == {"WANDB_MODE": "offline"}
     saved = store.save(profile({"name": "one"}))
-    assert [path.stat().st_mode & 0o777 for path in (last_profile(), saved)] == [0o600, 0o600]
+    assert [path.stat().st_mode & 0o777 for path in (last_profile_file(), saved)] == [0o600, 0o600]
 
 
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MONKEY", "WANDB_MODE", "KEYS"])
@@ -408,7 +408,7 @@ def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
         fields.parse(row, "python9", Path("/here"))
 
 
-LIST_ROWS = [row for row in fields.FIELDS.values() if row.kind in lists.KINDS]
+LIST_ROWS = [row for row in fields.FIELDS.values() if row.kind in lists.LIST_KINDS]
 # One value with a comma in it, two values, and how each kind writes the latter with a comma that could be in a value.
 ONE_TWO = {
     "table": ("NCCL_SOCKET_IFNAME=eth0,eth1", "A=1 B=2", "A=1,B=2"),
@@ -432,16 +432,20 @@ def test_one_rule_holds_for_all_lists(row):
     assert len(fields.parse(row, two)) == 2
     with pytest.raises(AmbiguousComma) as refused:
         fields.parse(row, unclear)
-    assert refused.value.several == two
-    assert {two, refused.value.one} <= {*re.split(r" for .*?, or |^Write | for one", refused.value.remedy)}
+    assert refused.value.as_several_values == two
+    assert {two, refused.value.as_single_value} <= {*re.split(r" for .*?, or |^Write | for one", refused.value.remedy)}
     # What the error offers as one value is one, and is written back as one.
-    whole = fields.parse(row, refused.value.one)
+    whole = fields.parse(row, refused.value.as_single_value)
     assert len(whole) == 1
     assert fields.parse(row, fields.format_value(whole)) == whole
     with pytest.raises(BadInput, match="may end a value"):
         fields.parse(row, two.replace(" ", ", "))
     # What the wizard offers is what was most likely meant.
-    assert fields.closest(row, unclear) == fields.closest(row, two.replace(" ", ", ")) == fields.parse(row, two)
+    assert (
+        fields.closest_value(row, unclear)
+        == fields.closest_value(row, two.replace(" ", ", "))
+        == fields.parse(row, two)
+    )
 
 
 @pytest.mark.parametrize("text", ["A=1 A=2", "A=1 B=2 A=1"])
@@ -451,25 +455,30 @@ def test_a_variable_is_given_once(text):
 
 
 def test_a_list_that_is_set_twice_in_a_command_is_added_to():
-    made = plans.edited(Profile(), ("trainer.data=/a", "trainer.data='/b c' /d", "recipe.steps=1", "recipe.steps=2"))
+    made = plans.apply_edits(
+        Profile(), ("trainer.data=/a", "trainer.data='/b c' /d", "recipe.steps=1", "recipe.steps=2")
+    )
     assert (made.trainer.data, made.recipe.steps) == (("/a", "/b c", "/d"), 2)
     # Of a profile it replaces what is there.
-    assert plans.edited(made, ("trainer.data=/e",)).trainer.data == ("/e",)
-    assert plans.edited(made, ("trainer.data=", "trainer.data=/f")).trainer.data == ("/f",)
+    assert plans.apply_edits(made, ("trainer.data=/e",)).trainer.data == ("/e",)
+    assert plans.apply_edits(made, ("trainer.data=", "trainer.data=/f")).trainer.data == ("/f",)
 
 
 def test_what_the_command_line_offers_for_a_comma_can_be_typed():
     with pytest.raises(BadInput) as refused:
-        plans.edited(Profile(), ("trainer.environment=O=name=x,deployment=prod",))
+        plans.apply_edits(Profile(), ("trainer.environment=O=name=x,deployment=prod",))
     several, one = re.findall(r"--set (\"[^\"]*\")", refused.value.remedy)
-    assert plans.edited(Profile(), shlex.split(several)).trainer.environment == {"O": "name=x", "deployment": "prod"}
-    assert plans.edited(Profile(), shlex.split(one)).trainer.environment == {"O": "name=x,deployment=prod"}
+    assert plans.apply_edits(Profile(), shlex.split(several)).trainer.environment == {
+        "O": "name=x",
+        "deployment": "prod",
+    }
+    assert plans.apply_edits(Profile(), shlex.split(one)).trainer.environment == {"O": "name=x,deployment=prod"}
 
 
 def test_keys_and_the_error_state_the_rule():
     with pytest.raises(BadInput) as refused:
         fields.parse(fields.field("trainer.environment"), "A")
     shown = CliRunner().invoke(cli, ["keys", "environment"]).output
-    assert lists.RULE in refused.value.remedy
-    assert lists.RULE in " ".join(shown.split())
+    assert lists.QUOTING_RULE in refused.value.remedy
+    assert lists.QUOTING_RULE in " ".join(shown.split())
     assert "Lists:" not in CliRunner().invoke(cli, ["keys", "recipe.steps"]).output

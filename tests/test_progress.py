@@ -263,14 +263,14 @@ def work(begun, times):
 
 
 def test_to_advance_costs_what_is_new_however_long_the_curve():
-    short, long = (curve.of(Point(step, 2.0) for step in range(1, size)) for size in (1000, 200_000))
+    short, long = (curve.curve_of(Point(step, 2.0) for step in range(1, size)) for size in (1000, 200_000))
     # Of the whole curve it would be 200 times as much.
     assert min(work(long, 500) for _ in range(5)) < 20 * min(work(short, 500) for _ in range(5))
 
 
 @pytest.mark.whole
 def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
-    long = curve.of(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
+    long = curve.curve_of(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
     kept = long.points()
     steps = [point.step for point in kept]
     assert long.size == len(kept) < 40_000
@@ -282,7 +282,7 @@ def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
 
 
 def test_a_thinned_curve_is_resumed_from_an_earlier_step():
-    long = curve.of(Point(step, 1.0) for step in range(1, 100_001))
+    long = curve.curve_of(Point(step, 1.0) for step in range(1, 100_001))
     resumed = advance(Progress(curve=long), ["step 50001 | loss 2.0"]).curve
     assert resumed.last == Point(50_001, 2.0)
     assert all(point.step <= 50_000 for point in resumed.points()[:-1])
@@ -375,8 +375,8 @@ def test_an_earlier_state_of_a_curve_stays_what_it_was():
 @given(st.lists(st.integers(1, 2000), max_size=60), st.integers(0, 1600), st.integers(1, 50))
 def test_a_curve_is_its_points(steps, before, most):
     expected = [Point(step, 0.5) for step in range(1, before + 1)]
-    found = curve.of(expected)
-    growing = curve.Growing(found)
+    found = curve.curve_of(expected)
+    growing = curve.CurveBuilder(found)
     for step in steps:
         growing.add(Point(step, 1.0))
         while expected and expected[-1].step >= step:

@@ -19,7 +19,7 @@ from tui_train.runs import rundir
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_RACES", "6"))
@@ -73,11 +73,11 @@ def together(tmp_path):
 
     yield carry_out
     for run in all_runs():
-        stop(run, at_once=True)
+        stop_run(run, at_once=True)
 
 
 def new_run(chosen):
-    return rundir.create(chosen.name, ready(chosen, facts()).files)
+    return rundir.create_run(chosen.name, ready(chosen, facts()).files)
 
 
 def alone(run):
@@ -132,7 +132,7 @@ def of_one_output(together, chance, number):
     live = [run for run in made if status(run).live]
     assert len(live) == 1
     alone(live[0])
-    stop(live[0], at_once=True)
+    stop_run(live[0], at_once=True)
 
 
 def of_one_profile(together, chance, number):
@@ -147,7 +147,7 @@ def of_one_profile(together, chance, number):
     for run in made:
         alone(run)
     for run in made:
-        stop(run, at_once=True)
+        stop_run(run, at_once=True)
 
 
 def of_one_run(together, chance, number):
@@ -168,7 +168,7 @@ def of_one_run(together, chance, number):
     if scripts:
         until(lambda: sum(script.poll() is None for script in scripts) == 1 - winners, 60)
     alone(run)
-    stop(run, at_once=True)
+    stop_run(run, at_once=True)
     for script in scripts:
         script.wait(60)
 
@@ -183,7 +183,7 @@ def of_a_stop_and_the_end(together, chance, number):
 
     def end(at_once):
         try:
-            stop(run, at_once=at_once)
+            stop_run(run, at_once=at_once)
         except TuiTrainError as error:
             errors.append(error)
 

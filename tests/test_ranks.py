@@ -14,10 +14,18 @@ from support import UUIDS, bash, exported, facts, plain_environment, profile, sa
 
 import tui_train
 from tui_train.cli import watch as printed
-from tui_train.diagnose import of_run
+from tui_train.diagnose import diagnose_run
 from tui_train.facts import probe
-from tui_train.runs.follow import ranks, watch
-from tui_train.runs.ranks import MOST, Planned, Rank, compare, parse, planned, summary
+from tui_train.runs.follow import read_ranks, watch
+from tui_train.runs.ranks import (
+    MAX_RANKS,
+    PlannedRanks,
+    Rank,
+    differences,
+    parse_planned_ranks,
+    parse_ranks,
+    ranks_summary,
+)
 from tui_train.runs.status import status
 from tui_train.wizard import wizard
 
@@ -25,7 +33,7 @@ SHIM = os.path.join(os.path.dirname(tui_train.__file__), "target/shim/sitecustom
 NAME = "NVIDIA GeForce RTX 3090"
 BARE = [uuid.removeprefix("GPU-") for uuid in UUIDS]
 OTHER = "GPU-00000000-1111-2222-3333-44444444abcd"
-TWO = Planned(world_size=2, device="cuda", gpus=UUIDS, gpu_names=(NAME, NAME))
+TWO = PlannedRanks(world_size=2, device="cuda", gpus=UUIDS, gpu_names=(NAME, NAME))
 LINE = f"rank 0/2 | host box | device cuda:0 {NAME} {UUIDS[0]} | backend nccl"
 
 TRAINS = """
@@ -92,100 +100,100 @@ def child(folder, code, path=(), python=sys.executable, **environment):
 
 
 def test_a_line_is_read():
-    assert parse([LINE]) == (rank(),)
-    assert parse(["[default0]:" + LINE, "[rank1]: " + LINE.replace("0/2", "1/2")])[1].rank == 1
+    assert parse_ranks([LINE]) == (rank(),)
+    assert parse_ranks(["[default0]:" + LINE, "[rank1]: " + LINE.replace("0/2", "1/2")])[1].rank == 1
 
 
 def test_lines_that_share_a_line_or_follow_other_words():
     cpu = "rank 1/2 | host box | device cpu | backend gloo"
-    assert [found.rank for found in parse([f"50%|###  | 5/10{LINE}{cpu}"])] == [0, 1]
-    assert parse([cpu + cpu.replace("1/2", "0/2") + " done"])[1].backend == "gloo"
-    assert parse([LINE + " and more"])[0].backend == "nccl"
+    assert [found.rank for found in parse_ranks([f"50%|###  | 5/10{LINE}{cpu}"])] == [0, 1]
+    assert parse_ranks([cpu + cpu.replace("1/2", "0/2") + " done"])[1].backend == "gloo"
+    assert parse_ranks([LINE + " and more"])[0].backend == "nccl"
 
 
 def test_the_uuid_is_read_with_and_without_its_beginning_and_may_be_missing():
-    assert parse([LINE.replace("GPU-", "")]) == (rank(),)
-    assert parse([LINE.replace("GPU-ac50e9bd", "AC50E9BD")]) == (rank(),)
-    found = parse(["rank 0/1 | host box | device cuda:0 NVIDIA T4 | backend none"])[0]
+    assert parse_ranks([LINE.replace("GPU-", "")]) == (rank(),)
+    assert parse_ranks([LINE.replace("GPU-ac50e9bd", "AC50E9BD")]) == (rank(),)
+    found = parse_ranks(["rank 0/1 | host box | device cuda:0 NVIDIA T4 | backend none"])[0]
     assert (found.name, found.uuid) == ("NVIDIA T4", "")
-    mig = parse([LINE.replace("GPU-", "MIG-")])[0]
+    mig = parse_ranks([LINE.replace("GPU-", "MIG-")])[0]
     assert mig.uuid == UUIDS[0].replace("GPU-", "MIG-")
 
 
 def test_what_is_no_such_line_is_passed_over():
     other = "rank 0/2 | stage pretrain | batch 8 | in /src"
-    assert parse([other, "rank", "", "rank 0/2 | host box", LINE[:-20], "rank " * 100_000]) == ()
+    assert parse_ranks([other, "rank", "", "rank 0/2 | host box", LINE[:-20], "rank " * 100_000]) == ()
 
 
 def test_a_log_cannot_bring_control_characters_or_endless_ranks():
-    found = parse([LINE.replace("box", "b\x1b[31mx").replace("RTX", "\u202eX")])[0]
+    found = parse_ranks([LINE.replace("box", "b\x1b[31mx").replace("RTX", "\u202eX")])[0]
     assert "\x1b" not in found.host
     assert "\u202e" not in found.name
     many = [LINE.replace("0/2", f"{number}/2") for number in range(50)]
-    assert len(parse(many, limit=4)) == 4
-    assert parse([LINE] * 3) == (rank(),)
+    assert len(parse_ranks(many, limit=4)) == 4
+    assert parse_ranks([LINE] * 3) == (rank(),)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b'{"world_size": "x"}', b'{"gpus": 3}', b'{"device": "\xff"}'])
 def test_a_foreign_plan_promises_nothing(data):
-    assert planned(data) == Planned()
-    assert compare([rank()], planned(data)) == ()
+    assert parse_planned_ranks(data) == PlannedRanks()
+    assert differences([rank()], parse_planned_ranks(data)) == ()
 
 
 # ---- what is compared
 
 
 def test_as_planned_nothing_is_said():
-    assert compare([rank(0), rank(1)], TWO) == ()
-    assert compare([rank(0), rank(1)], msgspec.structs.replace(TWO, backend="nccl")) == ()
-    assert compare([], TWO) == ()
+    assert differences([rank(0), rank(1)], TWO) == ()
+    assert differences([rank(0), rank(1)], msgspec.structs.replace(TWO, backend="nccl")) == ()
+    assert differences([], TWO) == ()
     cpu = [rank(number, device="cpu", name="", uuid="", backend="gloo") for number in (0, 1)]
-    assert compare(cpu, Planned(world_size=2, device="cpu", backend="gloo")) == ()
+    assert differences(cpu, PlannedRanks(world_size=2, device="cpu", backend="gloo")) == ()
 
 
 def test_a_card_that_was_not_chosen_is_named_beside_those_that_were():
     plan = msgspec.structs.replace(TWO, world_size=1, gpus=UUIDS[:1], gpu_names=(NAME,))
-    found = compare([rank(world_size=1, name="NVIDIA T4", uuid=OTHER)], plan)
+    found = differences([rank(world_size=1, name="NVIDIA T4", uuid=OTHER)], plan)
     assert found == ("rank 0 uses NVIDIA T4 …44abcd, planned: NVIDIA GeForce RTX 3090 …663b60",)
-    assert compare([rank(world_size=1, uuid="", name="NVIDIA T4")], plan) == (
+    assert differences([rank(world_size=1, uuid="", name="NVIDIA T4")], plan) == (
         "rank 0 uses NVIDIA T4, planned: NVIDIA GeForce RTX 3090 …663b60",
     )
-    assert compare([rank(world_size=1, uuid="", name="GeForce RTX 3090")], plan) == ()
-    assert compare([rank(world_size=1, uuid="", name="")], plan) == ()
+    assert differences([rank(world_size=1, uuid="", name="GeForce RTX 3090")], plan) == ()
+    assert differences([rank(world_size=1, uuid="", name="")], plan) == ()
 
 
 def test_two_ranks_on_one_card():
     same = [rank(0), rank(1, uuid=UUIDS[0])]
-    assert compare(same, TWO) == ("ranks 0, 1 share one GPU, NVIDIA GeForce RTX 3090 …663b60",)
+    assert differences(same, TWO) == ("ranks 0, 1 share one GPU, NVIDIA GeForce RTX 3090 …663b60",)
     shared = msgspec.structs.replace(TWO, gpus=UUIDS[:1], gpu_names=(NAME,))
-    assert compare(same, shared) == ()
+    assert differences(same, shared) == ()
 
 
 def test_the_cards_of_other_machines_need_only_be_like_those_of_the_first():
     plan = msgspec.structs.replace(TWO, world_size=4, nodes=2)
     there = [rank(number, world_size=4, host="other", uuid=OTHER[:-1] + str(number)) for number in (2, 3)]
-    assert compare([rank(0, world_size=4), rank(1, world_size=4, uuid=UUIDS[1]), *there], plan) == ()
-    assert compare(there, plan) == ()
-    assert compare([rank(0, world_size=4, uuid=OTHER), *there], plan)
-    assert compare([rank(0, world_size=4), *there, rank(1, world_size=4, host="other", name="NVIDIA T4")], plan)
+    assert differences([rank(0, world_size=4), rank(1, world_size=4, uuid=UUIDS[1]), *there], plan) == ()
+    assert differences(there, plan) == ()
+    assert differences([rank(0, world_size=4, uuid=OTHER), *there], plan)
+    assert differences([rank(0, world_size=4), *there, rank(1, world_size=4, host="other", name="NVIDIA T4")], plan)
     same = [rank(number, world_size=4, host="other", uuid=OTHER) for number in (2, 3)]
-    assert compare([rank(0, world_size=4), *same], plan)
+    assert differences([rank(0, world_size=4), *same], plan)
 
 
 def test_of_thousands_of_ranks_a_few_are_named():
-    every = [rank(number, world_size=8192, uuid=f"GPU-{number:08x}{UUIDS[0][12:]}") for number in range(MOST)]
+    every = [rank(number, world_size=8192, uuid=f"GPU-{number:08x}{UUIDS[0][12:]}") for number in range(MAX_RANKS)]
     plan = msgspec.structs.replace(TWO, world_size=8192)
-    assert len(compare(every, plan)) < 12
-    assert str(MOST - 8) in " ".join(compare(every, plan))
-    assert summary(every).startswith("8192 ranks")
+    assert len(differences(every, plan)) < 12
+    assert str(MAX_RANKS - 8) in " ".join(differences(every, plan))
+    assert ranks_summary(every).startswith("8192 ranks")
 
 
 def test_the_cpu_instead_of_cards_and_cards_instead_of_the_cpu():
     cpu = {"device": "cpu", "name": "", "uuid": "", "backend": "gloo"}
-    assert compare([rank(0, **cpu), rank(1, **cpu)], TWO) == ("ranks 0, 1 train on the CPU, 2 GPUs were planned",)
-    assert compare([rank(1, **cpu)], TWO) == ("rank 1 trains on the CPU, 2 GPUs were planned",)
-    plan = Planned(world_size=2, device="cpu")
-    assert compare([rank(0)], plan) == ("rank 0 uses NVIDIA GeForce RTX 3090 …663b60, the CPU was planned",)
+    assert differences([rank(0, **cpu), rank(1, **cpu)], TWO) == ("ranks 0, 1 train on the CPU, 2 GPUs were planned",)
+    assert differences([rank(1, **cpu)], TWO) == ("rank 1 trains on the CPU, 2 GPUs were planned",)
+    plan = PlannedRanks(world_size=2, device="cpu")
+    assert differences([rank(0)], plan) == ("rank 0 uses NVIDIA GeForce RTX 3090 …663b60, the CPU was planned",)
 
 
 @pytest.mark.parametrize(
@@ -198,33 +206,34 @@ def test_the_cpu_instead_of_cards_and_cards_instead_of_the_cpu():
     ],
 )
 def test_the_number_of_processes(seen, wanted, sentence):
-    found = compare([rank(world_size=seen)], msgspec.structs.replace(TWO, world_size=wanted))
+    found = differences([rank(world_size=seen)], msgspec.structs.replace(TWO, world_size=wanted))
     assert found == ((sentence,) if sentence else ())
 
 
 def test_the_backend_where_one_was_promised():
     gloo = [rank(0, backend="gloo"), rank(1, backend="gloo")]
-    assert compare(gloo, TWO) == ()
-    assert compare(gloo, msgspec.structs.replace(TWO, backend="nccl")) == (
+    assert differences(gloo, TWO) == ()
+    assert differences(gloo, msgspec.structs.replace(TWO, backend="nccl")) == (
         "ranks 0, 1 talk through gloo, nccl was planned",
     )
-    assert compare([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="nccl")) == ()
-    assert compare([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="gloo"))
+    assert differences([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="nccl")) == ()
+    assert differences([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="gloo"))
     assert (
-        compare([rank(world_size=1, backend="none")], msgspec.structs.replace(TWO, world_size=1, backend="nccl")) == ()
+        differences([rank(world_size=1, backend="none")], msgspec.structs.replace(TWO, world_size=1, backend="nccl"))
+        == ()
     )
 
 
 def test_mig_is_only_counted():
-    plan = Planned(world_size=1, device="cuda", gpus=(UUIDS[0].replace("GPU", "MIG"),), gpu_names=("A100 MIG 1g",))
-    assert compare([rank(world_size=1, uuid=OTHER)], plan) == ()
-    assert len(compare([rank(0, uuid=OTHER), rank(1, uuid=OTHER)], plan)) == 1
+    plan = PlannedRanks(world_size=1, device="cuda", gpus=(UUIDS[0].replace("GPU", "MIG"),), gpu_names=("A100 MIG 1g",))
+    assert differences([rank(world_size=1, uuid=OTHER)], plan) == ()
+    assert len(differences([rank(0, uuid=OTHER), rank(1, uuid=OTHER)], plan)) == 1
 
 
 def test_in_a_few_words():
-    assert summary([]) == ""
-    assert summary([rank(0), rank(1)]) == f"2 ranks on {NAME} ×2, nccl"
-    assert summary([rank(device="cpu", name="", backend="none")]) == "1 rank on CPU"
+    assert ranks_summary([]) == ""
+    assert ranks_summary([rank(0), rank(1)]) == f"2 ranks on {NAME} ×2, nccl"
+    assert ranks_summary([rank(device="cpu", name="", backend="none")]) == "1 rank on CPU"
 
 
 # ---- what a script shows that was not changed
@@ -237,7 +246,7 @@ def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
     host = os.uname().nodename
     assert lines(log) == [f"rank 0/1 | host {host} | device cpu | backend none"]
     assert log.index("rank 0/1") < log.index("done plain")
-    found = ranks(run, 1)
+    found = read_ranks(run, 1)
     assert [(one.device, one.world_size) for one in found.known] == [("cpu", 1)]
     assert found.mismatch == ()
 
@@ -253,7 +262,7 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     told = [*watch(run, lambda: False)][-1]
     assert [one.rank for one in told.ranks] == [0, 1]
     assert told.mismatch == ()
-    printed.logs(str(run.path), None, follow=False)
+    printed.print_logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == ""
 
 
@@ -265,9 +274,9 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     told = [*watch(run, lambda: False)][-1]
     sentence = "the training sees 1 process, 2 were planned: the processes are not connected"
     assert told.mismatch == (sentence,)
-    printed.logs(str(run.path), None, follow=False)
+    printed.print_logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"error: {sentence}\n"
-    found = of_run(run)
+    found = diagnose_run(run)
     assert (found.failure, found.change) == ("not_distributed_silent", None)
     assert "rank 0/1" in found.line
 
@@ -281,7 +290,7 @@ def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
     told = [*watch(run, lambda: False)][-1]
     assert [(one.rank, one.world_size) for one in told.ranks] == [(0, 2), (1, 2)]
     assert told.mismatch == ()
-    assert of_run(run) is None
+    assert diagnose_run(run) is None
 
 
 @pytest.mark.training
@@ -289,7 +298,7 @@ def test_one_process_alone_is_no_failure_of_a_plan_of_one(tmp_path):
     run = made(tmp_path, script(tmp_path), 1, "torchrun")
     trained(run)
     assert status(run).state == "finished"
-    assert of_run(run) is None
+    assert diagnose_run(run) is None
 
 
 @pytest.mark.training
@@ -297,9 +306,9 @@ def test_accelerate_that_starts_one_process_instead_of_two_is_found(tmp_path):
     words = ["-m", "accelerate.commands.launch", "--num_processes=2", "--cpu", script(tmp_path)]
     environment = plain_environment(PYTHONPATH=os.path.dirname(SHIM))  # noqa: PTH120
     done = subprocess.run([warm.training(), *words], env=environment, capture_output=True, text=True, check=True)
-    found = parse(done.stderr.splitlines())
+    found = parse_ranks(done.stderr.splitlines())
     assert len(found) == 1
-    assert "sees 1 process, 2 were planned" in compare(found, Planned(world_size=2, device="cpu"))[0]
+    assert "sees 1 process, 2 were planned" in differences(found, PlannedRanks(world_size=2, device="cpu"))[0]
 
 
 @pytest.mark.training
@@ -463,7 +472,7 @@ def test_the_loss_tells_the_device(shim, monkeypatch, capsys):
     devices = shim.Devices()
     devices.gradients((), {"tensors": [loss]})
     devices.gradients((loss,), {})
-    (found,) = parse(capsys.readouterr().err.splitlines())
+    (found,) = parse_ranks(capsys.readouterr().err.splitlines())
     assert (found.device, found.name, found.uuid, found.backend) == ("cuda:1", NAME, UUIDS[1], "none")
 
 
@@ -490,7 +499,7 @@ def test_a_long_log_is_read_from_its_beginning_and_at_most_so_far(tmp_path):
     log = run.attempt_log(1)
     second = LINE.replace("0/2", "1/2")
     log.write_text(f"{LINE}\n" + "words\n" * 2_000_000 + f"{second}\n")
-    found = ranks(run, 1)
+    found = read_ranks(run, 1)
     assert [one.rank for one in found.known] == [0]
     assert "the CPU was planned" in found.mismatch[0]
     found.read([second])
@@ -501,7 +510,7 @@ def test_half_a_line_is_waited_for(tmp_path):
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
     log = run.attempt_log(1)
     log.write_text(LINE[:-2])
-    found = ranks(run, 1)
+    found = read_ranks(run, 1)
     assert found.known == ()
     with log.open("a") as file:
         file.write(LINE[-2:] + "\n")
@@ -521,8 +530,8 @@ async def shown(run, size=(80, 24)):
 
 @pytest.mark.whole
 async def test_the_screen_has_a_line_more_only_where_something_is_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "machine", lambda *_, **__: facts().machine)
-    monkeypatch.setattr(probe, "toolchains", lambda *_, **__: ())
+    monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: facts().machine)
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: ())
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
     run.events_file.write_text(
         '{"time":1,"event":"run_started"}\n{"time":1,"event":"attempt_started","attempt":1,"position":1}\n'

@@ -160,7 +160,7 @@ def test_places(monkeypatch):
     folders = [places.profiles_folder(), places.presets_folder()]
     cache = places.images_folder()
     known = [*(folder / "NAME.toml" for folder in folders), places.webhooks_folder(), places.runs_folder()]
-    known += [places.last_profile(), places.faults_log()]
+    known += [places.last_profile_file(), places.faults_log()]
     assert told == [
         *known,
         places.environments_folder(),

@@ -18,9 +18,9 @@ from support import SCRIPTS, until
 
 from tui_train.supervisor import attempt as attempts
 from tui_train.supervisor import container, rejoin
-from tui_train.supervisor.overlap import Ahead, Source, pass_over
+from tui_train.supervisor.overlap import LoggedTail, Source, skip_logged
 from tui_train.supervisor.processes import Family
-from tui_train.supervisor.transport import Here, NodeCommand
+from tui_train.supervisor.transport import LocalTransport, NodeCommand
 
 # As a plan has it before every command in a container.
 ONE_STREAM = ("sh", "-c", 'exec "$0" "$@" 2>&1')
@@ -38,7 +38,7 @@ def beyond(log, *streams):
             file.write(text)
             file.seek(0)
             sources.append(Source(os.dup(file.fileno())))
-    left = pass_over(sources[0], sources[1:])
+    left = skip_logged(sources[0], sources[1:])
     for source in sources:
         os.close(source.descriptor)
     return [text[source.passed :] for text, source in zip(streams, sources[1:], strict=True)], left
@@ -91,8 +91,8 @@ def test_a_log_of_many_megabytes_is_read_in_pieces():
     os.write(source.descriptor, out[:-10])
     os.lseek(source.descriptor, 0, os.SEEK_SET)
     assert beyond(out[:-10], out, b"") == ([out[-10:], b""], b"")
-    while source.need(1):
-        source.move(source.need(1))
+    while source.fill_to(1):
+        source.skip(source.fill_to(1))
         assert len(source._data) < 1 << 20
     os.close(source.descriptor)
 
@@ -109,8 +109,8 @@ def test_a_log_of_many_megabytes_is_read_in_pieces():
     ],
 )
 def test_what_an_engine_tells_late_is_not_told_twice(begun, pieces, new):
-    ahead = Ahead(begun)
-    assert b"".join(ahead.new(1, piece) for piece in pieces) == new
+    ahead = LoggedTail(begun)
+    assert b"".join(ahead.new_bytes(1, piece) for piece in pieces) == new
 
 
 # ---- an engine that is none, but has the words
@@ -147,7 +147,7 @@ esac
 
 def rejoined(log, engine="docker"):
     """Rejoin the container as the supervisor does."""
-    return rejoin.rejoin(Here(), engine, NAME, str(log), "mark")
+    return rejoin.rejoin(LocalTransport(), engine, NAME, str(log), "mark")
 
 
 def ended(task, seconds=30):
@@ -209,8 +209,8 @@ def test_a_stop_after_the_end_of_a_container_does_not_make_it_a_stopped_one(stub
     signals = SimpleNamespace(stop="SIGTERM", code=143)
     start = SimpleNamespace(planned=SimpleNamespace(engine="docker"), signals=signals)
     task = SimpleNamespace(poll=lambda: 0)
-    monkeypatch.setattr(attempts, "_end", lambda *_: 143)
-    assert attempts._watch(start, task, Family("none"), NAME, "") == ((143, True) if stops else (0, False))
+    monkeypatch.setattr(attempts, "_stop_attempt", lambda *_: 143)
+    assert attempts._wait_for_end(start, task, Family("none"), NAME, "") == ((143, True) if stops else (0, False))
 
 
 def test_a_start_without_a_free_descriptor_blocks_no_signal_and_leaves_nothing_open(tmp_path, monkeypatch):
@@ -221,7 +221,7 @@ def test_a_start_without_a_free_descriptor_blocks_no_signal_and_leaves_nothing_o
     blocked, opened = signal.pthread_sigmask(signal.SIG_BLOCK, ()), len([*Path("/proc/self/fd").iterdir()])
     try:
         with pytest.raises(OSError, match="open files"):
-            Here().start(NodeCommand(("true",), os.environ, str(tmp_path / "log")))
+            LocalTransport().start(NodeCommand(("true",), os.environ, str(tmp_path / "log")))
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
         assert len([*Path("/proc/self/fd").iterdir()]) == opened
     finally:
@@ -259,7 +259,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
     client.wait()
     time.sleep(1)
     before = len(steps(log)[0])
-    assert container.outlives(engine, NAME, 137, lambda: True)
+    assert container.must_rejoin(engine, NAME, 137, lambda: True)
     task = rejoined(log, engine)
     until(lambda: len(steps(log)[0]) > before + 50)
     assert ended(task) == 7
@@ -267,7 +267,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
     # Of two streams, the engine decides which comes last.
     assert log.read_bytes().count(b"no end of line") == 1
     assert log.read_bytes().endswith(b"no end of line") or wrapped != ONE_STREAM
-    assert not container.outlives(engine, NAME, 7, lambda: True)
+    assert not container.must_rejoin(engine, NAME, 7, lambda: True)
     container.remove(engine, NAME)
     assert containers() == []
 
@@ -281,7 +281,7 @@ def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, contain
     client.kill()
     client.wait()
     until(lambda: container.exit_code(engine, NAME) is not None)
-    assert container.outlives(engine, NAME, 137, lambda: True)
+    assert container.must_rejoin(engine, NAME, 137, lambda: True)
     assert ended(rejoined(log, engine)) == 3
     assert steps(log) == ({b"%05d" % step: 1 for step in range(60)},) * 2
     container.remove(engine, NAME)
@@ -310,14 +310,14 @@ def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
 def test_what_an_earlier_start_left(engine, containers, tmp_path):
     """Names that train are told; a container that has ended is removed, and one of another start is let be."""
     mark = NAME.removeprefix("tui-train-").rpartition("-")[0]
-    other = container.name(engine, "another", 1)
+    other = container.name_for(engine, "another", 1)
     words = [engine, "run", "-d", "--pull=never", "--network=none"]
-    for name, seconds in ((NAME, "60"), (container.name(engine, mark, 2), "0"), (other, "0")):
+    for name, seconds in ((NAME, "60"), (container.name_for(engine, mark, 2), "0"), (other, "0")):
         subprocess.run([*words, f"--name={name}", rig.IMAGE, "sleep", seconds], check=True, capture_output=True)
-    until(lambda: container.exit_code(engine, container.name(engine, mark, 2)) == 0)
-    assert container.left(engine, mark) == (NAME,)
+    until(lambda: container.exit_code(engine, container.name_for(engine, mark, 2)) == 0)
+    assert container.leftover_names(engine, mark) == (NAME,)
     assert set(containers()) == {NAME, other}
     container.stop(engine, NAME, 1)
-    assert not container.lives(engine, NAME, lambda: True)
-    assert container.left(engine, mark) == ()
+    assert not container.still_runs(engine, NAME, lambda: True)
+    assert container.leftover_names(engine, mark) == ()
     assert containers() == [other]

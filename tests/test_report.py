@@ -146,7 +146,7 @@ def test_colours_within_a_token_do_not_hide_it(token):
     ],
 )
 def test_what_is_surely_a_secret_among_arguments(words):
-    assert [secret.sure for secret in secrets.secret_arguments(words)] == [True]
+    assert [secret.certain for secret in secrets.secret_arguments(words)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def run(tmp_path, monkeypatch):
         }
     )
     prepared = ready(chosen, facts())
-    run = rundir.create("planted", prepared.files)
+    run = rundir.create_run("planted", prepared.files)
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
     text = store.dumps(profile({"trainer.environment": values}, chosen))
@@ -343,9 +343,9 @@ def test_nothing_is_overwritten_unasked_and_a_failure_leaves_nothing(run, tmp_pa
 def test_of_a_long_log_both_ends_are_there_and_no_half_secret(run, line_ends):
     """A token lies across each of the two cuts, and nowhere else."""
     log = run.attempt_log(1)
-    size = archive.HEAD + archive.TAIL + 500_000
+    size = archive.HEAD_BYTES + archive.TAIL_BYTES + 500_000
     text = bytearray(("first" + line_ends + ("x" * 99 + line_ends) * (size // 100)).encode())
-    for cut in (archive.HEAD, len(text) - archive.TAIL):
+    for cut in (archive.HEAD_BYTES, len(text) - archive.TAIL_BYTES):
         text[cut - 12 : cut - 12 + len(HF)] = HF.encode()
     text += f"{line_ends}last".encode()
     # What was added moved the second cut by that much.
@@ -354,7 +354,7 @@ def test_of_a_long_log_both_ends_are_there_and_no_half_secret(run, line_ends):
     assert entry.text.startswith("first")
     assert entry.text.endswith("last")
     assert "left out" in entry.text
-    assert len(entry.text) < archive.HEAD + archive.TAIL + 100
+    assert len(entry.text) < archive.HEAD_BYTES + archive.TAIL_BYTES + 100
     for length in (6, 10):
         for start in range(len(HF) - length):
             assert HF[start : start + length] not in entry.text
@@ -375,7 +375,7 @@ def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     prepared = ready(store.load(str(case / "profile.toml")), found)
     run = rundir.RunDir(tmp_path)
-    rundir.fill(tmp_path, prepared.files)
+    rundir.write_files(tmp_path, prepared.files)
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
     archived = {entry.name for entry in archive.entries(run, "{}")}
     assert {file.path for file in prepared.files if not file.path.startswith("supervisor/")} <= archived

@@ -15,16 +15,16 @@ import warm
 from support import SCRIPTS, exported, facts, profile
 
 from tui_train.base.errors import BadInput, NotFound, Unavailable
-from tui_train.cli.start import _outcome
-from tui_train.runs.result import result
+from tui_train.cli.start import _outcome_text
+from tui_train.runs.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runs.weights import weights
+from tui_train.runs.weights import read_weights
 from tui_train.target import hub_cache
-from tui_train.workflow.chat import Chat, End, Text, safe
+from tui_train.workflow.chat import AnswerEnd, AnswerPiece, Chat, visible_lines
 from tui_train.workflow.dialogue import Dialogue, Interpreter
-from tui_train.workflow.merge import Options, _open_to_others, merge
-from tui_train.workflow.serving import servers
+from tui_train.workflow.merge import MergeOptions, _apply_umask, merge_adapter
+from tui_train.workflow.serving import serve_commands
 
 TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
 with_trl = pytest.mark.skipif(
@@ -96,13 +96,13 @@ def command(*words, code=0, given=None, **more):
 
 
 def test_an_adapter_and_a_model_are_told_apart(tmp_path):
-    adapter = weights(put_adapter(tmp_path / "a"))
+    adapter = read_weights(put_adapter(tmp_path / "a"))
     assert (adapter.kind, adapter.base, adapter.rank, adapter.problem) == ("adapter", "org/base", 32, "")
-    model = weights(put_model(tmp_path / "m"))
+    model = read_weights(put_model(tmp_path / "m"))
     assert (model.kind, model.size, model.problem) == ("model", len(tensors()), "")
-    assert weights(tmp_path) is None
+    assert read_weights(tmp_path) is None
     (tmp_path / "config.json").write_text("{}")
-    assert weights(tmp_path) is None
+    assert read_weights(tmp_path) is None
 
 
 INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()
@@ -119,16 +119,16 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
     ],
 )
 def test_a_model_that_is_not_whole(tmp_path, files, problem):
-    found = weights(put_model(tmp_path, **files))
+    found = read_weights(put_model(tmp_path, **files))
     assert problem in found.problem
 
 
 def test_a_broken_adapter(tmp_path):
-    assert weights(put_adapter(tmp_path, data=tensors(cut=3))).problem
+    assert read_weights(put_adapter(tmp_path, data=tensors(cut=3))).problem
     (tmp_path / "adapter_model.safetensors").unlink()
-    assert "missing" in weights(tmp_path).problem
+    assert "missing" in read_weights(tmp_path).problem
     (tmp_path / "adapter_config.json").write_text('{"r": ')
-    assert "adapter_config.json" in weights(tmp_path).problem
+    assert "adapter_config.json" in read_weights(tmp_path).problem
 
 
 # ---- the result of a run -----------------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ def test_the_final_weights_and_the_losses(tmp_path):
     put_adapter(run.path / "output")
     put_adapter(run.path / "output/checkpoint-20")
     os.utime(run.path / "output/checkpoint-20/adapter_model.safetensors", (time.time() - 60,) * 2)
-    found = result(run)
+    found = read_result(run)
     assert (found.source, found.weights.path, found.base) == ("final", str(run.path / "output"), "org/base")
     assert [found.loss.loss, found.loss_best.loss, found.loss_best.step] == [2.0, 1.5, 10]
     assert [found.eval_loss.loss, found.eval_loss_best.loss, found.eval_loss_best.step] == [1.875, 1.75, 10]
     assert round(found.seconds) == 90
-    assert [bool(served.command) for served in servers(found)] == [True, False]
+    assert [bool(served.command) for served in serve_commands(found)] == [True, False]
     shown = command("result", f"{run.path}/").stdout
     assert "LoRA adapter of org/base" in shown
     assert "--max-lora-rank 32" in shown
@@ -167,16 +167,16 @@ def test_the_newest_checkpoint_where_nothing_is_final(tmp_path):
     for step in (10, 20):
         put_model(run.path / f"output/checkpoint-{step}")
         (run.path / f"output/checkpoint-{step}/trainer_state.json").write_text("{}")
-    found = result(run)
+    found = read_result(run)
     assert (found.source, found.step, Path(found.weights.path).name) == ("checkpoint", 20, "checkpoint-20")
-    assert all(served.command.endswith("checkpoint-20") for served in servers(found))
+    assert all(served.command.endswith("checkpoint-20") for served in serve_commands(found))
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
 def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
     run = ended(tmp_path / "run", LOG[:2], state=state)
     put_adapter(run.path / "output")
-    found = result(run)
+    found = read_result(run)
     assert (found.source, found.step) == ("stopped", 10)
     assert "stopped at step 10" in command("result", f"{run.path}/").stdout
     saved = put_adapter(run.path / "output/checkpoint-12")
@@ -184,18 +184,18 @@ def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
     logged = ('{"loss": 1, "step": 2, "epoch": 3}, ' * (600_000 if state == "failed" else 1)) + "{}"
     (saved / "trainer_state.json").write_text(f'{{"global_step": 13, "log_history": [{logged}]}}')
     os.utime(saved / "adapter_model.safetensors", (time.time() - 60,) * 2)
-    assert (result(run).source, result(run).step) == ("stopped", 13)
+    assert (read_result(run).source, read_result(run).step) == ("stopped", 13)
     run.attempt_log(1).write_text("")
     shutil.rmtree(saved)
-    assert (result(run).step, result(run).origin) == (0, "as stopped")
+    assert (read_result(run).step, read_result(run).source_text) == (0, "as stopped")
 
 
 def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
     run = ended(tmp_path / "run", **{"trainer.output": str(tmp_path / "out")})
     put_model(tmp_path / "out")
-    assert result(run).weights
+    assert read_result(run).weights
     os.utime(tmp_path / "out/model.safetensors", (time.time() - 7200,) * 2)
-    assert result(run).weights is None
+    assert read_result(run).weights is None
     assert "no adapter and no model" in command("result", f"{run.path}/").stdout
 
 
@@ -211,22 +211,22 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.pt").write_text("x")
     os.utime(tmp_path / "old/model.pt", (time.time() - 7200,) * 2)
-    assert result(run).written == (str(tmp_path / "made"),)
+    assert read_result(run).written == (str(tmp_path / "made"),)
     assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
     put_model(tmp_path / "made")
-    assert result(run).weights.path == result(run).output == str(tmp_path / "made")
+    assert read_result(run).weights.path == read_result(run).output == str(tmp_path / "made")
     named = ended(tmp_path / "run2", **own, **{"trainer.arguments": ("--dest", str(tmp_path / "none"))})
-    assert result(named).written == ()
+    assert read_result(named).written == ()
 
 
 def test_a_quantized_base_is_told(tmp_path):
     run = ended(tmp_path / "run", **{"trainer.arguments": ("--load_in_4bit=True",)})
-    assert result(run).quantized
+    assert read_result(run).quantized
     text = run.profile.read_text().replace("--load_in_4bit", "--load_in_2bit")
     run.profile.write_text(text)
-    assert not result(run).quantized
+    assert not read_result(run).quantized
     run.profile.write_text(text.replace('kind = "script"', 'kind = "finetune"') + '[finetune]\ntuning = "qlora"\n')
-    assert result(run).quantized
+    assert read_result(run).quantized
 
 
 def test_a_checkpoint_of_automodel(tmp_path):
@@ -237,10 +237,10 @@ def test_a_checkpoint_of_automodel(tmp_path):
     run.plan_file.write_text(json.dumps(plan))
     put_adapter(run.path / "output/epoch_0_step_9/model")
     put_adapter(run.path / "output/epoch_0_step_19/model")
-    found = result(run)
+    found = read_result(run)
     assert (found.step, found.weights.path) == (19, str(run.path / "output/epoch_0_step_19/model"))
     put_model(run.path / "output/epoch_1_step_29/model/consolidated")
-    assert result(run).weights.kind == "model"
+    assert read_result(run).weights.kind == "model"
 
 
 def test_hostile_text_in_an_adapter_is_not_obeyed(tmp_path):
@@ -304,7 +304,7 @@ def greedy(folder, prompt, adapter="", python=""):
         env={**os.environ, **OFFLINE},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-800:]
-    return safe(done.stdout.decode())
+    return visible_lines(done.stdout.decode())
 
 
 @pytest.mark.whole
@@ -339,18 +339,18 @@ def test_an_answer_is_streamed_stopped_and_remembered(full_run):
             times.append(time.monotonic())
             pieces.append(piece)
         assert len(pieces) > 20
-        assert isinstance(pieces[-1], End)
+        assert isinstance(pieces[-1], AnswerEnd)
         assert times[-1] - times[0] > 3 * (times[-1] - times[-2]), "most came before the end"
         assert pieces[-1].why in {"end", "length"}
         second = chat.ask("And now?", "result", 200)
-        assert isinstance(next(second), Text)
+        assert isinstance(next(second), AnswerPiece)
         chat.stop()
         *_, end = second
         assert end.tokens < 200
         assert end.forgotten == 1, "both turns are more than the model takes"
         with pytest.raises(Unavailable, match="256"):
             next(chat.ask("x" * 300, "result"))
-        assert isinstance(next(chat.ask("ok?", "result", 1)), Text | End), "another prompt is answered"
+        assert isinstance(next(chat.ask("ok?", "result", 1)), AnswerPiece | AnswerEnd), "another prompt is answered"
     finally:
         chat.close()
 
@@ -446,13 +446,19 @@ def test_a_child_that_does_not_talk_has_no_stdin(tmp_path):
 
 def test_what_cannot_be_tried_or_merged_is_said_before_anything_is_loaded(tmp_path, full_run):
     with pytest.raises(BadInput, match="nothing to merge"):
-        merge(full_run, str(tmp_path / "new"), Options())
+        merge_adapter(full_run, str(tmp_path / "new"), MergeOptions())
     empty = ended(tmp_path / "empty")
-    for act in (lambda: merge(empty, str(tmp_path / "new"), Options()), lambda: Chat(empty, compare=False)):
+    for act in (
+        lambda: merge_adapter(empty, str(tmp_path / "new"), MergeOptions()),
+        lambda: Chat(empty, compare=False),
+    ):
         with pytest.raises(NotFound):
             act()
     put_adapter(empty.path / "output", data=tensors(cut=2))
-    for act in (lambda: merge(empty, str(tmp_path / "new"), Options()), lambda: Chat(empty, compare=False)):
+    for act in (
+        lambda: merge_adapter(empty, str(tmp_path / "new"), MergeOptions()),
+        lambda: Chat(empty, compare=False),
+    ):
         with pytest.raises(BadInput, match="bytes"):
             act()
     put_adapter(empty.path / "output")
@@ -479,7 +485,7 @@ def test_folders_in_a_merged_model_can_be_entered_by_others(tmp_path):
     (inner / "tool_use.jinja").touch(mode=0o600)
     before = os.umask(0o022)
     try:
-        _open_to_others(tmp_path / "made")
+        _apply_umask(tmp_path / "made")
     finally:
         os.umask(before)
     modes = [path.stat().st_mode & 0o777 for path in (inner.parent, inner, inner / "tool_use.jinja")]
@@ -516,10 +522,10 @@ def test_no_room_for_a_merged_model(tmp_path):
     put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": str(base)})
     began = {*tmp_path.iterdir()}
     with pytest.raises(Unavailable, match="GiB are free"):
-        merge(run, str(tmp_path / "new"), Options())
+        merge_adapter(run, str(tmp_path / "new"), MergeOptions())
     put_model(base, {"quantization_config": {"quant_method": "bitsandbytes"}})
     with pytest.raises(Unavailable, match="bitsandbytes"):
-        merge(run, str(tmp_path / "new"), Options())
+        merge_adapter(run, str(tmp_path / "new"), MergeOptions())
     assert {*tmp_path.iterdir()} == began
 
 
@@ -554,11 +560,11 @@ def lora_run(tmp_path_factory, models):
 
 @with_trl
 def test_an_adapter_of_trl_is_merged_and_checked(lora_run, tmp_path, models):
-    found = result(lora_run)
+    found = read_result(lora_run)
     assert (found.weights.kind, found.source, found.base) == ("adapter", "final", str(models[0]))
     told = command("merge", f"{lora_run.path}/", str(tmp_path / "merged"))
     assert "checked" in told.stdout
-    merged = weights(tmp_path / "merged")
+    merged = read_weights(tmp_path / "merged")
     assert (merged.kind, merged.problem) == ("model", "")
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
     adapter = found.weights.path
@@ -568,7 +574,7 @@ def test_an_adapter_of_trl_is_merged_and_checked(lora_run, tmp_path, models):
 @with_trl
 def test_an_adapter_answers_beside_its_base(lora_run, models):
     words = ("try", f"{lora_run.path}/", "--max-tokens", "24", "--prompt", "What is 3?", "--base")
-    adapter, base = (greedy(models[0], "What is 3?", path, TRL) for path in (result(lora_run).weights.path, ""))
+    adapter, base = (greedy(models[0], "What is 3?", path, TRL) for path in (read_result(lora_run).weights.path, ""))
     assert adapter != base
     assert command(*words).stdout == f"── result\n{adapter}\n── base\n{base}\n"
 
@@ -588,7 +594,7 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
         "event": "done", "dtype": "float32", "difference": 0.5, "tolerance": 1e-4, "change": 0.7,
     })  # fmt: skip
     with pytest.raises(Unavailable, match="50"):
-        merge(lora_run, str(tmp_path / "merged"), Options())
+        merge_adapter(lora_run, str(tmp_path / "merged"), MergeOptions())
     assert [*tmp_path.iterdir()] == []
 
 
@@ -596,7 +602,7 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
 def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
     run = ended(tmp_path / "run", LOG, state=state)
     put_adapter(run.path / "output")
-    said = _outcome(run, status(run))
+    said = _outcome_text(run, status(run))
     assert (f"tui-train try {run.name}" in said) is says
     assert (f"tui-train merge {run.name}" in said) is says
     assert (str(run.path / "output") in said) is says
@@ -604,7 +610,7 @@ def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
 
 def test_a_run_that_made_nothing_loadable_does_not_offer_to_try_it(tmp_path):
     run = ended(tmp_path / "run", LOG)
-    assert "try" not in _outcome(run, status(run))
+    assert "try" not in _outcome_text(run, status(run))
     put_adapter(run.path / "output", data=tensors(cut=1))
-    assert "cannot be loaded" in _outcome(run, status(run))
-    assert "try" not in _outcome(run, status(run))
+    assert "cannot be loaded" in _outcome_text(run, status(run))
+    assert "try" not in _outcome_text(run, status(run))

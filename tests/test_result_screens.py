@@ -12,7 +12,7 @@ from support import sample, until, with_word
 from test_result import ADAPTER, LOG, ended, full_run, models, put_adapter, put_model, tensors, with_own_code
 from test_wizard import keys, machine, settle, shows, until_shown
 from textual.app import App, ComposeResult
-from tui_train.screens.widgets.talk import Talk
+from tui_train.screens.widgets.talk import ChatPane
 
 from tui_train.wizard import wizard
 from tui_train.workflow.chat import Chat, Ready
@@ -190,7 +190,7 @@ class Column(App[None]):
 
     def compose(self) -> ComposeResult:
         """Put it over the whole screen."""
-        talk = Talk("Result", "", id="talk")
+        talk = ChatPane("Result", "", id="talk")
         talk.styles.height = "1fr"
         yield talk
 
@@ -198,25 +198,25 @@ class Column(App[None]):
 async def test_what_is_written_redraws_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Column()
     async with app.run_test(size=(40, 10)) as pilot:
-        talk = app.query_one(Talk)
-        talk.asked("Why?")
-        talk.write("one two three")
+        talk = app.query_one(ChatPane)
+        talk.add_prompt("Why?")
+        talk.append_answer("one two three")
         await settle(pilot)
         drawn: list[Any] = []
         monkeypatch.setattr(talk, "refresh", lambda *regions, **_: drawn.extend(regions))
-        talk.write(" four [bold]five")
+        talk.append_answer(" four [bold]five")
         assert [(region.y, region.height) for region in drawn] == [(3, 1)]
         assert drawn[0].x >= len("one two three")
         monkeypatch.undo()
         for number in range(40):
-            talk.write(f"\nline {number}")
+            talk.append_answer(f"\nline {number}")
         await settle(pilot)
         assert "line 39" in shows(pilot)
-        talk.turn(-1)
-        talk.write("\nlast line")
+        talk.scroll_pages(-1)
+        talk.append_answer("\nlast line")
         await settle(pilot)
         assert "last line" not in shows(pilot)
-        talk.turn(9)
+        talk.scroll_pages(9)
         await settle(pilot)
         assert "last line" in shows(pilot)
         assert "[bold]" not in shows(pilot)

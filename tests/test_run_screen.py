@@ -13,19 +13,19 @@ import pytest
 from support import GIB, UUIDS, holder
 from test_result import put_model, tensors
 from test_wizard import CARDS, SEED, finished_run, keys, machine, settle, shows, until_shown
-from tui_train.screens.run_plot import Shown
-from tui_train.screens.widgets.cards import SPAN, Card, History, card_lines
+from tui_train.screens.run_plot import PlotOptions
+from tui_train.screens.widgets.cards import SPAN_SECONDS, CardHistory, CardLabel, card_lines
 from tui_train.screens.widgets.log_view import LogView
-from tui_train.screens.widgets.why import headline
+from tui_train.screens.widgets.why import split_cause
 
 from tui_train.diagnose import reader
-from tui_train.diagnose.types import UNCOUNTED
+from tui_train.diagnose.types import UNKNOWN_NUMBER
 from tui_train.facts import live
 from tui_train.facts.samples import Sample
 from tui_train.runs.follow import read_progress, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.wizard import wizard
-from tui_train.workflow.digest import Digests
+from tui_train.workflow.digest import DigestCache
 
 __all__ = ["machine"]
 
@@ -124,8 +124,8 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
         events.write(b"\n".join(map(msgspec.json.encode, (ended[1], second))) + b"\n")
     last = next(each for each in news if each.progress.step == 60)
     assert last.progress.curve == read_progress(run, last.status.attempts).curve
-    of_home = Digests()
-    assert last.progress.curve == of_home.curves(of_home.run(run)).curve
+    of_home = DigestCache()
+    assert last.progress.curve == of_home.read_losses(of_home.digest_of(run)).curve
     assert [point.step for point in last.progress.curve.points()] == [*range(1, 61)]
     assert last.last_steps == ((1, 50),)
 
@@ -151,7 +151,7 @@ async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine: Any, tmp_pat
 
 
 def test_zooming_begins_again() -> None:
-    assert Shown().closer().closer().closer() == Shown()
+    assert PlotOptions().zoomed().zoomed().zoomed() == PlotOptions()
 
 
 async def test_an_ended_run_says_what_remains_and_what_is_next(machine: Any, tmp_path: Path) -> None:
@@ -263,19 +263,23 @@ def cards(count: int) -> tuple[Sample, ...]:
 
 def test_many_cards_are_folded_and_those_that_fail_come_first() -> None:
     lost = Sample(uuid="lost", problem="it is gone \x1b[2J")
-    names = {"lost": Card("9", "NVIDIA H100 80GB")}
-    drawn = [line.plain for line in card_lines((*cards(8), lost), History(), names, 3, 78)]
+    names = {"lost": CardLabel("9", "NVIDIA H100 80GB")}
+    drawn = [line.plain for line in card_lines((*cards(8), lost), CardHistory(), names, 3, 78)]
     assert drawn[1] == "✗ 9 H100 80GB  it is gone \\x1b[2J"
     assert drawn[3].split("   ")[0] == "7 more"
     assert len(drawn) == 4
-    assert len(card_lines(cards(8), History(), {}, 8, 78)) == 9
+    assert len(card_lines(cards(8), CardHistory(), {}, 8, 78)) == 9
 
 
 def test_the_curve_of_a_card_has_one_block_for_each_span() -> None:
-    history = History()
-    for second in range(int(SPAN * 3)):
+    history = CardHistory()
+    for second in range(int(SPAN_SECONDS * 3)):
         history.add((Sample(uuid="a", use=second),), float(second))
-    assert [sample.use for sample in history.of("a")] == [SPAN - 1, SPAN * 2 - 1, SPAN * 3 - 1]
+    assert [sample.use for sample in history.samples_of("a")] == [
+        SPAN_SECONDS - 1,
+        SPAN_SECONDS * 2 - 1,
+        SPAN_SECONDS * 3 - 1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +293,7 @@ def test_the_curve_of_a_card_has_one_block_for_each_span() -> None:
     ],
 )
 def test_a_failure_is_headed_by_the_first_words_of_its_cause(cause: str, first: str, rest: str) -> None:
-    assert headline(cause, 60) == (first, rest)
+    assert split_cause(cause, 60) == (first, rest)
 
 
 async def test_states_of_a_progress_bar_are_folded_in_the_log(machine: Any, tmp_path: Path) -> None:
@@ -390,15 +394,15 @@ async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machin
 async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(
     machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rest, read = threading.Event(), reader.Middle.read
+    rest, read = threading.Event(), reader.MiddleLines.read
 
-    def slow(middle: reader.Middle, number: int, block: bytes) -> None:
-        if number < UNCOUNTED:
+    def slow(middle: reader.MiddleLines, number: int, block: bytes) -> None:
+        if number < UNKNOWN_NUMBER:
             rest.wait(60)
         read(middle, number, block)
 
-    monkeypatch.setattr(reader.Middle, "read", slow)
-    for name, size in (("_BLOCK", 4096), ("_LARGE", 100_000), ("_END", 40_000)):
+    monkeypatch.setattr(reader.MiddleLines, "read", slow)
+    for name, size in (("_BLOCK", 4096), ("_LARGE_BYTES", 100_000), ("_END_BYTES", 40_000)):
         monkeypatch.setattr(reader, name, size)
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:

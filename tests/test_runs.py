@@ -32,14 +32,14 @@ from support import (
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.base.places import runs_folder
 from tui_train.runs import rundir
-from tui_train.runs.follow import follow, wait, watch
+from tui_train.runs.follow import follow, wait_for_end, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.supervisor import lock_owner
 from tui_train.supervisor.processes import start_ticks
-from tui_train.targets.here import submit
+from tui_train.targets.here import submit_here
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
 
@@ -115,13 +115,13 @@ def events(run):
 def test_a_run_is_started_followed_and_ends():
     chosen = sleeping("--seconds=0.4")
     prepared = ready(chosen, facts())
-    run = submit(prepared, prepared.plan)
+    run = submit_here(prepared, prepared.plan)
     assert status(run).state == "running"
     assert run.path.parent == runs_folder()
     assert re.fullmatch(r"\d{8}-\d{6}-sleeper", run.name)
     lines = [*follow(run)]
     assert lines[0] == "tick 1"
-    now = wait(run)
+    now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts), now.leftover) == ("finished", 0, 1, ())
     assert 0 < now.started < now.attempts[0].started < now.attempts[0].ended < now.ended < time.time()
     assert events(run) == ["run_started", "attempt_started", "attempt_ended", "run_ended"]
@@ -134,7 +134,7 @@ def test_a_run_is_started_followed_and_ends():
 def test_a_failure_ends_it_with_its_own_code(made):
     run = made("--seconds=0.1", "--code=7", *CLIMBING, **TWO_ATTEMPTS)
     start(run)
-    now = wait(run)
+    now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
     assert (now.attempts[0].exit_code, now.attempts[0].out_of_memory) == (7, False)
 
@@ -144,7 +144,7 @@ def test_it_climbs_after_out_of_memory_only(made):
     start(run)
     titles = []
     lines = [*follow(run, on_attempt=lambda attempt: titles.append(attempt.number))]
-    now = wait(run)
+    now = wait_for_end(run)
     assert (now.state, now.exit_code) == ("failed", 1)
     assert [(a.number, a.position, a.exit_code, a.out_of_memory) for a in now.attempts] == [
         (1, 1, 1, True),
@@ -207,7 +207,7 @@ def test_a_viewer_may_leave_at_any_time(made):
     training(run)
     assert [*watch(run, lambda: True)] == []
     assert status(run).state == "running"
-    stop(run)
+    stop_run(run)
 
 
 # ---- what must not end a run
@@ -224,7 +224,7 @@ def test_killing_whoever_started_it_does_not_end_it(made):
         training(run)
         os.killpg(starter.pid, signal.SIGKILL)
     assert status(run).state == "running"
-    assert wait(run).state == "finished"
+    assert wait_for_end(run).state == "finished"
 
 
 def hang_up(terminal):
@@ -254,7 +254,7 @@ def test_a_lost_terminal_with_a_shell_does_not_end_it(made):
     training(run)
     hang_up(shell)
     assert status(run).state == "running"
-    assert wait(run).state == "finished"
+    assert wait_for_end(run).state == "finished"
     assert gone(run)
     os.kill(shell.pid, signal.SIGKILL)
     os.waitpid(shell.pid, 0)
@@ -274,7 +274,7 @@ def test_a_reader_that_leaves_does_not_end_it(made):
     subprocess.run(
         ["bash", "-c", f"bash '{run.script}' | head -1"], env=plain_environment(), check=True, capture_output=True
     )
-    assert wait(run).state == "finished"
+    assert wait_for_end(run).state == "finished"
 
 
 # ---- what must end it wholly
@@ -332,7 +332,7 @@ def test_stopping_leaves_nothing_behind(made, quick, arguments):
     start(run)
     training(run)
     waited = []
-    now = stop(run, waiting=lambda: waited.append(1))
+    now = stop_run(run, while_waiting=lambda: waited.append(1))
     assert waited
     assert (now.state, now.exit_code) == ("stopped", 143)
     assert gone(run)
@@ -343,7 +343,7 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
     run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
     start(run)
     until(lambda: newest_log(run).count(b"tick 1\n") == 2)
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     assert (tmp_path / "saved").read_text() == "saved\n"
     assert gone(run)
 
@@ -355,7 +355,7 @@ def test_a_started_run_can_be_interrupted(made):
     training(run)
     assert os.getsid(status(run).pid) != os.getsid(0)
     os.kill(status(run).pid, signal.SIGINT)
-    now = wait(run)
+    now = wait_for_end(run)
     assert (now.state, now.exit_code) == ("stopped", 130)
     assert gone(run)
 
@@ -369,7 +369,7 @@ def test_stopping_torchrun_ends_workers_that_ignore_it(made, quick):
     start(run)
     until(lambda: newest_log(run).count(b"tick 1\n") == 2, 60)
     assert len(marked(status(run).mark)) == 3
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     assert gone(run)
 
 
@@ -380,17 +380,17 @@ def test_a_stop_between_two_attempts_is_not_missed(made):
     pid = status(run).pid
     until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not marked(status(run).mark))
     os.kill(pid, signal.SIGTERM)
-    now = wait(run)
+    now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
     assert gone(run)
 
 
 def test_stopping_what_does_not_run_is_no_error(made):
     run = made("--seconds=0.1")
-    assert stop(run).state == "new"
+    assert stop_run(run).state == "new"
     start(run)
-    wait(run)
-    assert stop(run).state == "finished"
+    wait_for_end(run)
+    assert stop_run(run).state == "finished"
 
 
 @ROOT
@@ -406,7 +406,7 @@ def test_stopping_the_run_of_another_user_is_refused():
             os.setgid(65534)
             os.setuid(65534)
             try:
-                stop(run)
+                stop_run(run)
             except Unavailable as error:
                 os.write(writer, error.message.encode())
             finally:
@@ -415,7 +415,7 @@ def test_stopping_the_run_of_another_user_is_refused():
         os.waitpid(child, 0)
         assert "another user" in os.read(reader, 1000).decode()
         assert status(run).state == "running"
-        assert stop(run).state == "stopped"
+        assert stop_run(run).state == "stopped"
 
 
 # ---- what is left of a run whose launch.sh is gone
@@ -429,7 +429,7 @@ def test_without_its_launch_script_it_is_lost_and_can_be_cleared(made):
     now = until(lambda: status(run).state == "lost" and status(run))
     assert set(before) <= set(now.leftover)
     assert not now.live
-    assert stop(run).leftover == ()
+    assert stop_run(run).leftover == ()
     assert status(run).state == "lost"
     assert not marked(now.mark)
 
@@ -441,7 +441,7 @@ def test_what_is_left_and_does_not_listen_is_killed(made, quick, arguments):
     training(run)
     os.kill(status(run).pid, signal.SIGKILL)
     assert until(lambda: status(run).leftover)
-    assert stop(run).leftover == ()
+    assert stop_run(run).leftover == ()
 
 
 def test_what_is_left_may_save(made, tmp_path):
@@ -450,7 +450,7 @@ def test_what_is_left_may_save(made, tmp_path):
     training(run)
     os.kill(status(run).pid, signal.SIGKILL)
     assert until(lambda: status(run).leftover)
-    assert stop(run).leftover == ()
+    assert stop_run(run).leftover == ()
     assert (tmp_path / "saved").read_text() == "saved\n"
 
 
@@ -462,7 +462,7 @@ def test_a_lost_run_can_be_started_again(made):
     until(lambda: status(run).state == "lost" and not status(run).leftover)
     assert (run.path / ".lock").exists()
     start(run)
-    assert wait(run).state == "finished"
+    assert wait_for_end(run).state == "finished"
     assert gone(run)
 
 
@@ -495,13 +495,13 @@ def test_a_number_alone_is_no_process(made, changes):
     assert (status(run).state, status(run).pid) == ("running", pid), "the lock names it as well"
     run.events_file.write_text(before)
     assert status(run).pid == pid
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
 
 
 def test_events_that_are_not_whole_are_passed_over(made):
     run = made("--seconds=0.1")
     start(run)
-    wait(run)
+    wait_for_end(run)
     with run.events_file.open("ab") as file:
         file.write(b'not json\n\xff\xfe\n{"event":"x"}\n[]\n{"time":1,"event":"run_started","pid":"no"}\n{"time":17')
     assert status(run).state == "finished"
@@ -522,7 +522,7 @@ def test_a_second_start_while_it_runs_is_refused(made):
         start(run)
     assert status(run).state == "running"
     assert len(status(run).attempts) == 1
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
 
 
 DEAD = {
@@ -541,7 +541,7 @@ def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
     run = made("--seconds=0.1")
     (run.path / ".lock").mkdir()
     if isinstance(owner, dict):
-        owner = json.dumps(lock_owner.myself("m", str(run.path))._asdict() | owner)
+        owner = json.dumps(lock_owner.own_owner("m", str(run.path))._asdict() | owner)
     if owner is not None:
         (run.path / ".lock" / "owner").write_text(owner)
     assert bash(run).returncode == 0
@@ -556,7 +556,7 @@ def test_the_lock_of_a_zombie_is_taken_over(made):
         training(run)
         process.send_signal(signal.SIGKILL)
         until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-        stop(run)
+        stop_run(run)
         (run.path / "profile.toml").touch()
         again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
         with again:
@@ -573,8 +573,8 @@ def test_a_lock_that_nobody_can_take_is_said(made):
     (at / "heir").write_text("")
     # As it is, but for how long it waits in all.
     module = run.path / "supervisor" / "lock.py"
-    assert "\n_LONGEST = 30.0\n" in module.read_text()
-    module.write_text(module.read_text().replace("\n_LONGEST = 30.0\n", "\n_LONGEST = 2.0\n"))
+    assert "\n_MAX_WAIT = 30.0\n" in module.read_text()
+    module.write_text(module.read_text().replace("\n_MAX_WAIT = 30.0\n", "\n_MAX_WAIT = 2.0\n"))
     done = bash(run)
     assert done.returncode in {73, 75}, done.stderr
     assert str(run.path).encode() in done.stderr
@@ -610,7 +610,7 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create("x", ready(sleeping(), facts()).files)
+        rundir.create_run("x", ready(sleeping(), facts()).files)
     assert caught.value.remedy == "A part of the path is a file: choose another path."
     with pytest.raises(CannotWrite):
         rundir.export(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
@@ -635,7 +635,7 @@ def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create("x", ready(profile(), facts()).files)
+        rundir.create_run("x", ready(profile(), facts()).files)
     assert caught.value.remedy.startswith("The disk is full")
     assert [*runs_folder().iterdir()] == []
 
@@ -735,23 +735,23 @@ def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
 
     def created(stamp, name):
         monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
-        return rundir.create(name, files)
+        return rundir.create_run(name, files)
 
     first, second = created("20260101-000000", "Ä b/c"), created("20260101-000000", "Ä b/c")
     third = created("20260102-000000", "中文")
     assert [run.name for run in (first, third)] == ["20260101-000000-b-c", "20260102-000000-run"]
     assert second.name == "20260101-000000-b-c-2"
     assert rundir.all_runs() == (third, second, first)
-    assert rundir.find("last") == third
-    assert rundir.find("20260102") == third
-    assert rundir.find(first.name) == first
-    assert rundir.find(str(second.path)) == second
+    assert rundir.find_run("last") == third
+    assert rundir.find_run("20260102") == third
+    assert rundir.find_run(first.name) == first
+    assert rundir.find_run(str(second.path)) == second
     (runs_folder() / ".new-x").mkdir()
     (runs_folder() / "no script").mkdir()
     assert len(rundir.all_runs()) == 3
     for wrong in ("20260101", "nope", "", str(tmp_path), "./x", "~nobody-of-that-name/x"):
         with pytest.raises(NotFound if "~" not in wrong else BadInput) as caught:
-            rundir.find(wrong)
+            rundir.find_run(wrong)
         assert caught.value.remedy
 
 
@@ -798,7 +798,7 @@ def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkey
     if killed:
         os.kill(now.pid, signal.SIGKILL)
         until(lambda: status(run).state == "lost")
-    stop(run)
+    stop_run(run)
     assert marked(now.mark, now.leader) == ()
     assert start_ticks(now.leader) is None
 
@@ -815,7 +815,7 @@ def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     done = bash(run)
     assert done.returncode == 75
     assert str(left[0]) in done.stderr.decode()
-    stop(run)
+    stop_run(run)
 
 
 @pytest.mark.whole
@@ -823,7 +823,7 @@ def test_a_stale_lock_has_one_heir(made):
     run = made("--seconds=3")
     for _ in range(4 if WHOLE else 2):
         (run.path / ".lock").mkdir(exist_ok=True)
-        dead = lock_owner.myself("m", str(run.path))._replace(pid=4000000)
+        dead = lock_owner.own_owner("m", str(run.path))._replace(pid=4000000)
         (run.path / ".lock" / "owner").write_text(json.dumps(dead._asdict()))
         starters = [
             subprocess.Popen(

@@ -35,7 +35,7 @@ from tui_train import supervisor
 from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
 from tui_train.plan.types import Plan
 from tui_train.profile.store import loads
-from tui_train.render import PLAN, PROFILE, SCRIPT, SUPERVISOR, listed
+from tui_train.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, SUPERVISOR_FOLDER, shown_files
 from tui_train.render.launch import launch_script
 from tui_train.runs import rundir
 from tui_train.runs.start import start
@@ -123,7 +123,7 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
         assert_same(note, attempt.command, run, environment)
     assert not [*folder.rglob("pwned")]
     assert not Path("pwned").exists()
-    assert loads((run.path / PROFILE).read_text()) == chosen
+    assert loads((run.path / PROFILE_NAME).read_text()) == chosen
     return run
 
 
@@ -207,8 +207,8 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
     chosen, found = built(tmp_path, "accelerate", "builtin", ["tab\tand\rreturn", "中\n文", "🚀"])
     prepared = ready(chosen, found)
     rundir.export(tmp_path / "export", prepared.files)
-    run = rundir.create("x", prepared.files)
-    files = {SCRIPT, PROFILE, PLAN, "accelerate.yaml", "pretrain.py", "supervisor/__init__.py"}
+    run = rundir.create_run("x", prepared.files)
+    files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", "supervisor/__init__.py"}
     assert {file.path for file in prepared.files} >= files
     for file in prepared.files:
         shown = file.text.encode()
@@ -218,19 +218,21 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
 
 def test_people_are_shown_the_supervisor_as_one_entry(tmp_path):
     prepared = ready(profile(), facts())
-    shown = listed(prepared.files)
-    assert shown[0].path == SCRIPT
-    assert shown[-1].path == SUPERVISOR
-    modules = [file for file in prepared.files if file.path.startswith(SUPERVISOR)]
+    shown = shown_files(prepared.files)
+    assert shown[0].path == SCRIPT_NAME
+    assert shown[-1].path == SUPERVISOR_FOLDER
+    modules = [file for file in prepared.files if file.path.startswith(SUPERVISOR_FOLDER)]
     assert [line.partition("  ")[0] for line in shown[-1].text.splitlines()] == [file.path for file in modules]
-    assert {file.path for file in shown} == {file.path for file in prepared.files if file not in modules} | {SUPERVISOR}
-    (data,) = (file for file in shown if file.path == PLAN)
+    assert {file.path for file in shown} == {file.path for file in prepared.files if file not in modules} | {
+        SUPERVISOR_FOLDER
+    }
+    (data,) = (file for file in shown if file.path == PLAN_NAME)
     assert len(data.text.splitlines()) == 1
     # What is written is whole.
     run, made = exported(tmp_path / "run", profile(), facts())
     assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
     for module in Path(supervisor.__file__).parent.glob("*.py"):
-        assert (run.path / SUPERVISOR / module.name).read_text() == module.read_text()
+        assert (run.path / SUPERVISOR_FOLDER / module.name).read_text() == module.read_text()
 
 
 @pytest.mark.parametrize(("launcher", "preset"), WAYS)

@@ -44,7 +44,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
             "nemo.mock_data": kind == "nemo",
         }
     )
-    errors = [finding for finding in check(chosen, where) if finding.forbids]
+    errors = [finding for finding in check(chosen, where) if finding.forbids_plan]
     if errors:
         assert all(finding.message and finding.remedy for finding in errors)
         return
@@ -57,7 +57,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
         word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)
     } <= set(words)
     assert trainer.title(chosen, setup.preset, setup.nemo) in made.title
-    assert setup.context.takes <= PLACEHOLDERS.keys()
+    assert setup.context.accepted <= PLACEHOLDERS.keys()
     assert made.resumes_itself == trainer.resumes_itself
     assert {file.path for file in made.programs} == {file.path for file in trainer.files(chosen)}
 
@@ -73,7 +73,7 @@ def test_a_trainer_takes_fields_that_there_are(kind):
 def test_a_target_without_runs_says_what_to_do_instead():
     target = target_of(Path("/m.json"))
     assert target.name
-    assert [each.runs for each in (target, target_of(host="box"), target_of())] == [False, True, True]
+    assert [each.can_start for each in (target, target_of(host="box"), target_of())] == [False, True, True]
     for ask in (target.state, target.stop, target.resume):
         with pytest.raises(Exception, match="another machine") as caught:
             ask(None)
@@ -190,14 +190,14 @@ def test_a_trainer_is_added(project):
 TARGET = """
 import msgspec
 
-from tui_train.targets.here import Here, look
+from tui_train.targets.here import LocalTarget, probe_facts
 
 
-class Toy(Here):
+class Toy(LocalTarget):
     name = "toyland"
 
-    def look(self, profile, waits):
-        return msgspec.structs.replace(look(profile, waits), elsewhere="toyland")
+    def probe_for(self, profile, waits):
+        return msgspec.structs.replace(probe_facts(profile, waits), other_machine="toyland")
 """
 
 
@@ -222,7 +222,7 @@ RUNG = """
 RUNGS["toy"] = Rung(
     label="Toy",
     cost="none",
-    step=lambda *_: Change("half a toy", "why", (("recipe.seed", 7),)),
+    next_change=lambda *_: Change("half a toy", "why", (("recipe.seed", 7),)),
 )
 """
 
@@ -295,7 +295,7 @@ def test_a_machine_and_a_cards_capability_are_added(project, tmp_path, monkeypat
     cards = json.loads(printed(project, "facts", "--json"))["gpus"]
     assert [(card["name"], card["compute_capability"]) for card in cards] == [("NVIDIA Toy 9000", "19.9")] * 2
 
-    speed = "from tui_train.facts import probe, capability; print(capability.teraflops(probe.machine().gpus[0]))"
+    speed = "from tui_train.facts import probe, capability; print(capability.teraflops(probe.probe_machine().gpus[0]))"
     assert python(project, "-c", speed) == "None\n"
     edit(project / "tui_train/facts/capability.py", "CHIPS = {", "CHIPS = {199: Chip(128, 16384),")
     assert float(python(project, "-c", speed)) == 64 * 2000 * 16384 / 1e6

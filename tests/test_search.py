@@ -16,8 +16,8 @@ from support import until
 from tui_train.runs import scan as scanning
 from tui_train.runs.logfile import LogFile
 from tui_train.runs.scan import Scan
-from tui_train.runs.search import Filtered, find
-from tui_train.supervisor.lines import RANK, fold
+from tui_train.runs.search import FilteredLog, start_search
+from tui_train.supervisor.lines import RANK_PREFIX, fold
 
 LINES = ["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]
 
@@ -28,7 +28,7 @@ def log(tmp_path):
 
 
 def found(log, expressions, offset=0, *, up=False):
-    search = find(log.path, offset, expressions, up=up)
+    search = start_search(log.path, offset, expressions, up=up)
     told = [*search.news()][-1]
     search.cancel()
     return told
@@ -56,7 +56,7 @@ def test_what_matches_is_what_matches_as_it_is_shown(tmp_path_factory, lines, ex
         for offset in range(log.size() + 1):
             for up in (False, True):
                 told = []
-                scanning.find(scan, offset, up=up, tell=lambda told=told, **news: told.append(news))
+                scanning.find_nearest(scan, offset, up=up, report=lambda told=told, **news: told.append(news))
                 ahead = [start for start in wanted if (start < offset if up else start >= offset)]
                 order = (ahead or wanted)[:: -1 if up else 1]
                 assert told[-1].get("hit") == (order[0] if order else None)
@@ -83,7 +83,7 @@ def test_what_is_no_expression_is_said(log, expression):
 
 def test_an_expression_that_takes_for_ever_can_be_ended(log):
     log.path.write_bytes(b"a" * 60 + b"!\n")
-    search = find(log.path, 0, ["(a+)+$"], up=False)
+    search = start_search(log.path, 0, ["(a+)+$"], up=False)
     child = psutil.Process(search._child.pid)
     until(lambda: sum(child.cpu_times()[:2]) > 0.3)
     began = time.monotonic()
@@ -97,8 +97,8 @@ def test_a_search_ends_with_its_viewer(log, tmp_path):
     log.path.write_bytes(b"a" * 60 + b"!\n")
     code = (
         f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\n"
-        "import time; from pathlib import Path; from tui_train.runs.search import find\n"
-        f"print(find(Path({str(log.path)!r}), 0, ['(a+)+$'], up=False)._child.pid, flush=True); time.sleep(60)"
+        "import time; from pathlib import Path; from tui_train.runs.search import start_search\n"
+        f"print(start_search(Path({str(log.path)!r}), 0, ['(a+)+$'], up=False)._child.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as viewer:
         child = int(viewer.stdout.readline())
@@ -112,7 +112,7 @@ def test_a_search_ends_with_its_viewer(log, tmp_path):
 @pytest.mark.whole
 def test_a_filter_follows_the_log(log):
     log.path.write_bytes(b"".join(b"line %d\n" % number for number in range(300_000)) + b"line 9")
-    filtered = Filtered(log, ["9$"])
+    filtered = FilteredLog(log, ["9$"])
     try:
         assert [*filtered.search.news()][-1].done
         wanted = [f"line {number}" for number in range(300_000) if number % 10 == 9]
@@ -131,8 +131,8 @@ def test_a_filter_follows_the_log(log):
 
 def test_a_filter_shows_one_rank(log):
     log.path.write_bytes(b"[rank0]: a\n[default1]:b loss\nc loss\n[rank1]: d\ni.llm/0 [default1]:e loss\n")
-    for expressions, wanted in (((RANK % 1,), 3), ((RANK % 1, "loss"), 2), ((RANK % 7,), 0)):
-        filtered = Filtered(log, expressions)
+    for expressions, wanted in (((RANK_PREFIX % 1,), 3), ((RANK_PREFIX % 1, "loss"), 2), ((RANK_PREFIX % 7,), 0)):
+        filtered = FilteredLog(log, expressions)
         assert [*filtered.search.news()][-1].done
         assert filtered.count() == wanted
         filtered.close()

@@ -7,7 +7,7 @@ import pytest
 from support import facts, profile
 
 from tui_train.facts.types import Facts
-from tui_train.ladder.climb import climb
+from tui_train.ladder.climb import fallback_attempts
 from tui_train.memory.length import set_up
 from tui_train.memory.predict import predict
 from tui_train.profile import store
@@ -25,7 +25,7 @@ MACHINE = (
 def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     setup = set_up(store.load(str(case / "profile.toml")), found)
-    rungs = [step.profile for step in climb(setup.settled, setup.context)]
+    rungs = [step.profile for step in fallback_attempts(setup.settled, setup.context)]
     separate = [Setup(rung, found) for rung in rungs]
     alone = [predict(each) for each in separate]
     wanted = [[getattr(each, name) for name in MACHINE] for each in separate]

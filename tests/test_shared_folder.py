@@ -19,11 +19,11 @@ from support import SCRIPTS, exported, facts, plain_environment, sleeping, until
 from tui_train.base import ssh
 from tui_train.base.errors import CannotWrite
 from tui_train.base.places import connections_folder, runs_folder
-from tui_train.runs.conflicts import one_at_a_time
+from tui_train.runs.conflicts import start_lock
 from tui_train.supervisor import events, fill, lock, lock_owner, receive, regular
 from tui_train.supervisor.refused import BUSY, Refused
 from tui_train.workflow import nemo_files
-from tui_train.workflow.merge import _open_to_others
+from tui_train.workflow.merge import _apply_umask
 
 # Numbers without a name, in reach of neither sudo nor a login.
 MINE, OTHERS = 61001, 61002
@@ -52,7 +52,7 @@ def kept(folder):
 
 def held_at(at, mark="m"):
     """A lock that this process takes."""
-    held = lock.Lock(str(at), lock_owner.myself(mark, str(at.parent)), "a training runs", lambda _dead: "")
+    held = lock.Lock(str(at), lock_owner.own_owner(mark, str(at.parent)), "a training runs", lambda _dead: "")
     held.take()
     return held
 
@@ -165,7 +165,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
 @ROOT
 @pytest.mark.parametrize("names", ["us", "a dead one", pytest.param("nobody", marks=pytest.mark.whole)])
 def test_a_folder_of_another_user_that_says_to_be_our_lock_is_none_of_ours(tmp_path, names):
-    at, me = tmp_path / ".lock", lock_owner.myself("m", str(tmp_path))
+    at, me = tmp_path / ".lock", lock_owner.own_owner("m", str(tmp_path))
     at.mkdir()
     (at / "chapter").write_text("thesis")
     if names != "nobody":
@@ -237,10 +237,10 @@ def test_a_lock_whose_place_a_link_takes_is_not_followed(tmp_path, precious, the
     at.rename(tmp_path / "aside")
     at.symlink_to(precious)
     if then == "drop_reserve":
-        with regular.folder_at(tmp_path) as folder:
+        with regular.open_folder(tmp_path) as folder:
             lock.drop_reserve(folder)
     else:
-        {"release": held.release, "beat": held.beat, "keep_reserve": lambda: held.keep_reserve(16)}[then]()
+        {"release": held.release, "beat": held.renew, "keep_reserve": lambda: held.keep_reserve(16)}[then]()
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in precious.iterdir()} == before
 
 
@@ -248,7 +248,7 @@ def test_only_the_names_of_a_lock_are_removed(tmp_path):
     at = tmp_path / ".lock"
     held = held_at(at)
     held.keep_reserve(16)
-    (at / f"owner{regular.NEW}left by a power cut").write_text("")
+    (at / f"owner{regular.NEW_SUFFIX}left by a power cut").write_text("")
     (at / "chapter").write_text("thesis")
     held.release()
     assert {path.name for path in at.iterdir()} == {"chapter", "owner"}
@@ -258,7 +258,7 @@ def test_only_the_names_of_a_lock_are_removed(tmp_path):
 
 @pytest.mark.parametrize("names", ["a dead one", "nobody"])
 def test_a_lock_in_which_a_disk_left_something_is_taken_over_again_and_again(tmp_path, names):
-    at, me = tmp_path / ".lock", lock_owner.myself("m", str(tmp_path))
+    at, me = tmp_path / ".lock", lock_owner.own_owner("m", str(tmp_path))
     at.mkdir()
     if names == "a dead one":
         (at / "owner").write_text(json.dumps(me._replace(pid=2**22 + 1)._asdict()))
@@ -276,12 +276,12 @@ def test_a_lock_follows_its_folder_and_a_link_of_the_owner_names_nobody(tmp_path
     at.parent.mkdir()
     held = held_at(at)
     at.parent.rename(tmp_path / "there")
-    assert held.beat()
+    assert held.renew()
     held.release()
     assert list((tmp_path / "there").iterdir()) == []
     at = tmp_path / ".lock"
     at.mkdir()
-    (tmp_path / "owner").write_text(json.dumps(lock_owner.myself("m", "")._asdict()))
+    (tmp_path / "owner").write_text(json.dumps(lock_owner.own_owner("m", "")._asdict()))
     (at / "owner").symlink_to(tmp_path / "owner")
     assert lock_owner.read(str(at)) is None
 
@@ -303,7 +303,7 @@ def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
     (tmp_path / ".lock").symlink_to(precious)
     (tmp_path / events.NAME).mkdir()
     journal = events.Journal(str(tmp_path), lock.drop_reserve)
-    journal.hold()
+    journal.open_folder()
     with pytest.raises(OSError, match="directory"):
         journal.append("run_started")
     assert (precious / "reserve").exists()
@@ -311,7 +311,8 @@ def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
 
 def test_no_connection_is_shared_where_others_could_answer_it():
     assert (
-        any("ControlPath=" in word for word in ssh.ssh_command("box")) or len(str(connections_folder())) > ssh._LONGEST
+        any("ControlPath=" in word for word in ssh.ssh_command("box"))
+        or len(str(connections_folder())) > ssh._MAX_FOLDER_LENGTH
     )
     os.environ["XDG_CACHE_HOME"] = short = tempfile.mkdtemp(prefix="t")
     try:
@@ -330,7 +331,7 @@ def test_a_start_makes_nothing_behind_a_link_in_the_runs_folder_and_waits_for_no
         at.symlink_to(tmp_path / "made")
     else:
         os.mkfifo(at)
-    with one_at_a_time():
+    with start_lock():
         assert not (tmp_path / "made").exists()
 
 
@@ -340,7 +341,7 @@ def test_text_is_prepared_only_in_a_folder_of_ones_own(tmp_path, precious, whose
     text.write_text("text")
     tokenizer.mkdir()
     (tokenizer / "tokenizer.json").write_text("{}")
-    data = nemo_files.Data(splits={"train": (text,)}, tokenizer=tokenizer, out=tmp_path / "out")
+    data = nemo_files.TextData(splits={"train": (text,)}, tokenizer=tokenizer, out=tmp_path / "out")
     if whose == "link":
         work.symlink_to(precious)
     else:
@@ -349,7 +350,7 @@ def test_text_is_prepared_only_in_a_folder_of_ones_own(tmp_path, precious, whose
     # As one who reads the text and the tokenizer as well can.
     (work / "question.json").write_bytes(nemo_files._question(data))
     with pytest.raises(CannotWrite):
-        nemo_files.prepare(data, "/bin/false", lambda _progress: None)
+        nemo_files.prepare_data(data, "/bin/false", lambda _progress: None)
     assert (work / "question.json").exists()
 
 
@@ -371,5 +372,5 @@ def test_a_merged_model_is_opened_to_others_when_nothing_in_it_changes_any_more(
     made.mkdir(0o700)
     (made / "link").symlink_to("nothing")
     with pytest.raises(FileNotFoundError):
-        _open_to_others(made)
+        _apply_umask(made)
     assert stat.S_IMODE(made.stat().st_mode) == 0o700

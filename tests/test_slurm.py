@@ -18,7 +18,7 @@ from test_training import TINY, failing
 from test_training import losses as checkpointed
 
 from tui_train.profile.store import save
-from tui_train.render.slurm import LIMIT, batch_script
+from tui_train.render.slurm import LIMIT_FILE, batch_script
 from tui_train.runs import queue, rundir
 from tui_train.runs.status import status
 from tui_train.targets import target_of_run
@@ -113,7 +113,7 @@ def in_queue(run):
 def test_a_job_is_watched_to_its_end(nodes, tmp_path):
     saver(tmp_path, 12)
     lines = tui("run", "job", "--slurm").stdout.splitlines()
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     number = queue.job_of(run.path).number
     assert lines[0].startswith(f"{run.name} is job {number}")
     assert [line for line in lines if line.startswith("step ")] == [f"step {step}" for step in range(1, 13)]
@@ -125,7 +125,7 @@ def test_a_job_is_watched_to_its_end(nodes, tmp_path):
 def test_a_job_that_waits_says_why_and_is_cancelled(nodes, tmp_path):
     saver(tmp_path, 3)
     tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert (status(run).state, in_queue(run).state) == ("queued", "queued")
     assert "waits: BeginTime" in tui("runs").stdout
     assert "queued or running already" in tui("resume", "last", code=69).stderr or status(run).live
@@ -136,7 +136,7 @@ def test_a_job_that_waits_says_why_and_is_cancelled(nodes, tmp_path):
 def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
     saver(tmp_path, 3)
     tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     copy = rundir.RunDir(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
     target_of_run(copy).stop(copy)
@@ -169,7 +169,7 @@ def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
 def test_a_stopped_job_has_saved_and_resumes(nodes, tmp_path):
     saver(tmp_path, 60)
     tui("run", "job", "--slurm", "--detach")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
     assert "Resume it" in tui("stop", "last").stdout
     assert status(run).state == "stopped"
@@ -182,7 +182,7 @@ def test_a_stopped_job_has_saved_and_resumes(nodes, tmp_path):
 def test_scancel_by_hand_saves_too(nodes, tmp_path):
     saver(tmp_path, 600)
     tui("run", "job", "--slurm", "--detach")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and steps_of(run, 1), 60)
     subprocess.run(["scancel", queue.job_of(run.path).number], check=True)
     until(lambda: status(run).state == "stopped", 60)
@@ -195,12 +195,12 @@ def test_near_its_time_limit_a_job_saves_is_queued_again_and_resumes(nodes, tmp_
     """Whoever follows it sees all of it."""
     saver(tmp_path, 700, **{"slurm.time": "2"})
     said = tui("run", "job", "--slurm", timeout=290).stdout
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
     every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
     assert every == [*range(1, 701)]
     assert re.findall(r"^step (\d+)$", said, re.MULTILINE) == [str(step) for step in every]
-    assert not (run.path / LIMIT).exists()
+    assert not (run.path / LIMIT_FILE).exists()
 
 
 def losses(run, attempt):
@@ -226,7 +226,7 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
     })  # fmt: skip
     save(chosen, overwrite=True)
     tui("run", "two", "--slurm", "--detach")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(losses(run, 1)) > 2, 180)
     assert "Resume it" in tui("stop", "last").stdout
     assert status(run).state == "stopped"
@@ -244,11 +244,11 @@ def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monke
     values = {**TINY, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
     save(profile({**values, "recipe.micro_batch": 4, "trainer.launcher": launcher}), overwrite=True)
     tui("run", "two", "--slurm")
-    undisturbed = rundir.find("last")
+    undisturbed = rundir.find_run("last")
     for name, value in failing(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():
         monkeypatch.setenv(name, value)
     tui("run", "two", "--slurm")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert [(each.position, each.out_of_memory) for each in status(run).attempts] == [(1, True), (2, False)]
     assert status(run).attempts[1].resumed == 3
     assert checkpointed(run.path / "output") == pytest.approx(checkpointed(undisturbed.path / "output"), abs=1e-4)
@@ -317,5 +317,5 @@ def test_here_the_keys_of_slurm_change_nothing():
 def test_the_facts_of_a_node_are_read_from_its_file(tmp_path, monkeypatch):
     done = tui("facts", "--save", str(tmp_path / "node.json"))
     assert done.returncode == 0
-    seen = Slurm(tmp_path / "node.json").look(profile({"trainer.script": "/nowhere/train.py"}))
-    assert (seen.scheduler, seen.elsewhere) == ("slurm", "")
+    seen = Slurm(tmp_path / "node.json").probe_for(profile({"trainer.script": "/nowhere/train.py"}))
+    assert (seen.scheduler, seen.other_machine) == ("slurm", "")

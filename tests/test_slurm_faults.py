@@ -72,7 +72,7 @@ def submitted(fake, tmp_path, state="PENDING", **more):
     fake.takes(**more)
     fake.lists(state)
     tui("run", "job", "--slurm", "--detach")
-    return rundir.find("last")
+    return rundir.find_run("last")
 
 
 def lost(run):
@@ -87,7 +87,7 @@ def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
     fake.takes()
     fake.says("squeue", _TIMED_OUT)
     assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert (queue.job_of(run.path).number, fake.calls("scancel")) == ("4712", [])
 
 
@@ -96,13 +96,13 @@ def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
     saved_profile(tmp_path, 3)
     fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
     assert "may be queued" in tui("run", "job", "--slurm", code=69).stderr
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert queue.in_queue(run.path)
     fake.lists("PENDING", 77)
     assert "job 77" in tui("runs").stdout
     assert queue.job_of(run.path).number == "77"
     fake.lists("")
-    queue.refresh([run])
+    queue.refresh_jobs([run])
     assert not queue.in_queue(run.path)
 
 
@@ -134,7 +134,7 @@ def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
     fake.lists("PENDING", reason="PartitionTimeLimit")
     fake.says("scancel", _TIMED_OUT)
     tui("run", "job", "--slurm", code=69)
-    assert queue.in_queue(rundir.find("last").path)
+    assert queue.in_queue(rundir.find_run("last").path)
 
 
 @pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "RUNNING"])
@@ -142,7 +142,7 @@ def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, s
     run = submitted(fake, tmp_path)
     lost(run)
     fake.lists(state)
-    monkeypatch.setattr(queue, "_LEAVES", 0.0)
+    monkeypatch.setattr(queue, "_LEAVE_SECONDS", 0.0)
     before = fake.calls("sbatch")
     with pytest.raises(Unavailable, match=f"4712.*{state}"):
         target_of_run(run).resume(run)
@@ -161,7 +161,7 @@ def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_p
     """)  # fmt: skip
     fake.says("scancel", f'case $all in --state=PENDING*) [ "$(squeue | cut -d"|" -f2)" != PENDING ] || '
               f": > {fake.gone} ;; esac")  # fmt: skip
-    queue.stop(run, at_once=True, grace=1, waiting=lambda: None)
+    queue.stop_job(run, at_once=True, grace=1, while_waiting=lambda: None)
     assert not queue.in_queue(run.path)
     assert len([call for call in fake.calls("scancel") if "--state=PENDING" in call]) == 1
 
@@ -173,7 +173,7 @@ def test_a_job_of_another_cluster_is_asked_for_there(fake, tmp_path, monkeypatch
     fake.says("squeue", f'[ -z "${{SLURM_CLUSTERS-}}" ] || exit 1; case $all in *--clusters=hpc2*) '
               f'[ -e {fake.gone} ] || echo "4712|PENDING|Priority|N/A|$folder" ;; esac')  # fmt: skip
     fake.says("scancel", f"case $all in *--clusters=hpc2*) : > {fake.gone} ;; esac")
-    queue.refresh([run])
+    queue.refresh_jobs([run])
     assert queue.job_of(run.path).cluster == "hpc2"
     assert "had not started" in tui("stop", "last").stdout
     assert not queue.in_queue(run.path)
@@ -185,7 +185,7 @@ def test_many_runs_need_one_squeue(fake, tmp_path):
     copy = rundir.RunDir(run.path.with_name("20200101-000000-job"))
     copy.path.mkdir()
     (copy.path / queue.JOB).write_bytes((run.path / queue.JOB).read_bytes())
-    queue.refresh([run, copy])
+    queue.refresh_jobs([run, copy])
     assert len(fake.calls("squeue")) == before + 1
     assert [queue.in_queue(each.path) for each in (run, copy)] == [True, False]
 

@@ -26,7 +26,7 @@ from tui_train.runs.place import place_of
 from tui_train.runs.status import status
 from tui_train.targets import target_of_run
 from tui_train.wizard import wizard
-from tui_train.workflow.machines import Source, source_for
+from tui_train.workflow.machines import MachineSource, source_for
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
@@ -108,7 +108,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     saver(login.home, 3)
     blocking = login.says(*BLOCKING)
     said = tui(*RUN, "--detach").stdout
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     (folder,) = runs_there(login.home)
     number = queue.job_of(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
@@ -126,10 +126,10 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
 def test_a_job_over_ssh_is_stopped_and_resumed(login):
     saver(login.home, 200)
     tui(*RUN, "--detach")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     number = queue.job_of(run.path).number
     assert "is running" in tui("resume", "last", code=69).stderr or status(run).state == "queued"
-    until(lambda: queue.refresh([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
+    until(lambda: queue.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
     assert "running on box (Slurm)" in tui("runs").stdout
     assert "Resume it" in tui("stop", "last").stdout
     assert (status(run).state, queue.job_of(run.path).state, login.jobs()) == ("stopped", "", [])
@@ -145,7 +145,7 @@ def test_a_job_over_ssh_is_stopped_and_resumed(login):
 def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
     saver(login.home, 3)
     tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert "queued" in tui("resume", "last", code=69).stderr
     assert login.jobs() == [queue.job_of(run.path).number]
     assert "had not started" in tui("stop", "last").stdout
@@ -158,7 +158,7 @@ def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
     saver(login.home, 30)
     blocking = login.says(*BLOCKING)
     tui(*RUN, "--detach")
-    run, told = rundir.find("last"), []
+    run, told = rundir.find_run("last"), []
     mirror = Mirror(run, told.append)
     until(lambda: told)
     login.cut()
@@ -181,11 +181,11 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     saver(login.home, 3)
     login.cut(after=True)
     found = tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert [queue.job_of(run.path).number] == login.jobs()
     assert login.jobs()[0] in found.stdout
     (run.path / queue.JOB).unlink()
-    queue.keep(run, queue.Job(number="", starts=0))
+    queue.write_job(run, queue.Job(number="", starts=0))
     login.cut()
     assert queue.in_queue(run.path)
     login.joined()
@@ -199,7 +199,7 @@ def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(logi
     saver(login.home, 3)
     (login.home / "train.py").write_text(f"{SAVES}\nimport not_there_anywhere\n")
     tui(*RUN, code=1)
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert status(run).state == "failed"
     assert "not_there_anywhere" in tui("diagnose", "last").stdout
     assert "step 3" in tui("attach", "last", code=1).stdout
@@ -256,10 +256,10 @@ def test_a_profile_names_the_host_and_slurm(login):
     planned = json.loads(tui("plan", "job", "--json").stdout)["plan"]
     assert planned["slurm"]["partition"] == "gpu"
     tui("run", "job", "--set", "slurm.partition=")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert (status(run).state, status(run).host) == ("finished", "box (Slurm)")
     tui("run", "job", "--set", "hardware.scheduler=none")
-    assert status(rundir.find("last")).host == "box"
+    assert status(rundir.find_run("last")).host == "box"
     assert "hosts" in tui("plan", "job", "--set", "nodes.hosts=a,b", code=65).stderr
 
 
@@ -268,10 +268,10 @@ def test_an_array_over_ssh_is_a_job_and_a_run_for_each_value(login):
     saver(login.home, 3)
     said = tui(*RUN, "--array", "recipe.steps=4,9").stdout
     runs = sorted(rundir.all_runs(), key=lambda run: run.name)
-    assert [folders.note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=9"]
+    assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=9"]
     assert all(run.name in said for run in runs)
     for run, steps in zip(runs, (4, 9), strict=True):
-        until(lambda run=run: queue.refresh(runs) or status(run).state == "finished", 60)
+        until(lambda run=run: queue.refresh_jobs(runs) or status(run).state == "finished", 60)
         assert steps_of(run, 1) == [*range(1, steps + 1)]
 
 
@@ -279,7 +279,7 @@ def test_an_array_over_ssh_is_a_job_and_a_run_for_each_value(login):
 def test_near_its_time_limit_a_job_over_ssh_is_queued_again_and_followed_on(login):
     saver(login.home, 700, **{"slurm.time": "2"})
     said = tui(*RUN, timeout=400).stdout
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
     every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
     assert every == [*range(1, 701)]
@@ -297,22 +297,22 @@ async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_lo
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await pilot.press("n")
-        app.become(store.load("job"), keep=False)
+        app.set_profile(store.load("job"), keep=False)
         await reached(pilot, "Hardware")
         await keys("h", "down", "enter")(pilot)
         await reached(pilot, "Hardware")
-        assert (app.profile.hardware.host, app.facts.scheduler, app.facts.submits) == ("lab", "", True)
+        assert (app.profile.hardware.host, app.facts.scheduler, app.facts.has_sbatch) == ("lab", "", True)
         await keys("h", "up", "enter")(pilot)
         await reached(pilot, "Hardware")
         chosen = app.profile.hardware
         assert (chosen.host, chosen.scheduler, app.facts.scheduler) == ("lab", "slurm", "slurm")
         for words in ("for lab (Slurm)", "debug*", "2 of 2", "4 a100", "Partition"):
             assert words in shows(pilot)
-        app.screen.form.go("slurm.partition")
+        app.screen.form.go_to_row("slurm.partition")
         await keys("f3", "down", "down", "enter")(pilot)
         assert [card.name for card in app.facts.machine.gpus] == ["A100"] * 4
         await keys("f3", "down", "enter")(pilot)
-        app.screen.form.go("hardware.device")
+        app.screen.form.go_to_row("hardware.device")
         for step in ("Hardware", "Backend", "Recipe"):
             await reached(pilot, step)
             await pilot.press("enter")
@@ -323,7 +323,7 @@ async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_lo
         login.says("scancel", blocking)
         await until_shown(pilot, "finished", "step 12")
     (folder,) = runs_there(login.home)
-    assert place_of(rundir.find("last").path).folder == str(folder)
+    assert place_of(rundir.find_run("last").path).folder == str(folder)
 
 
 # The rules
@@ -332,15 +332,15 @@ async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_lo
 @pytest.mark.parametrize(
     ("own", "named", "goes"),
     [
-        (("", "none"), Source(), ("", False)),
-        (("lab", "slurm"), Source(), ("lab", True)),
-        (("lab", "slurm"), Source(host="lab"), ("lab", True)),
-        (("lab", "slurm"), Source(host="box"), ("box", False)),
-        (("lab", "slurm"), Source(host="ann@login"), ("ann@login", True)),
-        (("", "slurm"), Source(host="box"), ("box", False)),
-        (("lab", "none"), Source(slurm=True), ("lab", True)),
-        (("lab", "slurm"), Source(host="box", slurm=True), ("box", True)),
-        (("lab", "none"), Source(machine=Path("m.json")), ("", False)),
+        (("", "none"), MachineSource(), ("", False)),
+        (("lab", "slurm"), MachineSource(), ("lab", True)),
+        (("lab", "slurm"), MachineSource(host="lab"), ("lab", True)),
+        (("lab", "slurm"), MachineSource(host="box"), ("box", False)),
+        (("lab", "slurm"), MachineSource(host="ann@login"), ("ann@login", True)),
+        (("", "slurm"), MachineSource(host="box"), ("box", False)),
+        (("lab", "none"), MachineSource(slurm=True), ("lab", True)),
+        (("lab", "slurm"), MachineSource(host="box", slurm=True), ("box", True)),
+        (("lab", "none"), MachineSource(machine=Path("m.json")), ("", False)),
     ],
 )
 def test_where_a_profile_goes(own, named, goes):
@@ -362,10 +362,10 @@ def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
         "folder": "",
         "patience": 9,
     }
-    words = [sys.executable, "-c", submit_host._program(), json.dumps(asked)]
+    words = [sys.executable, "-c", submit_host._remote_program(), json.dumps(asked)]
     done = subprocess.run(words, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
     assert json.loads(done.stdout)[0]["out"] == "none /c a b\n"
 
 
 def test_the_program_that_asks_slurm_runs_in_old_pythons():
-    ast.parse(submit_host._program(), feature_version=(3, 8))
+    ast.parse(submit_host._remote_program(), feature_version=(3, 8))

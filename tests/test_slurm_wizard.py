@@ -15,15 +15,15 @@ from test_wizard import keys, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
 from tui_train.cli import array as arrays
-from tui_train.facts.cluster import Cluster, NodeGroup, Partition, as_time, gres_gpus, parse_sinfo
+from tui_train.facts.cluster import Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo, sbatch_time
 from tui_train.facts.known_gpus import gpu_named
-from tui_train.facts.slurm import as_machine, planned_node
+from tui_train.facts.slurm import planned_machine, planned_node
 from tui_train.profile import store
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply_change
 from tui_train.runs import folders, queue, rundir
-from tui_train.runs.slurm_end import ended_by
+from tui_train.runs.slurm_end import slurm_end_reason
 from tui_train.runs.status import status
-from tui_train.targets.slurm import Slurm, planned_for
+from tui_train.targets.slurm import Slurm, node_for_profile
 from tui_train.wizard import wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -87,7 +87,7 @@ def test_cards_are_counted_by_type(gres, cards):
 
 @pytest.mark.parametrize("limit", [60, 3600, 86399, 86400, 7 * 86400 + 61])
 def test_a_limit_is_written_as_it_is_read(limit):
-    (part,) = parse_sinfo(f"x|up|{as_time(limit)}|n/a|1|idle|1|1|(null)\n")
+    (part,) = parse_sinfo(f"x|up|{sbatch_time(limit)}|n/a|1|idle|1|1|(null)\n")
     assert part.limit == limit
 
 
@@ -119,10 +119,10 @@ def test_it_is_planned_for_the_least_node_that_a_job_may_get():
     assert planned_node(CLUSTER, "all", "gpu:a100:2") == BIG
     assert planned_node(CLUSTER, "nope") is None
     here = facts().machine
-    two = as_machine(here, CLUSTER, "all", "gpu:a100:2")
+    two = planned_machine(here, CLUSTER, "all", "gpu:a100:2")
     assert [(card.name, card.memory_total) for card in two.gpus] == [("A100", 40 * GIB)] * 2
     assert (two.cpu_count, two.memory_total) == (64, 512 * GIB)
-    unknown = as_machine(here, Cluster(problem="sinfo: no"), "", "")
+    unknown = planned_machine(here, Cluster(problem="sinfo: no"), "", "")
     assert unknown.hostname == here.hostname
     assert unknown.gaps[0].why == "sinfo: no"
 
@@ -132,7 +132,7 @@ def test_it_is_planned_for_the_least_node_that_a_job_may_get():
 
 def on_cluster(chosen, cluster=CLUSTER):
     where = msgspec.structs.replace(facts(), scheduler="slurm", cluster=cluster)
-    return msgspec.structs.replace(where, machine=planned_for(where.machine, cluster, chosen))
+    return msgspec.structs.replace(where, machine=node_for_profile(where.machine, cluster, chosen))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_the_cluster_does_not_have_is_found_before(values, key, level, fixe
     changes = [each.change for each in findings if each.change]
     assert bool(changes) == fixed
     for change in changes:
-        after = apply(change, chosen)
+        after = apply_change(change, chosen)
         left = check(after, on_cluster(after))
         assert not {each.message for each in left} & {each.message for each in findings if each.change == change}
 
@@ -212,7 +212,7 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
         await settle(pilot)
         chosen = store.load("job")
         await pilot.press("n")
-        app.become(chosen, keep=False)
+        app.set_profile(chosen, keep=False)
         await reached(pilot, "Hardware")
         await keys("h", "up", "enter")(pilot)
         await reached(pilot, "Hardware")
@@ -229,7 +229,7 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
         await until_shown(pilot, "queued on Slurm", "job ", "waits: ", seconds=90)
         said("scancel", blocking)
         await until_shown(pilot, "finished", "step 12", seconds=90)
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert queue.job_of(run.path).number
     assert steps_of(run, 1) == [*range(1, 13)]
 
@@ -241,23 +241,23 @@ async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         await pilot.press("n")
-        app.become(store.load("job"), keep=False)
+        app.set_profile(store.load("job"), keep=False)
         await reached(pilot, "Hardware")
-        app.screen.form.go("slurm.partition")
+        app.screen.form.go_to_row("slurm.partition")
         await keys("f3", "down", "down", "enter")(pilot)
         assert app.profile.slurm.partition == "gpu"
         assert [card.name for card in app.facts.machine.gpus] == ["A100"] * 4
-        app.screen.form.go("slurm.time")
+        app.screen.form.go_to_row("slurm.time")
         await keys(*"9-0")(pilot)
         assert "2-00:00:00" in shows(pilot)
         await keys("f2")(pilot)
         assert app.profile.slurm.time == "2-00:00:00"
-        app.screen.form.go("slurm.partition")
+        app.screen.form.go_to_row("slurm.partition")
         await keys(*"x")(pilot)
         assert any(each.key == "slurm.partition" for each in app.screen.findings())
         await keys("f2")(pilot)
         assert app.profile.slurm.partition == ""
-        app.screen.form.go("hardware.device")
+        app.screen.form.go_to_row("hardware.device")
         await keys("h", "enter")(pilot)
         await reached(pilot, "Hardware")
         assert (app.profile.hardware.scheduler, app.facts.scheduler, app.facts.cluster) == ("none", "", None)
@@ -268,12 +268,12 @@ async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
 def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path):
     saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
     assert "hardware.scheduler" in tui("run", "job").stdout
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     assert (status(run).state, bool(queue.job_of(run.path))) == ("finished", True)
     tui("run", "job", "--set", "hardware.scheduler=none")
-    assert queue.job_of(rundir.find("last").path) is None
+    assert queue.job_of(rundir.find_run("last").path) is None
     tui("run", "job", "--set", "hardware.scheduler=none", "--slurm")
-    assert store.load(str(rundir.find("last").profile)).hardware.scheduler == "slurm"
+    assert store.load(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
     assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
 
 
@@ -285,15 +285,15 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     assert rundir.all_runs() == ()
     said_of_all = tui("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
     runs = sorted(rundir.all_runs(), key=lambda run: run.name)
-    assert [folders.note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
+    assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
     assert all(run.name in said_of_all for run in runs)
     assert len({queue.job_of(run.path).number for run in runs}) == 3
     short, long, last = runs
-    until(lambda: queue.refresh([long]) or status(long).state == "running", 60)
+    until(lambda: queue.refresh_jobs([long]) or status(long).state == "running", 60)
     until(lambda: long.attempt_log(1).exists() and steps_of(long, 1), 60)
     tui("stop", long.name)
     for run, steps in ((short, 4), (last, 9)):
-        until(lambda run=run: queue.refresh([run]) or status(run).state == "finished", 60)
+        until(lambda run=run: queue.refresh_jobs([run]) or status(run).state == "finished", 60)
         assert steps_of(run, 1) == [*range(1, steps + 1)]
     assert status(long).state == "stopped"
     tui("resume", long.name, "--detach")
@@ -309,7 +309,7 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
 def test_what_is_no_array_is_refused(nodes, tmp_path, array):
     saver(tmp_path, 3)
     with pytest.raises(BadInput):
-        arrays.planned(store.load("job"), array, Slurm())
+        arrays.plan_members(store.load("job"), array, Slurm())
     assert rundir.all_runs() == ()
 
 
@@ -337,26 +337,26 @@ def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, 
     )
     saver(tmp_path, 600, **values)
     tui("run", "job", "--slurm", "--detach")
-    run = rundir.find("last")
+    run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
     node = said("squeue", "-h", "-o", "%N", f"--jobs={queue.job_of(run.path).number}")
     drain = ("scontrol", "update", f"nodename={node}", "reason=fan")
     try:
         said(*drain, "state=drain")
-        queue.refresh([run])
+        queue.refresh_jobs([run])
         assert status(run).state == "running"
         said(*drain, "state=down")
         until(lambda: status(run).state == "stopped", 60)
-        assert f"{node}: node failure" in ended_by(run.path)
-        queue.refresh([run])
+        assert f"{node}: node failure" in slurm_end_reason(run.path)
+        queue.refresh_jobs([run])
         if resumes:
             assert status(run).state == "queued"
             assert f"{node}: node failure" in tui("runs").stdout
-            until(lambda: queue.refresh([run]) or (run.attempt_log(2).exists() and steps_of(run, 2)), 60)
+            until(lambda: queue.refresh_jobs([run]) or (run.attempt_log(2).exists() and steps_of(run, 2)), 60)
             assert steps_of(run, 2)[0] == steps_of(run, 1)[-1] + 1
-            assert ended_by(run.path) == ""
+            assert slurm_end_reason(run.path) == ""
         else:
-            until(lambda: queue.refresh([run]) or queue.job_of(run.path).state == "", 60)
+            until(lambda: queue.refresh_jobs([run]) or queue.job_of(run.path).state == "", 60)
             for words in (("runs",), ("diagnose", "last")):
                 assert f"{node}: node failure" in tui(*words).stdout
     finally:
@@ -370,5 +370,5 @@ def test_why_slurm_ended_a_job_is_that_of_its_last_start(tmp_path):
     begun = "20:57:24 launch.sh: attempt 1 of 1 (as planned) writes it\n"
     for text, why in ((begun + line, "n1: node failure"), (line + begun, ""), (begun, ""), ("\x1b[31m" + line, "")):
         (tmp_path / "launch.log").write_text(text)
-        assert ended_by(tmp_path).endswith(why)
-        assert bool(ended_by(tmp_path)) == bool(why)
+        assert slurm_end_reason(tmp_path).endswith(why)
+        assert bool(slurm_end_reason(tmp_path)) == bool(why)

@@ -12,12 +12,12 @@ from support import SCRIPTS, check, facts, plan, profile, toolchain
 from tui_train.base.errors import BadInput
 from tui_train.facts import probe
 from tui_train.facts.images import runtime_problem
-from tui_train.facts.sources import read, source
-from tui_train.facts.types import Document
-from tui_train.facts.wandb import has_key
+from tui_train.facts.sources import parse_source, read_source
+from tui_train.facts.types import YamlDocument
+from tui_train.facts.wandb import has_wandb_key
 from tui_train.profile import fields, store
-from tui_train.profile.changes import apply
-from tui_train.targets.here import look
+from tui_train.profile.changes import apply_change
+from tui_train.targets.here import probe_facts
 
 PARSED = """
 from transformers import HfArgumentParser, Trainer, TrainingArguments
@@ -36,7 +36,7 @@ def found(tmp_path, text, preset="hf-trainer", launcher="torchrun"):
         "trainer.kind": "script", "trainer.preset": preset, "trainer.launcher": launcher, "trainer.script": str(script),
         "trainer.python": sys.executable, "hardware.device": "cpu",
     })  # fmt: skip
-    return [one for one in check(chosen, look(chosen)) if one.key == "trainer.script"]
+    return [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.script"]
 
 
 def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
@@ -63,8 +63,8 @@ def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
     ],
 )  # fmt: skip
 def test_what_a_text_tells_of_train(text, line, words):
-    told = read(text.encode())
-    assert (told.bare_train, told.train_words) == (line, words)
+    told = parse_source(text.encode())
+    assert (told.bare_train_line, told.corrected_train) == (line, words)
 
 
 def test_an_accelerate_script_that_never_reads_the_checkpoint(tmp_path):
@@ -98,16 +98,16 @@ def test_a_script_that_waits_for_local_rank(tmp_path):
     "data", [b"", b"\xff\xfe", b"if", b"\0", b"(" * 5000, b"-" * 500_000 + b"1", b"x." * 50_000 + b"train()"]
 )
 def test_any_text_is_read_without_an_end_of_the_program(data):
-    told = read(data)
-    assert told.problem or not told.bare_train
+    told = parse_source(data)
+    assert told.problem or not told.bare_train_line
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.py")
-    assert "it is a pipe" in source(str(tmp_path / "pipe.py")).problem
-    assert source(str(tmp_path)).problem
+    assert "it is a pipe" in read_source(str(tmp_path / "pipe.py")).problem
+    assert read_source(str(tmp_path)).problem
     (tmp_path / "long.py").write_bytes(b"#" * (2**20 + 1))
-    assert source(str(tmp_path / "long.py")).problem.endswith("it is larger than 1 MiB")
+    assert read_source(str(tmp_path / "long.py")).problem.endswith("it is larger than 1 MiB")
 
 
 # ---- W&B
@@ -126,7 +126,7 @@ def reported(*, transformers="5.23.0", installed=True, config=None, **trainer):
     chosen = profile({f"trainer.{key}": value for key, value in named.items()})
     where = msgspec.structs.replace(facts(), toolchains=(tool,), wandb_key=False)
     if config:
-        where = msgspec.structs.replace(where, documents={"/c.yaml": Document(values=config)})
+        where = msgspec.structs.replace(where, documents={"/c.yaml": YamlDocument(values=config)})
     return [one for one in check(chosen, where) if "W&B" in one.message], chosen, where
 
 
@@ -154,8 +154,8 @@ def test_wandb_without_a_key_is_told_where_it_would_be_asked_for(told, says):
     findings, chosen, where = reported(**told)
     assert bool(findings) is says
     if says:
-        assert apply(findings[0].change, chosen).trainer.environment["WANDB_MODE"] == "offline"
-        assert not [one for one in check(apply(findings[0].change, chosen), where) if "W&B" in one.message]
+        assert apply_change(findings[0].change, chosen).trainer.environment["WANDB_MODE"] == "offline"
+        assert not [one for one in check(apply_change(findings[0].change, chosen), where) if "W&B" in one.message]
         assert not [
             one for one in check(chosen, msgspec.structs.replace(where, wandb_key=True)) if "W&B" in one.message
         ]
@@ -165,22 +165,22 @@ def test_where_wandb_has_its_key(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC", "WANDB_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not has_key()
+    assert not has_wandb_key()
     (tmp_path / ".netrc").write_text("machine github.com\n  login x\n")
-    assert not has_key()
+    assert not has_wandb_key()
     (tmp_path / ".netrc").write_text(
         "machine github.com\n  login x\nmachine api.wandb.ai\n  login user\n  password k\n"
     )
-    assert has_key()
+    assert has_wandb_key()
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example:8080/x")
-    assert not has_key()
+    assert not has_wandb_key()
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_API_KEY", "k")):
         with monkeypatch.context() as inner:
             inner.setenv(name, value)
-            assert has_key()
+            assert has_wandb_key()
     (tmp_path / ".config/wandb").mkdir(parents=True)
     (tmp_path / ".config/wandb/settings").write_text("[default]\napi_key = k\n")
-    assert has_key()
+    assert has_wandb_key()
 
 
 # ---- a Python that is none, a container runtime that is broken, typos
@@ -189,9 +189,9 @@ def test_where_wandb_has_its_key(tmp_path, monkeypatch):
 def test_a_folder_and_a_file_without_the_x_bit_are_named_as_that(tmp_path):
     plain = tmp_path / "python"
     plain.write_text("#!/bin/sh\n")
-    assert probe.toolchain(str(tmp_path)).problem == "is a folder: give the Python in it, such as bin/python"
+    assert probe.probe_toolchain(str(tmp_path)).problem == "is a folder: give the Python in it, such as bin/python"
     chosen = profile({"trainer.python": str(plain)})
-    (finding,) = [one for one in check(chosen, look(chosen)) if one.key == "trainer.python"]
+    (finding,) = [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.python"]
     assert finding.message == f"{plain} is not executable (chmod +x)"
 
 
@@ -266,7 +266,7 @@ def test_a_key_that_is_written_as_an_option(option, words):
     ],
 )
 def test_the_line_that_cannot_do_without_a_rank(text, line, rank):
-    told = read(text.encode())
+    told = parse_source(text.encode())
     assert (told.rank_line, told.rank) == (line, rank)
 
 
@@ -281,18 +281,18 @@ def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
         "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "auto",
         "trainer.script": str(script), "trainer.python": sys.executable, "hardware.device": "cpu",
     })  # fmt: skip
-    made = plan(chosen, look(chosen))
+    made = plan(chosen, probe_facts(chosen))
     assert made.launcher == "torchrun"
     assert "Launcher torchrun: line 3 of train.py reads RANK." in made.notes
     by_hand = fields.put(chosen, "trainer.launcher", "python")
-    (finding,) = [one for one in check(by_hand, look(by_hand)) if "RANK" in one.message]
-    assert finding.forbids
+    (finding,) = [one for one in check(by_hand, probe_facts(by_hand)) if "RANK" in one.message]
+    assert finding.forbids_plan
     assert finding.message == "line 3 of train.py reads RANK, and python does not set the ranks of a single process"
-    changed = apply(finding.change, by_hand)
+    changed = apply_change(finding.change, by_hand)
     assert changed.trainer.launcher == "torchrun"
-    assert not [one for one in check(changed, look(changed)) if one.level == "error"]
+    assert not [one for one in check(changed, probe_facts(changed)) if one.level == "error"]
     accelerated = fields.put(chosen, "trainer.launcher", "accelerate")
-    assert [one for one in check(accelerated, look(accelerated)) if "accelerate does not set" in one.message]
+    assert [one for one in check(accelerated, probe_facts(accelerated)) if "accelerate does not set" in one.message]
 
 
 @pytest.mark.parametrize(
@@ -311,8 +311,8 @@ def test_a_script_that_is_no_python_is_refused(tmp_path, name, text, words, reme
         "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "python",
         "trainer.script": str(script), "trainer.python": sys.executable, "hardware.device": "cpu",
     })  # fmt: skip
-    (finding,) = [one for one in check(chosen, look(chosen)) if one.key == "trainer.script"]
-    assert finding.forbids
+    (finding,) = [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.script"]
+    assert finding.forbids_plan
     assert words in finding.message
     assert remedy in finding.remedy
 
@@ -335,14 +335,14 @@ def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_
         "trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": str(script),
         "trainer.python": sys.executable, "hardware.device": "cpu",
     })  # fmt: skip
-    findings = [one for one in check(chosen, look(chosen)) if one.key == "trainer.preset"]
+    findings = [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.preset"]
     assert bool(findings) == said
     if said:
         assert findings[0].message.endswith("it takes --eta (argparse, line 2)")
-        assert findings[0].forbids
+        assert findings[0].forbids_plan
         # Nothing is named that the preset could pass, but does not here.
         assert "not take --output_dir, --logging_steps, " in findings[0].message
         assert "which the preset “Hugging Face Trainer” passes" in findings[0].message
-        right = apply(findings[0].change, chosen)
+        right = apply_change(findings[0].change, chosen)
         assert right.trainer.preset == "auto"
-        assert not [one for one in check(right, look(right)) if one.key == "trainer.preset"]
+        assert not [one for one in check(right, probe_facts(right)) if one.key == "trainer.preset"]

@@ -16,12 +16,12 @@ from support import exported, facts, sleeping, until, with_word
 from tui_train.base.errors import Interrupted
 from tui_train.base.places import runs_folder
 from tui_train.profile import store
-from tui_train.runs.conflicts import one_at_a_time
+from tui_train.runs.conflicts import start_lock
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 
 starting = sys.modules["tui_train.runs.start"]
 pytestmark = pytest.mark.training
@@ -38,7 +38,7 @@ def word(tmp_path):
     (tmp_path / "sleeper.toml").write_text(store.dumps(sleeping("--seconds=600", word)))
     yield word
     for run in all_runs():
-        stop(run, at_once=True)
+        stop_run(run, at_once=True)
 
 
 def command(folder, *options):
@@ -135,7 +135,7 @@ def noted(number, after):
 
     def wait():
         until(after, 60)
-        found.note(number, None)
+        found.record(number, None)
 
     threading.Thread(target=wait, daemon=True).start()
     return found
@@ -145,8 +145,8 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
     run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
     # The signal comes between the last look at it and its first event.
     launch = run.path / "supervisor" / "launch.py"
-    looks = "        if signals.stop:\n            return signals.code\n        outcome = _supervised"
-    waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _supervised"
+    looks = "        if signals.stop:\n            return signals.code\n        outcome = _run_supervised"
+    waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
     assert looks in launch.read_text()
     launch.write_text(launch.read_text().replace(looks, waits))
     with pytest.raises(Interrupted) as caught:
@@ -160,7 +160,7 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
 def test_a_signal_while_another_run_starts_ends_the_waiting(tmp_path, word):
     run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
     runs_folder().mkdir(parents=True)
-    with one_at_a_time(), pytest.raises(Interrupted) as caught:
+    with start_lock(), pytest.raises(Interrupted) as caught:
         start(run, interrupts=noted(signal.SIGINT, lambda: True))
     assert claim(caught.value.message) == "nothing"
     assert not run.events()

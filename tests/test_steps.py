@@ -22,7 +22,7 @@ from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.ink import fit
 from tui_train.screens.widgets.keys import Keys
 
-from tui_train.base.places import last_profile, webhooks_folder
+from tui_train.base.places import last_profile_file, webhooks_folder
 from tui_train.wizard import wizard
 
 __all__ = ["machine", "terminals"]  # fixtures
@@ -89,7 +89,7 @@ async def test_a_step_shows_what_changes_while_it_is_covered(machine: Any) -> No
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter", "enter")(pilot)
         recipe = app.screen_stack[-2]
-        app.become(type(app.profile)())
+        app.set_profile(type(app.profile)())
         await keys("escape", "4", "2")(pilot)
         assert app.screen is recipe
         assert app.profile.recipe.layers == 42
@@ -104,7 +104,7 @@ async def test_rows_come_when_they_apply(machine: Any) -> None:
         await keys("enter", "enter")(pilot)
         assert "\n NeMo recipe" not in shows(pilot)
         await keys("right", "right")(pilot)
-        shown = [row.key for row in app.screen.query_one(Form).rows if row.typed]
+        shown = [row.key for row in app.screen.query_one(Form).rows if row.is_typed]
         assert shown[:2] == ["nemo.recipe", "nemo.tokenizer"]
         assert shows(pilot).index("NeMo recipe") < shows(pilot).index("Tokenizer") < shows(pilot).index("Launcher")
         await keys("left", "left")(pilot)
@@ -117,14 +117,14 @@ async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine: Any) -> None:
     app: Any = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter", "enter", "left")(pilot)
-        wrong = [finding.row for finding in app.screen.findings() if finding.forbids]
+        wrong = [finding.row_key for finding in app.screen.findings() if finding.forbids_plan]
         assert {"trainer.model", "trainer.data"} < set(wrong)
         form = app.screen.query_one(Form)
         for row in ("trainer.data", "trainer.model"):
-            form.go(row)
+            form.go_to_row(row)
             await keys("enter")(pilot)
             assert form.cursor == row
-        form.go("trainer.launcher")
+        form.go_to_row("trainer.launcher")
         await keys("enter")(pilot)
         assert form.cursor == wrong[0] != "trainer.launcher"
 
@@ -184,7 +184,7 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
         assert "planted" not in shows(pilot)
     assert read(app.profile.notify.webhook) == (f"{address}\n", 0o600)
     assert len([*webhooks_folder().iterdir()]) == 1
-    assert "planted" not in read(last_profile())[0]
+    assert "planted" not in read(last_profile_file())[0]
 
 
 @pytest.mark.whole
@@ -204,7 +204,7 @@ async def test_what_is_not_kept_for_the_next_session_is_said(machine: Any) -> No
             await pilot.pause(0.02)
         assert "Not kept for the next session" in shows(pilot)
         assert "notify.command" in shows(pilot)
-    assert "planted0" not in last_profile().read_text()
+    assert "planted0" not in last_profile_file().read_text()
 
 
 async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:
@@ -214,7 +214,7 @@ async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:
         hint = pilot.app.screen.query_one(Hint)
         heights = []
         for words in ("short", "word " * 40, "short"):
-            hint.say(Content(words))
+            hint.show_text(Content(words))
             await settle(pilot)
             heights.append(hint.size.height)
         assert heights == [2, 3, 2]

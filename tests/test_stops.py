@@ -18,7 +18,7 @@ from support import SCRIPTS, exported, facts, marked, profile, until
 from tui_train.base.errors import TuiTrainError
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_STOPS", "4"))
@@ -71,7 +71,7 @@ class Stopping:
         time.sleep(delay)
         if who == "here":
             with contextlib.suppress(TuiTrainError):
-                self.ended.append(stop(self.run).state)
+                self.ended.append(stop_run(self.run).state)
         elif who == "supervisor":
             words = [sys.executable, str(self.run.path / "supervisor"), "stop"]
             subprocess.run(words, capture_output=True, check=False)
@@ -91,7 +91,7 @@ class Stopping:
             if self.at_once is not None:
                 time.sleep(self.at_once)
                 begun = time.monotonic()
-                assert stop(self.run, at_once=True).state == "stopped"
+                assert stop_run(self.run, at_once=True).state == "stopped"
                 assert time.monotonic() - begun < GRACE / 2
             for thread in stops:
                 thread.join()

@@ -17,8 +17,8 @@ from test_terminal import Terminal, terminals, to_launch
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
-from tui_train.workflow.session import remember
+from tui_train.runs.stop import stop_run
+from tui_train.workflow.session import remember_profile
 
 pytestmark = pytest.mark.training
 assert terminals  # a fixture
@@ -32,7 +32,7 @@ XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 def last():
     """The wizard begins with a sleeper that is known by a word of its own."""
     word = f"--word={uuid.uuid4().hex}"
-    remember(sleeping("--seconds=600", word))
+    remember_profile(sleeping("--seconds=600", word))
     return word
 
 
@@ -55,7 +55,7 @@ def goes_on(run, word):
     viewers = [subprocess.Popen(attach, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) for _ in range(2)]
     for viewer in viewers:
         assert viewer.stdout.readline() == b"tick 1\n"
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     for viewer in viewers:
         viewer.stdout.read()
         assert viewer.wait() == 143
@@ -149,7 +149,7 @@ def test_a_stop_leaves_no_process(tmp_path, monkeypatch, number):
         # Those that went apart do not carry the word, which the sleeper does not hand on.
         before = {*with_word(word), *marked(status(run).mark, status(run).leader)}
         assert len(before) >= ranks + apart
-        now = stop(run)
+        now = stop_run(run)
         assert (now.state, now.leftover) == ("stopped", ())
         assert with_word(word) == []
         assert not [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import examples
 
 from tui_train.runs.tail import Tail
-from tui_train.supervisor.lines import LONGEST, fold
+from tui_train.supervisor.lines import MAX_LINE, fold
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
 SHOWN = " 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]"
@@ -33,13 +33,13 @@ def everything(log, **where):
 
 def test_lines_come_when_they_are_whole(log):
     tail = Tail(log)
-    assert (tail.read(), tail.unfinished, tail.behind) == ([], "", 0)
+    assert (tail.read(), tail.unfinished, tail.unread_bytes) == ([], "", 0)
     written(log, b"one\ntw")
-    assert tail.behind == 6
+    assert tail.unread_bytes == 6
     assert (tail.read(), tail.unfinished) == (["one"], "tw")
     assert (tail.read(), tail.unfinished) == ([], "tw")
     written(log, b"o\n\nthree\n")
-    assert (tail.read(), tail.unfinished, tail.behind) == (["two", "", "three"], "", 0)
+    assert (tail.read(), tail.unfinished, tail.unread_bytes) == (["two", "", "three"], "", 0)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -112,18 +112,18 @@ def test_reading_takes_bounded_memory_however_long_the_line(log):
     tracemalloc.start()
     tail = Tail(log)
     pieces = 0
-    while tail.behind:
+    while tail.unread_bytes:
         before = tail.offset
         assert tail.read() == []
         assert tail.offset - before <= 1 << 20
-        assert len(tail.unfinished) <= LONGEST
+        assert len(tail.unfinished) <= MAX_LINE
         pieces += 1
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
     assert pieces == 64
     written(log, b"\nend\n")
     lines = tail.read()
-    assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", LONGEST, "end"]
+    assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", MAX_LINE, "end"]
 
 
 def test_nothing_after_a_long_line_is_missed(log):
@@ -160,7 +160,7 @@ def test_an_emptied_log_is_read_anew(log):
     tail = Tail(log)
     assert len([*tail.lines()]) == 100
     log.write_bytes(b"after\n")
-    assert tail.behind == 6
+    assert tail.unread_bytes == 6
     assert [*tail.lines()] == ["after"]
 
 

@@ -20,7 +20,7 @@ from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
-from tui_train.workflow.session import remember
+from tui_train.workflow.session import remember_profile
 
 pytestmark = pytest.mark.training
 
@@ -104,7 +104,7 @@ def to_preview(terminal: Terminal) -> None:
 @pytest.fixture
 def quick(warm_python: str) -> None:
     """The wizard begins with a Python that has imported what trains."""
-    remember(put(Profile(), "trainer.python", warm_python))
+    remember_profile(put(Profile(), "trainer.python", warm_python))
 
 
 def running(terminal: Terminal) -> RunDir:

@@ -9,12 +9,12 @@ from textual.content import Content
 from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import OptionList
-from tui_train.screens.themes import NAMES
-from tui_train.screens.widgets.dialogs import Ask
+from tui_train.screens.themes import THEME_NAMES
+from tui_train.screens.widgets.dialogs import ChoiceDialog
 from tui_train.screens.widgets.row_list import RowList
 
 from tui_train.wizard import wizard
-from tui_train.workflow.theme import keep_theme
+from tui_train.workflow.theme import save_theme
 
 __all__ = ["machine"]  # a fixture
 
@@ -71,7 +71,7 @@ async def test_a_key_that_comes_twice_closes_one_screen_only(machine: Any, tmp_p
     async with app.run_test(size=(80, 24)) as pilot:
         await keys()(pilot)
         answers: list[str | None] = []
-        ask = Ask("Which?", (("a", "b"),))
+        ask = ChoiceDialog("Which?", (("a", "b"),))
         app.push_screen(ask, answers.append)
         await keys()(pilot)
         for _ in range(3):
@@ -128,11 +128,11 @@ async def test_the_palette_opens_while_the_one_before_closes(machine: Any) -> No
         assert len(pilot.app.screen_stack) == 2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", THEME_NAMES)
 async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machine: Any, name: str) -> None:
     drawn = []
-    for first in (name, next(other for other in NAMES if other != name)):
-        keep_theme(first)
+    for first in (name, next(other for other in THEME_NAMES if other != name)):
+        save_theme(first)
         app = wizard()
         async with app.run_test(size=(80, 24)) as pilot:
             await settle(pilot)
@@ -159,7 +159,7 @@ async def test_the_styles_of_a_new_screen_are_found_once(machine: Any, monkeypat
         for fixed in (True, False):
             if not fixed:
                 monkeypatch.setattr(Screen, "_on_screen_resume", unfixed(Screen._on_screen_resume))
-                monkeypatch.setattr(app, "_size_classes", lambda _screen: None)
+                monkeypatch.setattr(app, "_add_size_classes", lambda _screen: None)
             found.clear()
             await keys("enter")(pilot)
             drawn.append([list(strip) for strip in app.screen._compositor.render_strips()])

@@ -16,7 +16,7 @@ from tui_train.profile import store
 from tui_train.runs import folders, leftovers, rundir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 
 COMMAND = [sys.executable, "-m", "tui_train"]
 
@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "tui_train"]
 def ended(name="sleeper", *arguments):
     """A run that has ended."""
     chosen = sleeping("--seconds=0", *arguments, name=name)
-    run = rundir.create(name, ready(chosen, facts()).files)
+    run = rundir.create_run(name, ready(chosen, facts()).files)
     bash(run)
     return run
 
@@ -32,10 +32,10 @@ def ended(name="sleeper", *arguments):
 @pytest.fixture
 def live():
     """A run that trains until the test has ended."""
-    run = rundir.create("live", ready(sleeping("--seconds=100", name="live"), facts()).files)
+    run = rundir.create_run("live", ready(sleeping("--seconds=100", name="live"), facts()).files)
     start(run)
     yield run
-    stop(run, at_once=True)
+    stop_run(run, at_once=True)
 
 
 def tui(*arguments, code=0):
@@ -55,16 +55,16 @@ def test_a_removed_run_is_gone_with_what_it_took_and_nothing_else(tmp_path):
     (run.path / "link").symlink_to(outside)
     (run.path / "output").mkdir()
     (run.path / "output" / "big").write_bytes(os.urandom(3 << 20))
-    taken = folders.extent(run).size
+    taken = folders.folder_extent(run).size
     assert 3 << 20 <= taken < 5 << 20
-    assert folders.remove(run) == taken
+    assert folders.remove_run(run) == taken
     assert [left.name for left in rundir.all_runs()] == [other.name]
     assert (outside / "model").stat().st_size == 5000
-    assert not list(runs_folder().glob(f"{leftovers.HALF_MADE}*"))
+    assert not list(runs_folder().glob(f"{leftovers.INCOMPLETE_PREFIX}*"))
 
 
 def test_a_live_run_stays(live):
-    for change in (folders.remove, lambda run: folders.rename(run, "other")):
+    for change in (folders.remove_run, lambda run: folders.rename_run(run, "other")):
         with pytest.raises(Unavailable) as refused:
             change(live)
         assert f"tui-train stop {live.name}" in refused.value.remedy
@@ -81,7 +81,7 @@ def test_only_folders_of_the_runs_folder_are_removed(tmp_path):
     link.symlink_to(elsewhere)
     for path in (elsewhere, link):
         with pytest.raises(BadInput):
-            folders.remove(rundir.RunDir(path))
+            folders.remove_run(rundir.RunDir(path))
         tui("runs", "rm", str(path), "--yes", code=65)
     tui("runs", "rm", str(tmp_path), "--yes", code=66)
     assert (elsewhere / "launch.sh").is_file()
@@ -93,7 +93,7 @@ def test_nothing_is_removed_where_not_all_can_be():
     run = ended()
     (run.path / "closed").mkdir(mode=0o500)
     with pytest.raises(CannotWrite):
-        folders.remove(run)
+        folders.remove_run(run)
     (run.path / "closed").chmod(0o700)
     assert (run.path / "launch.sh").is_file()
 
@@ -130,7 +130,7 @@ def test_removing_asks_on_a_terminal(answer, left):
 
 def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     first, second = ended("first", "--code=3"), ended("second")
-    renamed = folders.rename(first, "Better Name!")
+    renamed = folders.rename_run(first, "Better Name!")
     assert renamed.name == f"{first.name[:15]}-better-name"
     assert renamed.label == "better-name"
     assert [run.name for run in rundir.all_runs()] == [second.name, renamed.name]
@@ -143,19 +143,19 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
 def test_names_that_are_none_or_taken_change_nothing():
     first, second = ended("first"), ended("second")
     with pytest.raises(BadInput):
-        folders.rename(first, " /../ ")
+        folders.rename_run(first, " /../ ")
     taken = first.path.with_name(f"{first.name[:15]}-taken")
     taken.mkdir()
     with pytest.raises(AlreadyExists):
-        folders.rename(first, "taken")
-    assert folders.rename(first, "first") == first
+        folders.rename_run(first, "taken")
+    assert folders.rename_run(first, "first") == first
     assert {run.name for run in rundir.all_runs()} == {first.name, second.name}
 
 
 def test_notes_are_one_line_in_the_run_and_in_lists():
     run = ended()
     tui("runs", "note", "last", "batch 32\n\x1b[31mred")
-    assert "\x1b" in folders.note(run)
+    assert "\x1b" in folders.read_note(run)
     listed = tui("runs")
     assert "batch 32" in listed
     assert "\x1b" not in listed
@@ -171,17 +171,17 @@ def test_a_run_is_found_by_its_profile():
     ended("mine")
     newest = ended("mine")
     other = ended("other")
-    renamed = folders.rename(other, "again")
-    assert rundir.find("mine") == newest
-    assert rundir.find("again") == rundir.find("other") == renamed
+    renamed = folders.rename_run(other, "again")
+    assert rundir.find_run("mine") == newest
+    assert rundir.find_run("again") == rundir.find_run("other") == renamed
     assert tui("logs", "mine") == tui("logs", newest.name)
     with pytest.raises(NotFound):
-        rundir.find("mine", by_profile=False)
+        rundir.find_run("mine", by_profile=False)
 
 
 def test_stop_last_ends_the_newest_live_run(live):
     newer = ended("newer")
-    assert rundir.find("last") == newer
+    assert rundir.find_run("last") == newer
     said = tui("stop", "last")
     assert live.name in said
     assert not status(live).live
@@ -209,7 +209,7 @@ def test_comments_survive_another_name():
     lines = ("# for the paper", "schema = 2", 'name   = "a" # short', "[recipe]", "steps = 7 # enough")
     text = "\n".join((*lines, "[trainer.environment]", 'name = "x"', ""))
     (profiles_folder() / "a.toml").write_text(text)
-    store.rename("a", "b")
+    store.rename_profile("a", "b")
     kept = (profiles_folder() / "b.toml").read_text()
     assert "# for the paper" in kept
     assert "# enough" in kept
@@ -220,7 +220,7 @@ def test_comments_survive_another_name():
 def test_a_name_that_cannot_be_loses_nothing(new):
     for name in ("a", "taken"):
         store.save(profile({"name": name, "recipe.seed": len(name)}))
-    for change in (store.rename, store.duplicate):
+    for change in (store.rename_profile, store.duplicate_profile):
         with pytest.raises((AlreadyExists, BadInput)):
             change("a", new)
     assert store.saved_names() == ("a", "taken")
@@ -231,8 +231,8 @@ def test_a_profile_that_cannot_be_read_can_be_removed_only():
     profiles_folder().mkdir(parents=True)
     (profiles_folder() / "bad.toml").write_text("name = ")
     with pytest.raises(BadInput):
-        store.rename("bad", "good")
+        store.rename_profile("bad", "good")
     with pytest.raises(NotFound):
-        store.remove("../bad")
-    store.remove("bad")
+        store.remove_profile("../bad")
+    store.remove_profile("bad")
     assert store.saved_names() == ()

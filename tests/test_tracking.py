@@ -9,9 +9,9 @@ import pytest
 from support import alone, bash, check, exported, facts, profile, ready
 
 from tui_train.base.command import argv
-from tui_train.facts.types import Document
-from tui_train.profile.changes import apply
-from tui_train.tune.space import space, trial_profile
+from tui_train.facts.types import YamlDocument
+from tui_train.profile.changes import apply_change
+from tui_train.tune.space import search_space, trial_profile
 
 BOTH = {"tracking.tensorboard": True, "tracking.wandb": True}
 INSTALLED = {"tensorboard": "2.21.0", "wandb": "0.31.0"}
@@ -56,7 +56,7 @@ def test_each_trainer_is_told_by_its_own_arguments(name):
 def test_files_of_trainers_say_it(preset, keys):
     values = MODULES | {"trainer.preset": preset}
     installed = INSTALLED | {"axolotl": "0.19.0", "llamafactory": "0.9.5"}
-    document = Document(values={"do_train": True})
+    document = YamlDocument(values={"do_train": True})
     found = msgspec.structs.replace(
         facts(packages=installed, paths={"/c.yaml": "file"}), documents={"/c.yaml": document}
     )
@@ -87,9 +87,9 @@ def test_what_is_not_installed_can_be_left_out():
     chosen = profile(BOTH)
     findings = check(chosen, facts())
     assert [finding.key for finding in findings] == ["tracking.tensorboard", "tracking.wandb"]
-    assert all(finding.forbids for finding in findings)
+    assert all(finding.forbids_plan for finding in findings)
     for finding in findings:
-        chosen = apply(finding.change, chosen)
+        chosen = apply_change(finding.change, chosen)
     assert check(chosen, facts()) == ()
 
 
@@ -99,8 +99,8 @@ def test_trials_report_nowhere():
     found = facts(packages=INSTALLED)
     chosen = profile(BOTH)
     setup = Setup(chosen, found)
-    among = space(setup)
-    assert not trial_profile(among.own, among, setup, "/out").tracking.wandb
+    among = search_space(setup)
+    assert not trial_profile(among.profile_setting, among, setup, "/out").tracking.wandb
 
 
 @pytest.mark.training

@@ -12,11 +12,11 @@ import pytest
 from support import SCRIPTS, bash, exported, facts, free_port, plain_environment, profile, sample, taken, until
 from test_matrix import together
 
-from tui_train.runs.result import result
+from tui_train.runs.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.progress import Progress, advance
 
@@ -88,7 +88,7 @@ def test_plain_python(undisturbed):
     run, found = undisturbed
     assert sorted(found) == [*range(1, 9)]
     assert found[8] < found[1] - 0.3
-    left = result(run)
+    left = read_result(run)
     assert (left.source, left.weights.kind, left.weights.problem) == ("final", "model", "")
     assert (run.path / "output" / "tokenizer.json").is_file()
     now = status(run)
@@ -227,7 +227,7 @@ def test_a_stop_saves_where_it_was(tmp_path, trainer, launcher):
     run, _ = exported(tmp_path / "run", chosen, facts(python=values["trainer.python"]))
     start(run)
     until(lambda: "{'loss'" in log_of(run, 1), 120)
-    assert stop(run).state == "stopped"
+    assert stop_run(run).state == "stopped"
     (saved,) = (run.path / "output").glob("checkpoint-*")
     state = json.loads((saved / "trainer_state.json").read_text())
     step = int(saved.name.removeprefix("checkpoint-"))

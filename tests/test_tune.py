@@ -18,17 +18,17 @@ from tui_train.base.command import argv
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.places import trials_folder
 from tui_train.facts import live
-from tui_train.memory.verdict import judge
+from tui_train.memory.verdict import judge_memory
 from tui_train.profile import store
 from tui_train.resolve.setup import Setup
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.tune import summary as words
-from tui_train.tune.search import MOST, Setting, Space, Trial, best, next_setting
-from tui_train.tune.space import change_to, space, trial_profile
-from tui_train.tune.trial import Memory, Pace
-from tui_train.tune.tune import Tuned
+from tui_train.tune.search import MAX_TRIALS, Setting, Space, Trial, best_trial, next_setting
+from tui_train.tune.space import change_to, search_space, trial_profile
+from tui_train.tune.trial import Pace, PeakMemory
+from tui_train.tune.tune import TuningState
 
 TOOL = [sys.executable, "-m", "tui_train"]
 CARD = facts(gpus=(gpu(0),))
@@ -66,15 +66,16 @@ class Card:
         grid = [Setting(micro, saving, "bf16") for micro in self.micros for saving in (False, True)]
         told = {one: self.memory(one) * self.off for one in grid} if self.known else {}
         return grid, Space(
-            own=self.own,
+            profile_setting=self.own,
             global_batch=64,
             micro_batches=self.micros,
             precisions=("bf16",),
             checkpointing=True,
             bands={
-                one: judge(int(size * GIB), int(size * GIB), 24 * GIB, several=False).band for one, size in told.items()
+                one: judge_memory(int(size * GIB), int(size * GIB), 24 * GIB, several=False).band
+                for one, size in told.items()
             },
-            hopeless=frozenset(one for one, size in told.items() if size * 0.85 > 24),
+            cannot_fit=frozenset(one for one, size in told.items() if size * 0.85 > 24),
         )
 
     def tried(self, one):
@@ -92,12 +93,12 @@ def test_few_trials_find_what_a_full_grid_would():
         fitting = [card.rate(one) for one in grid if card.memory(one) <= 24]
         trials = ()
         while wanted := next_setting(among, trials):
-            assert wanted not in {trial.setting for trial in trials} | among.hopeless
+            assert wanted not in {trial.setting for trial in trials} | among.cannot_fit
             trials += (card.tried(wanted),)
         most = max(most, len(trials))
-        found = best(trials)
+        found = best_trial(trials)
         assert (card.rate(found.setting) if found else 0) >= 0.97 * max(fitting, default=0)
-    assert most <= MOST
+    assert most <= MAX_TRIALS
 
 
 def measured(micro, rate, *, saving=False, precision="fp32"):
@@ -105,25 +106,25 @@ def measured(micro, rate, *, saving=False, precision="fp32"):
 
 
 def test_of_those_as_fast_the_one_with_most_room_is_best():
-    assert best((measured(8, 100.0), measured(4, 99.5), measured(2, 90.0))).setting.micro_batch == 4
-    assert best((Trial(setting=Setting(1, checkpointing=False, precision="fp32"), outcome="failed"),)) is None
+    assert best_trial((measured(8, 100.0), measured(4, 99.5), measured(2, 90.0))).setting.micro_batch == 4
+    assert best_trial((Trial(setting=Setting(1, checkpointing=False, precision="fp32"), outcome="failed"),)) is None
 
 
 def test_where_the_first_fails_by_itself_nothing_else_is_tried():
     chosen = profile()
-    among = space(Setup(chosen, CARD))
-    assert next_setting(among, (Trial(setting=among.own, outcome="failed"),)) is None
-    assert next_setting(among, (Trial(setting=among.own, outcome="out of memory"),))
+    among = search_space(Setup(chosen, CARD))
+    assert next_setting(among, (Trial(setting=among.profile_setting, outcome="failed"),)) is None
+    assert next_setting(among, (Trial(setting=among.profile_setting, outcome="out of memory"),))
 
 
 def test_another_precision_is_tried_only_when_it_is_named():
     chosen = profile()
-    among = space(Setup(chosen, CARD), ("bf16", "fp32"))
+    among = search_space(Setup(chosen, CARD), ("bf16", "fp32"))
     assert among.precisions == ("fp32", "bf16")
     trials = (measured(8, 10.0), measured(16, 11.0), measured(16, 20.0, precision="bf16"))
     assert next_setting(among, trials[:1]).precision == "bf16"
     assert next_setting(among, trials) == Setting(8, checkpointing=False, precision="bf16")
-    assert space(Setup(chosen, CARD)).precisions == ("fp32",)
+    assert search_space(Setup(chosen, CARD)).precisions == ("fp32",)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
     chosen = profile({"recipe.micro_batch": 4, **values})
     here = facts()
     here = msgspec.structs.replace(here, machine=msgspec.structs.replace(here.machine, memory_available=4 * GIB))
-    found = space(Setup(chosen, here)).micro_batches
+    found = search_space(Setup(chosen, here)).micro_batches
     assert list(found) == micros
     assert all(values["recipe.global_batch"] % micro == 0 for micro in found)
 
@@ -161,7 +162,7 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
 def test_what_cannot_be_tuned_is_refused(values, said):
     chosen = profile(values)
     with pytest.raises(TuiTrainError, match=said):
-        space(Setup(chosen, facts()))
+        search_space(Setup(chosen, facts()))
 
 
 def test_an_own_script_may_need_less_than_is_predicted():
@@ -172,21 +173,21 @@ def test_an_own_script_may_need_less_than_is_predicted():
         "trainer.arguments": ("--model_name_or_path=NousResearch/Llama-2-7b-hf",),
     }
     chosen = profile({**values, "recipe.micro_batch": 1, "recipe.global_batch": 64})
-    among = space(Setup(chosen, CARD))
+    among = search_space(Setup(chosen, CARD))
     assert {*among.bands.values()} == {"will not fit"}
-    assert next_setting(among, ()) == among.own
+    assert next_setting(among, ()) == among.profile_setting
 
 
 def test_where_nothing_is_predicted_steps_stay_small():
     chosen = profile({**SCRIPT, "trainer.arguments": WORDS, "recipe.micro_batch": 4, "recipe.global_batch": 4096})
-    assert space(Setup(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
+    assert search_space(Setup(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
     with pytest.raises(TuiTrainError, match="not passed a precision"):
-        space(Setup(chosen, CARD), ("bf16",))
+        search_space(Setup(chosen, CARD), ("bf16",))
 
 
 def test_too_slow_is_no_lack_of_memory():
     chosen = profile({"recipe.global_batch": 8})
-    among = space(Setup(chosen, CARD))
+    among = search_space(Setup(chosen, CARD))
     slow = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
     assert next_setting(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
 
@@ -194,7 +195,7 @@ def test_too_slow_is_no_lack_of_memory():
 def test_trials_have_one_global_batch_and_a_folder_of_their_own():
     values = {"trainer.output": "/mine", "recipe.global_batch": 96, "recipe.micro_batch": 4, "hardware.processes": 2}
     chosen = profile({**values, "trainer.launcher": "torchrun", "recipe.lr_scaling": "linear"})
-    among = space(Setup(chosen, facts()))
+    among = search_space(Setup(chosen, facts()))
     batches = set()
     for micro in among.micro_batches:
         one = Setting(micro, checkpointing=False, precision="fp32")
@@ -213,32 +214,37 @@ def test_trials_have_one_global_batch_and_a_folder_of_their_own():
 def test_the_first_steps_do_not_count():
     pace = Pace()
     for step, now in ((1, 10.0), (2, 15.0), (3, 16.0), (4, 17.0), (5, 18.0)):
-        pace.tell(step, now)
-        assert not pace.known
-    pace.tell(6, 19.0)
-    assert (pace.known, pace.each, pace.steps) == (True, 1.0, 3)
+        pace.record(step, now)
+        assert not pace.is_known
+    pace.record(6, 19.0)
+    assert (pace.is_known, pace.step_seconds, pace.steps) == (True, 1.0, 3)
     # However many there are, they must take their time.
     quick = Pace()
     for step in range(1, 100):
-        quick.tell(step, step / 40)
-    assert not quick.known
+        quick.record(step, step / 40)
+    assert not quick.is_known
     # Slow steps are timed as far as there are any.
     slow = Pace()
-    slow.tell(1, 10.0)
-    assert (slow.each, slow.steps) == (0.0, 0)
-    slow.tell(2, 70.0)
-    assert (slow.known, slow.each) == (False, 60.0)
+    slow.record(1, 10.0)
+    assert (slow.step_seconds, slow.steps) == (0.0, 0)
+    slow.record(2, 70.0)
+    assert (slow.is_known, slow.step_seconds) == (False, 60.0)
     # A bar that jumps is divided by all the steps that it jumped over.
     fast = Pace()
     for step, now in ((5, 0.0), (15, 1.0), (60, 4.0)):
-        fast.tell(step, now)
-    assert (fast.known, fast.each) == (True, 3 / 45)
+        fast.record(step, now)
+    assert (fast.is_known, fast.step_seconds) == (True, 3 / 45)
 
 
 def test_the_change_says_what_it_gains():
     own = measured(8, 100.0, saving=True)
     among = Space(
-        own=own.setting, global_batch=32, micro_batches=(8,), precisions=("fp32",), checkpointing=True, bands={}
+        profile_setting=own.setting,
+        global_batch=32,
+        micro_batches=(8,),
+        precisions=("fp32",),
+        checkpointing=True,
+        bands={},
     )
     change = change_to(measured(16, 150.0), among, own)
     assert change.title == "micro batch 8 -> 16, without activation checkpointing"
@@ -255,8 +261,8 @@ def test_the_change_says_what_it_gains():
 
 def test_words_of_a_trial_are_safe_to_show(tmp_path):
     trial = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="\x1b[31mred")
-    now = Tuned(folder=tmp_path, trials=(trial,))
-    assert "\x1b" not in words.verdict(now) + str(words.rows(now))
+    now = TuningState(folder=tmp_path, trials=(trial,))
+    assert "\x1b" not in words.result_sentence(now) + str(words.trial_rows(now))
 
 
 def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
@@ -268,10 +274,10 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     both = {card.uuid: card for card in next(live.live_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
-        memory = Memory(RunDir(tmp_path), cards)
-        until(lambda memory=memory: memory.most is not None)
+        memory = PeakMemory(RunDir(tmp_path), cards)
+        until(lambda memory=memory: memory.peak is not None)
         memory.end()
-        assert memory.most == both[fullest].memory_total - both[fullest].memory_free
+        assert memory.peak == both[fullest].memory_total - both[fullest].memory_free
 
 
 def tunes(folder, **values):

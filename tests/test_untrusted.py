@@ -14,15 +14,15 @@ from support import facts, profile, ready, sample
 
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
 from tui_train.base.files import open_regular, read_regular, write_new
-from tui_train.base.places import last_profile, presets_folder, profiles_folder, runs_folder
+from tui_train.base.places import last_profile_file, presets_folder, profiles_folder, runs_folder
 from tui_train.presets.user import user_presets
 from tui_train.profile import store
 from tui_train.runs import leftovers, rundir
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.follow import ranks
+from tui_train.runs.follow import read_ranks
 from tui_train.runs.listing import read_runs
 from tui_train.workflow import show
-from tui_train.workflow.session import last
+from tui_train.workflow.session import last_session_profile
 
 SOMEBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: who owns what, which takes root")
@@ -48,7 +48,7 @@ def tui_train(*arguments, seconds=20, powerless=False):
 
 
 def new_run(name="x"):
-    return rundir.create(name, ready(profile({"hardware.device": "cpu"}), facts()).files)
+    return rundir.create_run(name, ready(profile({"hardware.device": "cpu"}), facts()).files)
 
 
 def fifo(path):
@@ -121,8 +121,8 @@ def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage
     assert data[before.name]["state"] == "new"
     # What plans and watches goes on, too.
     assert resources_in_use() == ()
-    ranks(broken, 1)
-    broken.reading()
+    read_ranks(broken, 1)
+    broken.log_reading()
     broken.titles()
 
 
@@ -163,14 +163,14 @@ def test_a_damaged_profile_preset_and_last_one_are_told_and_hide_no_other(damage
     presets_folder().mkdir(parents=True)
     TOML[damage](profiles_folder() / "broken.toml")
     TOML[damage](presets_folder() / "broken.toml")
-    last_profile().parent.mkdir(parents=True, exist_ok=True)
-    TOML[damage](last_profile())
+    last_profile_file().parent.mkdir(parents=True, exist_ok=True)
+    TOML[damage](last_profile_file())
     store.save(profile({"name": "whole"}))
     done = tui_train("plan", "broken")
     assert done.returncode == BadInput.exit_code, done.stderr
     assert "broken.toml" in done.stderr
     assert user_presets()["broken"].problem
-    assert last() == profile()
+    assert last_session_profile() == profile()
     assert store.load("whole").name == "whole"
     assert tui_train("presets").returncode == 0
 
@@ -312,7 +312,7 @@ def test_the_last_run_is_the_newest_in_every_zone_and_after_the_clock_was_set_ba
         monkeypatch.setattr(rundir.time, "strftime", lambda _, year=year: f"{year}0101-000000")
         made.append(new_run("run"))
     assert [run.name for run in rundir.all_runs()] == [run.name for run in made[::-1]]
-    assert rundir.find("last") == made[-1]
+    assert rundir.find_run("last") == made[-1]
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"-1", b"9" * 12, b"9" * 5000, b"\xff", "²".encode()])
@@ -321,7 +321,7 @@ def test_a_number_of_a_run_that_is_none_makes_it_the_oldest(data):
     (odd.path / ".number").write_bytes(data)
     assert rundir.all_runs() == (run, odd)
     assert rundir.all_runs()[0] == run
-    assert new_run("next") == rundir.find("last")
+    assert new_run("next") == rundir.find_run("last")
 
 
 def test_a_duration_is_never_negative(monkeypatch):
@@ -341,14 +341,14 @@ def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monke
     (parent / ".new-file").write_text("")
     (parent / ".new-link").symlink_to(first.path)
     real = time.time
-    leftovers.remove(parent)
+    leftovers.remove_incomplete(parent)
     assert dead.is_dir()
-    with leftovers.held(live):
+    with leftovers.mark_in_creation(live):
         monkeypatch.setattr(leftovers.time, "time", lambda: real() + 2 * 3600)
-        leftovers.remove(parent)
+        leftovers.remove_incomplete(parent)
         assert not dead.exists()
         assert live.is_dir()
-    leftovers.remove(parent)
+    leftovers.remove_incomplete(parent)
     assert not live.exists()
     assert first.script.is_file()
     assert (parent / ".new-file").exists()
@@ -364,10 +364,10 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     exported = rundir.export(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
     real = time.time
     os.utime(used.path, (real() + 60, real() + 60))
-    leftovers.remove(runs_folder())
+    leftovers.remove_incomplete(runs_folder())
     assert never.path.is_dir()
     monkeypatch.setattr(leftovers.time, "time", lambda: real() + 2 * 86400)
-    leftovers.remove(runs_folder())
+    leftovers.remove_incomplete(runs_folder())
     assert not never.path.exists()
     assert not killed.path.exists()
     assert all(path.exists() for path in (started.path, used.path, spoke.path, *exported))
@@ -381,7 +381,7 @@ def test_what_another_user_left_is_not_removed(monkeypatch):
     os.chown(theirs, SOMEBODY, SOMEBODY)
     real = time.time
     monkeypatch.setattr(leftovers.time, "time", lambda: real() + 10 * 86400)
-    leftovers.remove(runs_folder())
+    leftovers.remove_incomplete(runs_folder())
     assert theirs.is_dir()
 
 
@@ -391,7 +391,7 @@ def test_a_run_that_is_not_there_is_told_with_names_made_visible():
         path.mkdir(parents=True)
         (path / "launch.sh").write_text("")
     with pytest.raises(NotFound) as caught:
-        rundir.find("20260101")
+        rundir.find_run("20260101")
     assert "\x1b" not in caught.value.remedy
 
 

@@ -21,15 +21,15 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkerState
 from tui_train.screens import tuning
-from tui_train.screens.messages import Chosen, OpenRun, OpenStep
+from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
 from tui_train.screens.widgets.form import Form
 from tui_train.screens.widgets.log_view import LogView
-from tui_train.screens.widgets.picks import Picks
+from tui_train.screens.widgets.picks import MultiSelect
 
 from tui_train.base.places import trials_folder
 from tui_train.facts import images, live, probe
 from tui_train.facts.ask import ChildResult
-from tui_train.facts.pci import no_driver
+from tui_train.facts.pci import no_driver_gap
 from tui_train.facts.samples import Sample, Samples
 from tui_train.facts.types import (
     ContainerEngine,
@@ -39,7 +39,7 @@ from tui_train.facts.types import (
     Gpu,
     GpuProcess,
     Machine,
-    Taken,
+    ResourcesInUse,
     Toolchain,
 )
 from tui_train.profile import store
@@ -51,9 +51,9 @@ from tui_train.runs import rundir
 from tui_train.runs.status import status
 from tui_train.targets import here
 from tui_train.tune.search import Setting, Trial
-from tui_train.tune.tune import Tuned
+from tui_train.tune.tune import TuningState
 from tui_train.wizard import wizard
-from tui_train.workflow.session import last, remember
+from tui_train.workflow.session import last_session_profile, remember_profile
 
 SIZES = sample([(80, 24), (120, 40)], 2)
 HOST = Machine(
@@ -65,7 +65,7 @@ HOST = Machine(
     shm_total=32 * GIB,
     shm_free=32 * GIB,
 )
-CPU = msgspec.structs.replace(HOST, gaps=(no_driver("library", "", ()),))
+CPU = msgspec.structs.replace(HOST, gaps=(no_driver_gap("library", "", ()),))
 CARDS = (
     Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
@@ -104,9 +104,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     """Make the probe tell of a machine that is not this one, so that pictures are the same everywhere."""
 
     def be(found: Machine) -> None:
-        monkeypatch.setattr(probe, "machine", lambda *_args, **_named: found)
-        monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (CUDA, BARE))
-        monkeypatch.setattr(images, "engines", lambda: (DOCKER,))
+        monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: found)
+        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (CUDA, BARE))
+        monkeypatch.setattr(images, "read_engines", lambda: (DOCKER,))
 
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     if "HF_HOME" not in os.environ:
@@ -235,7 +235,7 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why:
     """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
     facts = Facts(machine=HOST, toolchains=(CUDA,))
     prepared = prepare(Profile(), facts)
-    made = rundir.create("quickstart", prepared.files)
+    made = rundir.create_run("quickstart", prepared.files)
     run = rundir.RunDir(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
     events = [
         {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
@@ -282,7 +282,7 @@ async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(
     machine: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     known = threading.Event()
-    monkeypatch.setattr(probe, "machine", lambda *_args, **_named: known.wait(30) and CPU)
+    monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: known.wait(30) and CPU)
     run = finished_run(tmp_path, state="failed", code=1)
     run.attempt_log(2).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
     async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
@@ -434,7 +434,7 @@ async def test_a_rung_that_changes_the_training_asks_for_consent(profile_in: Any
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
         await to(pilot, "ladder")
-        ladder = pilot.app.screen.query_one(Picks)
+        ladder = pilot.app.screen.query_one(MultiSelect)
         at = [pick.value for pick in ladder.picks].index("sequence_length")
         await keys(*["down"] * (at + 1), "space")(pilot)
         assert "changes the training" in shows(pilot)
@@ -482,14 +482,14 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(
     machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del machine
-    begun: list[Taken] = []
+    begun: list[ResourcesInUse] = []
     monkeypatch.setattr(taken, "resources_in_use", lambda *_: tuple(begun))
     trainer = msgspec.structs.replace(Profile().trainer, output=str(tmp_path / "out"))
-    remember(msgspec.structs.replace(Profile(), trainer=trainer))
+    remember_profile(msgspec.structs.replace(Profile(), trainer=trainer))
     async with wizard().run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "Continue the draft")
         await keys("down", "enter", "enter", "enter")(pilot)
-        begun.append(Taken(run="other", outputs=(str(tmp_path / "out"),)))
+        begun.append(ResourcesInUse(run="other", outputs=(str(tmp_path / "out"),)))
         await keys("enter")(pilot)
         await until_shown(pilot, "the run other is already writing")
         assert "#!/usr/bin/env bash" in shows(pilot), "it can be read and exported all the same"
@@ -528,7 +528,7 @@ async def test_saving_asks_before_it_replaces(machine: Any) -> None:
 
 
 async def test_no_toolchain_stops_the_start_with_a_remedy(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (BARE,))
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (BARE,))
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
@@ -602,7 +602,7 @@ async def test_an_unknown_preset_is_said_on_every_step_and_can_be_mended(machine
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter")(pilot)
-        app.become(with_trainer(kind="script", preset="no-such"))
+        app.set_profile(with_trainer(kind="script", preset="no-such"))
         await keys()(pilot)
         assert "no-such" in shows(pilot)
         await keys("enter")(pilot)
@@ -633,7 +633,7 @@ async def test_no_escape_of_a_profile_reaches_the_terminal(machine: Any) -> None
     async with app.run_test(size=(80, 40), notifications=True) as pilot:
         await keys()(pilot)
         secret = with_trainer(kind="script", script=f"/{evil}.py", environment={f"{evil}X_TOKEN": "x"})
-        app.become(msgspec.structs.replace(secret, name=evil))
+        app.set_profile(msgspec.structs.replace(secret, name=evil))
         for pressed in ("enter", "enter", "enter", "f2", "enter", "s", "escape", "f2", "f2", "s"):
             await keys(pressed)(pilot)
             assert not {"\x1b", "\x07"} & set(shows(pilot)), pressed
@@ -643,7 +643,7 @@ async def test_what_was_edited_is_a_draft_that_a_lost_connection_keeps(machine: 
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter", "4", "2", "escape")(pilot)
-        assert last().recipe.layers == 42, "kept as soon as the step is left"
+        assert last_session_profile().recipe.layers == 42, "kept as soon as the step is left"
         await keys("escape", "escape")(pilot)
         await until_shown(pilot, "Continue the draft")
         await keys("home", "enter")(pilot)
@@ -677,7 +677,7 @@ async def test_nothing_starts_while_the_machine_is_looked_at(machine: Any, monke
     app = wizard()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await keys("enter", "enter", "enter", "enter")(pilot)
-        monkeypatch.setattr(probe, "machine", lambda: go.wait(20) and SEED)
+        monkeypatch.setattr(probe, "probe_machine", lambda: go.wait(20) and SEED)
         app.action_look()
         await pilot.press("enter")
         await pilot.pause()
@@ -703,8 +703,8 @@ async def test_another_python_is_not_missing_while_it_is_asked(machine: Any, mon
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter", "enter")(pilot)
-        monkeypatch.setattr(probe, "toolchains", lambda *_args: go.wait(20) and (CUDA, BARE))
-        app.become(with_trainer(python="/opt/other/bin/python"))
+        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args: go.wait(20) and (CUDA, BARE))
+        app.set_profile(with_trainer(python="/opt/other/bin/python"))
         await pilot.pause()
         assert "was not found" not in shows(pilot)
         go.set()
@@ -991,7 +991,7 @@ async def test_a_value_with_control_characters_cannot_be_typed_over(machine: Any
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter", "enter")(pilot)
-        app.become(with_trainer(arguments=("--text", "a\nb")))
+        app.set_profile(with_trainer(arguments=("--text", "a\nb")))
         await settle(pilot)
         await to(pilot, "advanced", "trainer.arguments")
         assert "control characters: edit the profile file" in shows(pilot)
@@ -1045,7 +1045,7 @@ async def test_what_runs_is_in_sight_however_many_profiles_there_are(machine: An
 
 async def test_the_script_is_run_for_its_help_only_when_asked(machine: Any, tmp_path: Path, monkeypatch: Any) -> None:
     tool = msgspec.structs.replace(CUDA, python=sys.executable)
-    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (tool,))
     script = tmp_path / "train.py"
     script.write_text(
         "import argparse, pathlib\n"
@@ -1058,7 +1058,7 @@ async def test_the_script_is_run_for_its_help_only_when_asked(machine: Any, tmp_
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         await keys("enter")(pilot)
-        app.become(with_trainer(kind="script", script=str(script), preset="total-batch"))
+        app.set_profile(with_trainer(kind="script", script=str(script), preset="total-batch"))
         await keys("enter")(pilot)
         assert not (tmp_path / "ran").exists()
         await keys("h")(pilot)
@@ -1074,13 +1074,13 @@ async def test_the_script_is_run_for_its_help_only_when_asked(machine: Any, tmp_
 
 async def test_a_script_that_cannot_say_its_help_says_why(machine: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(
-        probe, "toolchains", lambda *_args, **_named: (msgspec.structs.replace(CUDA, python=sys.executable),)
+        probe, "probe_toolchains", lambda *_args, **_named: (msgspec.structs.replace(CUDA, python=sys.executable),)
     )
     (tmp_path / "train.py").write_text("import nothing_of_that_name")
     app = wizard()
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await keys("enter")(pilot)
-        app.become(with_trainer(kind="script", script=str(tmp_path / "train.py")))
+        app.set_profile(with_trainer(kind="script", script=str(tmp_path / "train.py")))
         await keys("enter", "h")(pilot)
         assert "ModuleNotFoundError" in " ".join(notice.message for notice in app._notifications)
 
@@ -1095,7 +1095,7 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(
     app = wizard()
     async with app.run_test(size=(200, 40)) as pilot:
         await keys("enter")(pilot)
-        app.become(with_trainer(kind="script", script="/t.py"))
+        app.set_profile(with_trainer(kind="script", script="/t.py"))
         await keys("enter")(pilot)
         await to(pilot, "trainer.preset")
         await keys("space", *["down"] * 10)(pilot)
@@ -1110,7 +1110,7 @@ async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine: Any, tmp_
     async with app.run_test(size=(80, 40)) as pilot:
         trainer = {"kind": "script", "preset": "total-batch-yaml", "script": str(config), "config": str(config)}
         await keys("enter")(pilot)
-        app.become(with_trainer(**trainer))
+        app.set_profile(with_trainer(**trainer))
         await keys("enter")(pilot)
         assert "is a single value" in " ".join(shows(pilot).split())
         config.write_text("training: {steps: 7}")
@@ -1149,7 +1149,7 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
         assert re.search(r"✗ .venv here +in this folder, not started", shows(pilot))
         await keys("escape", "right", "right", "right")(pilot)
         assert not mark.exists(), "passing over it is not choosing it"
-        app.become(Profile())
+        app.set_profile(Profile())
         await keys("o")(pilot)
         assert app.screen.query_one(Input).value == str(python)
         assert not mark.exists()
@@ -1183,11 +1183,11 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(
 ) -> None:
     machine(SEED)
     go = threading.Event()
-    monkeypatch.setattr(images, "image", lambda *_args: go.wait(20) and NEMO)
+    monkeypatch.setattr(images, "read_image", lambda *_args: go.wait(20) and NEMO)
     app = wizard()
     async with app.run_test(size=(120, 50)) as pilot:
         await keys("enter", "enter")(pilot)
-        app.become(in_container())
+        app.set_profile(in_container())
         await pilot.pause()
         assert "is not on this machine" not in shows(pilot)
         assert "images" in app.looking
@@ -1195,7 +1195,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(
         await settle(pilot)
         assert "images" not in app.looking
         assert app.facts.images == (NEMO,)
-        app.become(in_container(image="another:1"))
+        app.set_profile(in_container(image="another:1"))
         await settle(pilot)
         assert "the image another:1 is not on this machine" in shows(pilot)
 
@@ -1206,11 +1206,11 @@ async def test_an_image_is_looked_at_once_its_name_is_typed(machine: Any, monkey
     app = wizard()
     async with app.run_test(size=(120, 50)) as pilot:
         await keys("enter", "enter")(pilot)
-        app.become(in_container(image=""))
+        app.set_profile(in_container(image=""))
         await settle(pilot)
         asked.clear()
         for typed in ("n", "ne", "nem", "nemo"):
-            app.screen.post_message(Chosen("container.image", typed))
+            app.screen.post_message(ValueChosen("container.image", typed))
             await pilot.pause(0.05)
         assert asked == []
         await pilot.pause(1.5)
@@ -1226,12 +1226,12 @@ async def test_v_says_what_is_in_the_image(machine: Any, monkeypatch: pytest.Mon
         asked.append(words[-1])
         return ChildResult(out=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), code=0)
 
-    monkeypatch.setattr(images, "image", lambda *_args: NEMO)
+    monkeypatch.setattr(images, "read_image", lambda *_args: NEMO)
     monkeypatch.setattr(images, "run_in_image", run)
     app = wizard()
     async with app.run_test(size=(120, 50)) as pilot:
         await keys("enter", "enter")(pilot)
-        app.become(in_container())
+        app.set_profile(in_container())
         await keys("v")(pilot)
         text = shows(pilot)
         assert "torch   2.7.1+cu126, CUDA 12.6 for sm_50" in text
@@ -1257,7 +1257,7 @@ async def test_memory_is_foretold_as_one_types(machine: Any) -> None:
 async def test_f3_traces_the_memory_and_ends_it(machine: Any, monkeypatch: Any) -> None:
     machine(CPU)
     tool = msgspec.structs.replace(CUDA, python=sys.executable)
-    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (tool,))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
         await pilot.press("f3")
@@ -1271,7 +1271,7 @@ async def test_f3_traces_the_memory_and_ends_it(machine: Any, monkeypatch: Any) 
         assert re.search(r"traced 6\d MiB ±10 %", shows(pilot).splitlines()[1])
 
 
-def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[Tuned]:
+def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:
     """Yield what four trials on a card came to, which there is none of here."""
     tried = [(8, 9100.0, 11), (32, 0.0, 24), (16, 11800.0, 19), (16, 9400.0, 8)]
     trials = tuple(
@@ -1284,7 +1284,7 @@ def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[Tuned]:
         for number, (micro, rate, memory) in enumerate(tried)
     )
     change = Change("micro batch 8 -> 16", "1.30 times as fast", (("recipe.micro_batch", 16),))
-    now = Tuned(folder=Path("/trials"), trials=trials[:1], trying=trials[1].setting, tokens=128)
+    now = TuningState(folder=Path("/trials"), trials=trials[:1], trying=trials[1].setting, tokens=128)
     yield now
     yield msgspec.structs.replace(now, trials=trials, trying=None, change=change)
 
@@ -1318,7 +1318,7 @@ async def test_what_cannot_be_tuned_says_why(machine: Any) -> None:
     machine(SEED)
     async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
         await keys("enter", "enter", "enter")(pilot)
-        pilot.app.become(put(pilot.app.profile, "recipe.global_batch", 13))
+        pilot.app.set_profile(put(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
         await until_shown(pilot, "the global batch 13 is not a multiple")
         assert "● 3 Recipe" in shows(pilot)
@@ -1329,7 +1329,7 @@ async def test_what_cannot_be_tuned_says_why(machine: Any) -> None:
 async def test_whoever_leaves_ends_the_trial_under_way(machine: Any, monkeypatch: Any, key: str) -> None:
     machine(CPU)
     tool = msgspec.structs.replace(CUDA, python=sys.executable)
-    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (tool,))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter", "f4")(pilot)
         await pilot.press("enter")

@@ -6,8 +6,8 @@ import pytest
 from support import facts, profile
 from test_wizard import SEED, keys, machine, settle, shows, to
 from textual.events import Key
-from tui_train.screens.messages import Chosen
-from tui_train.screens.widgets.dialogs import Help
+from tui_train.screens.messages import ValueChosen
+from tui_train.screens.widgets.dialogs import HelpScreen
 from tui_train.screens.widgets.form import Form
 from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.keys import Keys
@@ -15,7 +15,7 @@ from tui_train.screens.widgets.keys import Keys
 from tui_train.memory.predict import predict
 from tui_train.profile import fields
 from tui_train.resolve.setup import Setup
-from tui_train.trainers import field_of
+from tui_train.trainers import field_for_trainer
 from tui_train.wizard import wizard
 
 __all__ = ["machine"]  # a fixture
@@ -39,7 +39,7 @@ def footer(app: Any) -> str:
 
 async def choose(pilot: Any, **values: Any) -> None:
     for key, value in values.items():
-        pilot.app.screen.post_message(Chosen(key.replace("__", "."), value))
+        pilot.app.screen.post_message(ValueChosen(key.replace("__", "."), value))
         await settle(pilot)
 
 
@@ -67,7 +67,7 @@ async def choose(pilot: Any, **values: Any) -> None:
     ],
 )
 def test_the_nearest_value_is_what_a_text_seems_to_mean(key: str, text: str, value: fields.Value) -> None:
-    assert fields.closest(fields.field(key), text) == value
+    assert fields.closest_value(fields.field(key), text) == value
 
 
 async def test_f2_takes_the_nearest_value_or_the_one_before(app: Any) -> None:
@@ -81,8 +81,8 @@ async def test_f2_takes_the_nearest_value_or_the_one_before(app: Any) -> None:
         assert "F2" not in footer(app)
         await keys("end", "x", "up", "f2")(pilot)
         assert app.screen.query_one(Form).cursor == "recipe.steps", "F2 went where it was needed"
-        assert (app.profile.recipe.steps, app.screen.query_one(Form).unread) == (1, "")
-        app.screen.form.go("recipe.micro_batch")
+        assert (app.profile.recipe.steps, app.screen.query_one(Form).unread_key) == (1, "")
+        app.screen.form.go_to_row("recipe.micro_batch")
         await keys("1", "e", "9")(pilot)
         assert "65536" not in footer(app), "the largest that is taken is not what was meant"
         await keys("f2")(pilot)
@@ -102,9 +102,9 @@ async def test_the_key_of_a_fix_stays_where_an_error_is_long(app: Any) -> None:
         await choose(pilot, recipe__global_batch=17)
         await keys("f2")(pilot)
         assert len(app._notifications) == 1, "only the last change can be taken back"
-        app.screen.form.go("recipe.steps")
+        app.screen.form.go_to_row("recipe.steps")
         await settle(pilot)
-        assert hint(app).endswith(field_of("recipe.steps", app.profile).help)
+        assert hint(app).endswith(field_for_trainer("recipe.steps", app.profile).help)
 
 
 async def test_f2_is_there_only_where_it_fixes_what_is_said(app: Any) -> None:
@@ -135,7 +135,7 @@ async def test_no_estimate_stands_beside_what_cannot_be_read(app: Any) -> None:
         assert "fits" not in shows(pilot)
         assert "accumulation" not in shows(pilot)
         await keys("f3")(pilot)
-        assert app.screen._tracing is None, "nothing is traced for the value before"
+        assert app.screen._traced_workload is None, "nothing is traced for the value before"
         await keys("backspace")(pilot)
         assert "✓ fits" in shows(pilot)
         await choose(pilot, recipe__global_batch=15)
@@ -172,8 +172,8 @@ def test_a_preset_without_a_micro_batch_is_not_asked_for_one() -> None:
     chosen = profile(OWN)
     found = facts()
     setup = Setup(chosen, found)
-    assert "micro_batch" not in setup.context.takes
-    assert "recipe.micro_batch" not in predict(setup).why_not
+    assert "micro_batch" not in setup.context.accepted
+    assert "recipe.micro_batch" not in predict(setup).why_no_estimate
 
 
 async def test_digits_where_none_are_taken_are_answered(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ async def test_letters_are_text_in_every_field_that_takes_text(app: Any) -> None
 async def test_a_question_mark_in_a_number_asks_for_help(app: Any) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE, "9", "question_mark")(pilot)
-        assert isinstance(app.screen, Help)
+        assert isinstance(app.screen, HelpScreen)
         await keys("escape")(pilot)
         assert (app.profile.recipe.layers, app.screen.query_one(Form).entry.value) == (9, "9")
 
@@ -222,9 +222,9 @@ async def test_a_question_mark_in_a_number_asks_for_help(app: Any) -> None:
 async def test_undo_takes_back_what_is_typed_here_before_anything_else(app: Any) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE, "9", "down", "x")(pilot)
-        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread) == (9, "recipe.hidden_size")
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread_key) == (9, "recipe.hidden_size")
         await keys("ctrl+z")(pilot)
-        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread) == (9, "")
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread_key) == (9, "")
         assert app.screen.query_one(Form).entry.value == ""
         await keys("6", "4", "x", "ctrl+z")(pilot)
         assert (app.profile.recipe.layers, app.profile.recipe.hidden_size) == (9, None)

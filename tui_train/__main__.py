@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tui_train.base.errors import BadInput, LeftBySignal, TuiTrainError
-from tui_train.base.handlers import install
+from tui_train.base.handlers import install_handlers
 
 _ROOT = Path(__file__).absolute().parent.parent
 # A shell sets it to ask how a word can end.
@@ -22,7 +22,7 @@ def main() -> None:
     _write_anything()
     if sys.argv[1:]:
         # The wizard has signals of its own; a command is to end what it has begun, a trial for one.
-        install((signal.SIGTERM, signal.SIGHUP), _leave)
+        install_handlers((signal.SIGTERM, signal.SIGHUP), _leave)
     try:
         sys.exit(_start(sys.argv[1:]))
     except KeyboardInterrupt:

@@ -11,16 +11,16 @@ from tui_train.base.errors import Unavailable
 if TYPE_CHECKING:
     from textual.app import App
 
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
 
-def wizard(run: str = "", source: "Source | None" = None) -> "App[int]":
+def wizard(run: str = "", source: "MachineSource | None" = None) -> "App[int]":
     """Return the wizard, opened on a run's folder when one is named, or for another machine."""
     app: App[int] = import_module("tui_train.screens.app").Wizard(run, source)
     return app
 
 
-def open_wizard(run: str = "", source: "Source | None" = None) -> int:
+def open_wizard(run: str = "", source: "MachineSource | None" = None) -> int:
     """Show the wizard until it is left, and return its exit code; Unavailable where no terminal can show it."""
     if not terminal():
         remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."

@@ -5,21 +5,21 @@ from textual.content import Content
 from textual.widget import Widget
 
 from .. import STEPS
-from ..looking import Looking
+from ..looking import DiscoveryApp
 from ..messages import GoToStep
-from .ink import DONE, LIVE, MUTED, OPEN, RULE, fit, ink
+from .ink import DONE, LIVE, MUTED, OPEN, RULE, fit, styled
 
 # So that all steps have room beside it.
-_MOST = 14
-_ALL_NAMES = 69  # cells in which every step has its name
-_LONG_RULES = 92
-_CURRENT = "b reverse $primary"
+_MAX_NAME = 14
+_ALL_NAMES_WIDTH = 69  # cells in which every step has its name
+_LONG_RULES_WIDTH = 92
+_CURRENT_STYLE = "b reverse $primary"
 
 
-def _short(name: str) -> str:
+def _short_host(name: str) -> str:
     """Return the beginning of a host's name, or of a file's own."""
     own = name.rpartition("/")[2]
-    return own if len(own) <= _MOST else f"{own[: _MOST - 1]}…"
+    return own if len(own) <= _MAX_NAME else f"{own[: _MAX_NAME - 1]}…"
 
 
 class StepBar(Widget):
@@ -34,13 +34,13 @@ class StepBar(Widget):
         self._spans: list[tuple[int, int, str]] = []
         self._wrong: frozenset[str] = frozenset()
 
-    def say(self, aside: Content) -> None:
+    def show_aside(self, aside: Content) -> None:
         """Show something at the right, beside a title."""
         if not aside.is_same(self._aside):
             self._aside = aside
             self.refresh()
 
-    def mark(self, wrong: frozenset[str]) -> None:
+    def mark_wrong_steps(self, wrong: frozenset[str]) -> None:
         """Mark the steps, by their modules, in which something forbids the run."""
         if wrong != self._wrong:
             self._wrong = wrong
@@ -48,35 +48,35 @@ class StepBar(Widget):
 
     def render(self) -> Content:
         """Draw the line."""
-        elsewhere = self.app.where if isinstance(self.app, Looking) else ""
-        name = ink((f"for {_short(elsewhere)}", "b reverse")) if elsewhere else ink(("tui-train", "b"))
+        elsewhere = self.app.machine_title if isinstance(self.app, DiscoveryApp) else ""
+        name = styled((f"for {_short_host(elsewhere)}", "b reverse")) if elsewhere else styled(("tui-train", "b"))
         width = self.content_size.width
         if self.title:
-            left = ink(name, "  ", (f" {self.title} ", _CURRENT))
+            left = styled(name, "  ", (f" {self.title} ", _CURRENT_STYLE))
             aside = fit(self._aside, max(0, width - left.cell_length - 2))
-            return ink(left, " " * max(1, width - left.cell_length - aside.cell_length), aside)
-        return fit(self._steps(name, width), width)
+            return styled(left, " " * max(1, width - left.cell_length - aside.cell_length), aside)
+        return fit(self._steps_line(name, width), width)
 
-    def _steps(self, name: Content, width: int) -> Content:
-        line = ink(name, "  ")
+    def _steps_line(self, name: Content, width: int) -> Content:
+        line = styled(name, "  ")
         self._spans = []
         numbers = {step.title: number for number, step in enumerate(STEPS, start=1)}
         here = numbers[self.step]
         for step, number in zip(STEPS, numbers.values(), strict=True):
-            named = width - name.cell_length >= _ALL_NAMES or number == here
+            named = width - name.cell_length >= _ALL_NAMES_WIDTH or number == here
             words = f"{number} {step.title}" if named else f"{number}"
             start = line.cell_length
             if number == here:
-                line += ink((f" {LIVE[0]} {words} ", _CURRENT))
+                line += styled((f" {LIVE[0]} {words} ", _CURRENT_STYLE))
             elif step.module in self._wrong:
-                line += ink(("!", "b $error"), f" {words}")
+                line += styled(("!", "b $error"), f" {words}")
             elif number < here:
-                line += ink(DONE, f" {words}")
+                line += styled(DONE, f" {words}")
             else:
-                line += ink(OPEN, (f" {words}", MUTED))
+                line += styled(OPEN, (f" {words}", MUTED))
             self._spans.append((start, line.cell_length, step.module))
             if number < len(STEPS):
-                line += ink((" ── " if width >= _LONG_RULES else " ─ ", RULE))
+                line += styled((" ── " if width >= _LONG_RULES_WIDTH else " ─ ", RULE))
         return line
 
     def on_click(self, event: events.Click) -> None:

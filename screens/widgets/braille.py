@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tui_train.base.text import thousands
+from tui_train.base.text import grouped_digits
 
 from .ink import MUTED, RULE
 
@@ -14,12 +14,12 @@ Row = tuple[Cell, ...]
 Points = Sequence[tuple[float, float]]
 
 # What is beyond, or no number, cannot be drawn.
-_HIGHEST = 1e30
+_MAX_VALUE = 1e30
 _DOTS = ((1, 2, 4, 64), (8, 16, 32, 128))
 _TICKS = 4
 _LETTERS = 5
-_GUTTER = 5  # cells of the labels at the left, at least
-_PLAIN = 1e5  # from here on labels have an exponent
+_MIN_GUTTER = 5  # cells of the labels at the left, at least
+_EXPONENT_FROM = 1e5  # from here on labels have an exponent
 _NARROWEST, _LOWEST = 8, 3
 
 
@@ -41,7 +41,7 @@ class Axes(NamedTuple):
     end: float = 0.0
     share: float = 1.0
     log: bool = False
-    label: Callable[[float], str] = thousands
+    label: Callable[[float], str] = grouped_digits
 
 
 class _Frame(NamedTuple):
@@ -63,20 +63,20 @@ class _Frame(NamedTuple):
         return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
 
-def draw(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[Row]:
+def draw_plot(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[Row]:
     """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
     high = height - 1
-    shown = _shown(series, axes)
+    shown = _shown_series(series, axes)
     values = [y for each in shown for _, y in each.points]
     if not values or high < _LOWEST:
         return []
-    low, top, labels = _scale(min(values), max(values), log=axes.log)
-    gutter = max(_GUTTER, *map(len, labels)) + 1
-    left, right = _reach(shown, axes)
-    frame = _Frame(left, right, _place(low, axes), _place(top, axes), width - gutter - 1, high)
+    low, top, labels = _y_scale(min(values), max(values), log=axes.log)
+    gutter = max(_MIN_GUTTER, *map(len, labels)) + 1
+    left, right = _x_range(shown, axes)
+    frame = _Frame(left, right, _to_axis(low, axes), _to_axis(top, axes), width - gutter - 1, high)
     if frame.width < _NARROWEST:
         return []
-    cells = _curves(shown, axes, frame)
+    cells = _curve_cells(shown, axes, frame)
     marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
     rows = []
     for number, row in enumerate(cells):
@@ -84,20 +84,20 @@ def draw(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[
     return [*rows, _x_labels(axes, left, right, gutter, width)]
 
 
-def drawable(points: Points, *, log: bool = False) -> list[tuple[float, float]]:
+def drawable_points(points: Points, *, log: bool = False) -> list[tuple[float, float]]:
     """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
-    kept = ((_whole(x), _whole(y)) for x, y in points if abs(x) < _HIGHEST and abs(y) < _HIGHEST)
+    kept = ((_zero_if_tiny(x), _zero_if_tiny(y)) for x, y in points if abs(x) < _MAX_VALUE and abs(y) < _MAX_VALUE)
     return [(x, y) for x, y in kept if y > 0 or not log]
 
 
-def _whole(value: float) -> float:
+def _zero_if_tiny(value: float) -> float:
     """Return a number; one that is all but 0 as 0, since no axis has a step as small."""
-    return value if abs(value) > 1 / _HIGHEST else 0.0
+    return value if abs(value) > 1 / _MAX_VALUE else 0.0
 
 
-def _shown(series: Sequence[Series], axes: Axes) -> list[Series]:
+def _shown_series(series: Sequence[Series], axes: Axes) -> list[Series]:
     """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
-    kept = [each._replace(points=sorted(drawable(each.points, log=axes.log))) for each in series]
+    kept = [each._replace(points=sorted(drawable_points(each.points, log=axes.log))) for each in series]
     if axes.share >= 1:
         return kept
     last = max((each.points[-1][0] for each in kept if each.points), default=0.0)
@@ -105,71 +105,71 @@ def _shown(series: Sequence[Series], axes: Axes) -> list[Series]:
     return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
 
 
-def _reach(shown: Sequence[Series], axes: Axes) -> tuple[float, float]:
+def _x_range(shown: Sequence[Series], axes: Axes) -> tuple[float, float]:
     ends = [each.points[at][0] for each in shown if each.points for at in (0, -1)]
     first, last = min(ends), max(ends)
     if axes.share < 1:
         return (last * (1 - axes.share), last) if last > 0 else (first - 1, last)
     left = min(0.0, first)
-    right = max(last, axes.end if axes.end < _HIGHEST else 0.0)
+    right = max(last, axes.end if axes.end < _MAX_VALUE else 0.0)
     return left, right if right > left else left + 1
 
 
-def _place(value: float, axes: Axes) -> float:
+def _to_axis(value: float, axes: Axes) -> float:
     return math.log10(value) if axes.log else value
 
 
-def _scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
+def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
     """Return where the y axis begins and ends, on round numbers, and its labels from the top: a third is between."""
     if log:
-        bottom, top = _rounded(low, math.floor), _rounded(high, math.ceil)
+        bottom, top = _to_two_digits(low, math.floor), _to_two_digits(high, math.ceil)
         if bottom >= top:
-            bottom, top = _rounded(low * 0.9, math.floor), _rounded(high * 1.1, math.ceil)
+            bottom, top = _to_two_digits(low * 0.9, math.floor), _to_two_digits(high * 1.1, math.ceil)
         middle = math.sqrt(bottom) * math.sqrt(top)
-        return bottom, top, (_number(top), _number(middle), _number(bottom))
+        return bottom, top, (_number_text(top), _number_text(middle), _number_text(bottom))
     if high - low <= abs(high) * 1e-9:
         reach = abs(high) * 0.1 or 1.0
         low, high = low - reach, high + reach
-    unit = _unit(high - low)
+    unit = _tick_unit(high - low)
     first, last = math.floor(low / unit), math.ceil(high / unit)
     last += (last - first) % 2
     bottom, middle, top = (number * unit for number in (first, (first + last) // 2, last))
     digits = max(0, -math.floor(math.log10(unit) + 1e-9))
-    words = [_number(value, digits) for value in (top, middle, bottom)]
+    words = [_number_text(value, digits) for value in (top, middle, bottom)]
     return bottom, top, (words[0], words[1], words[2])
 
 
-def _unit(reach: float) -> float:
+def _tick_unit(reach: float) -> float:
     """Return 1, 2 or 5 times a power of ten, of which a range has 16 to 40."""
     power: float = 10.0 ** math.floor(math.log10(reach / 16))
     return next((power * factor for factor in (5, 2) if power * factor <= reach / 16), power)
 
 
-def _rounded(value: float, way: Callable[[float], int]) -> float:
+def _to_two_digits(value: float, way: Callable[[float], int]) -> float:
     """Return a positive number with two digits, rounded down or up."""
     power = math.floor(math.log10(value)) - 1
     return float(f"{way(value / 10.0**power)}e{power}")
 
 
-def _number(value: float, digits: int = -1) -> str:
+def _number_text(value: float, digits: int = -1) -> str:
     value = value or 0.0
-    if value and (abs(value) >= _PLAIN or abs(value) < 1e-3):
+    if value and (abs(value) >= _EXPONENT_FROM or abs(value) < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
     return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
 
 
-def _curves(shown: Sequence[Series], axes: Axes, frame: _Frame) -> list[list[Cell]]:
+def _curve_cells(shown: Sequence[Series], axes: Axes, frame: _Frame) -> list[list[Cell]]:
     """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
     dots = [[0] * frame.width for _ in range(frame.height)]
     styles = [[""] * frame.width for _ in range(frame.height)]
     points: dict[tuple[int, int], Cell] = {}
     for number, each in enumerate(shown):
-        placed = [(frame.column(x), frame.row(_place(y, axes))) for x, y in each.points]
+        placed = [(frame.column(x), frame.row(_to_axis(y, axes))) for x, y in each.points]
         if each.marker:
             points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
             continue
         tops: dict[int, int] = {}
-        for x, y in _line(placed):
+        for x, y in _line_dots(placed):
             dots[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
             styles[y // 4][x // 2] = each.style
             tops[x // 2] = y // 4
@@ -186,7 +186,7 @@ def _curves(shown: Sequence[Series], axes: Axes, frame: _Frame) -> list[list[Cel
     ]  # fmt: skip
 
 
-def _line(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _line_dots(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the dots of a curve through these, which are in the order of their columns."""
     yield from placed[:1]
     for (x, y), (to_x, to_y) in pairwise(placed):

@@ -15,12 +15,12 @@ from textual.widgets import Input, Static
 from tui_train.base.text import counted, visible
 from tui_train.render import File
 
-from .ink import KEY, MUTED, fit, heading, ink
+from .ink import KEY, MUTED, fit, heading, styled
 from .lines import Lines
 
 _LANGUAGES = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
-_LONG = 40_000
-_NARROW = 20  # cells below which nothing is folded
+_MAX_CHARACTERS = 40_000
+_MIN_FOLD_WIDTH = 20  # cells below which nothing is folded
 _COMMENT = re.compile(r"\s*#+\s*")
 _LEFT, _RIGHT = "\u2039", "\u203a"
 # By pygments' names: few things have a colour, and comments are quiet.
@@ -55,7 +55,7 @@ class Resized(Message):
     """There is another width for a file."""
 
 
-class Shown(Static):
+class FileText(Static):
     """A file, which says when it has another width."""
 
     def on_resize(self) -> None:
@@ -63,7 +63,7 @@ class Shown(Static):
         self.post_message(Resized())
 
 
-class Files(Vertical):
+class FileViewer(Vertical):
     """Shows one of some files, and the places where a text that is searched for stands."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "end_search", "End search", key_display="Esc")]
@@ -72,17 +72,17 @@ class Files(Vertical):
         """Begin without files."""
         super().__init__(id="files")
         self.files: tuple[File, ...] = ()
-        self.place = 0
-        self._words = ""
+        self.shown_index = 0
+        self._search_words = ""
         self._hits: list[tuple[int, int]] = []  # file and line
-        self._hit = -1
+        self._hit_index = -1
         self._drawn: tuple[File | None, list[int], int, int] | None = None
 
     def compose(self) -> ComposeResult:
         """Put the names over the file, and what is searched for under it."""
         yield Lines(id="names")
         with Page(id="page"):
-            yield Shown(id="file", markup=False)
+            yield FileText(id="file", markup=False)
         yield Input(id="search", placeholder="Search in all files", compact=True)
 
     def on_mount(self) -> None:
@@ -92,45 +92,45 @@ class Files(Vertical):
     def show(self, files: Sequence[File]) -> None:
         """Show these files; the place stays."""
         self.files = tuple(files)
-        self.place = min(self.place, max(0, len(self.files) - 1))
+        self.shown_index = min(self.shown_index, max(0, len(self.files) - 1))
         self.draw()
 
     @property
     def shown(self) -> File | None:
         """The file that is shown."""
-        return self.files[self.place] if self.files else None
+        return self.files[self.shown_index] if self.files else None
 
-    def turn(self, by: int) -> None:
+    def show_next(self, by: int) -> None:
         """Show another file."""
         if self.files:
-            self.place = (self.place + by) % len(self.files)
+            self.shown_index = (self.shown_index + by) % len(self.files)
             self.draw()
             self.query_one(Page).scroll_home(animate=False)
 
     def draw(self) -> None:
         """Draw the names and the file."""
-        names, place, said = [visible(file.path) for file in self.files], self.place, self._said()
-        self.query_one("#names", Lines).show(lambda width: names_lines(names, place, said, width))
+        names, shown_index, said = [visible(file.path) for file in self.files], self.shown_index, self._search_text()
+        self.query_one("#names", Lines).show(lambda width: names_lines(names, shown_index, said, width))
         file = self.shown
-        lines = [at for number, at in self._hits if number == place] if self._words else []
-        now = self._hits[self._hit][1] if self._hits and self._hits[self._hit][0] == place else -1
+        lines = [at for number, at in self._hits if number == shown_index] if self._search_words else []
+        now = self._hits[self._hit_index][1] if self._hits and self._hits[self._hit_index][0] == shown_index else -1
         # The colours of a file take long to find: they are for a file that is seen, and once.
         shown = self.query_one("#file", Static)
         width = shown.content_size.width
         if self.display and self._drawn != (file, lines, now, width):
             self._drawn = (file, lines, now, width)
-            shown.update(folded(highlighted(file, lines, now), width) if file else "")
+            shown.update(fold_comments(highlight_file(file, lines, now), width) if file else "")
 
     @on(Resized)
     def _fold_again(self, event: Resized) -> None:
         event.stop()
         self.draw()
 
-    def _said(self) -> str:
-        if not self._words:
+    def _search_text(self) -> str:
+        if not self._search_words:
             return ""
-        found = f"{self._hit + 1} of {len(self._hits)}" if self._hits else "not found"
-        return f"“{visible(self._words)}”: {found}"
+        found = f"{self._hit_index + 1} of {len(self._hits)}" if self._hits else "not found"
+        return f"“{visible(self._search_words)}”: {found}"
 
     def search(self) -> None:
         """Ask for what is searched for."""
@@ -139,20 +139,20 @@ class Files(Vertical):
         entry.focus()
 
     @on(Input.Submitted)
-    def _searched(self, event: Input.Submitted) -> None:
+    def _search_next(self, event: Input.Submitted) -> None:
         event.stop()
-        if event.value != self._words:
-            self._words, self._hit = event.value, -1
-            self._hits = hits(self.files, event.value)
+        if event.value != self._search_words:
+            self._search_words, self._hit_index = event.value, -1
+            self._hits = search_hits(self.files, event.value)
         if self._hits:
-            after = next((at for at, hit in enumerate(self._hits) if hit[0] >= self.place), 0)
-            self._hit = after if self._hit < 0 else (self._hit + 1) % len(self._hits)
-            self.place = self._hits[self._hit][0]
+            after = next((at for at, hit in enumerate(self._hits) if hit[0] >= self.shown_index), 0)
+            self._hit_index = after if self._hit_index < 0 else (self._hit_index + 1) % len(self._hits)
+            self.shown_index = self._hits[self._hit_index][0]
         self.draw()
         if self._hits:
-            page, line = self.query_one(Page), self._hits[self._hit][1]
+            page, line = self.query_one(Page), self._hits[self._hit_index][1]
             self.call_after_refresh(page.scroll_to, y=max(0, line - page.size.height // 2), animate=False)
-        elif self._words:
+        elif self._search_words:
             self.app.bell()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -165,12 +165,12 @@ class Files(Vertical):
         entry = self.query_one(Input)
         entry.display = False
         entry.value = ""
-        self._words, self._hits, self._hit = "", [], -1
+        self._search_words, self._hits, self._hit_index = "", [], -1
         self.query_one(Page).focus()
         self.draw()
 
 
-def hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
+def search_hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
     """Return where a text stands, in any case: each file and line."""
     wanted = words.lower()
     if not wanted:
@@ -178,7 +178,7 @@ def hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
     return [
         (number, at)
         for number, file in enumerate(files)
-        for at, line in enumerate(file.text[:_LONG].split("\n"))
+        for at, line in enumerate(file.text[:_MAX_CHARACTERS].split("\n"))
         if wanted in line.lower()
     ]
 
@@ -188,35 +188,35 @@ def names_lines(names: Sequence[str], place: int, said: str, width: int) -> list
     note = said or f"{counted(len(names), 'file')}; / searches in them"
     title = heading("Files", note, width)
     cells = [
-        ink((f"{_LEFT} ", KEY), (name, "b"), (f" {_RIGHT}  ", KEY)) if at == place else ink((f"{name}  ", MUTED))
+        styled((f"{_LEFT} ", KEY), (name, "b"), (f" {_RIGHT}  ", KEY)) if at == place else styled((f"{name}  ", MUTED))
         for at, name in enumerate(names)
     ]
     first = 0
     while first < place and sum(cell.cell_length for cell in cells[first : place + 1]) > width - 2:
         first += 1
     cells = cells[first:]
-    line = ink(("… ", MUTED), *cells) if first else ink(*cells)
+    line = styled(("… ", MUTED), *cells) if first else styled(*cells)
     return [title, fit(line, width)]
 
 
-def highlighted(file: File, found: Sequence[int] = (), now: int = -1) -> Content:
+def highlight_file(file: File, hit_lines: Sequence[int] = (), now: int = -1) -> Content:
     """Return a file in the theme's colours, the lines in which something was found marked; long ones are cut."""
     from textual.highlight import HighlightTheme, highlight
 
-    lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_LONG].split("\n"))
+    lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_MAX_CHARACTERS].split("\n"))
     language = _LANGUAGES.get(file.path.rpartition(".")[2], "text")
     text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLES}))
-    if found:
-        text = _marked(text, found, now)
-    if len(file.text) > _LONG:
-        more = f"\n… {len(file.text) - _LONG} more characters: export the files to read on"
+    if hit_lines:
+        text = _mark_lines(text, hit_lines, now)
+    if len(file.text) > _MAX_CHARACTERS:
+        more = f"\n… {len(file.text) - _MAX_CHARACTERS} more characters: export the files to read on"
         text = text.append_text(more, MUTED)
     return text
 
 
-def folded(text: Content, width: int) -> Content:
+def fold_comments(text: Content, width: int) -> Content:
     """Return a file's text with long comments folded into several: they are still read as comments."""
-    if width < _NARROW:
+    if width < _MIN_FOLD_WIDTH:
         return text
     lines: list[Content] = []
     for line in text.split("\n", allow_blank=True):
@@ -229,7 +229,7 @@ def folded(text: Content, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _marked(text: Content, found: Sequence[int], now: int) -> Content:
+def _mark_lines(text: Content, found: Sequence[int], now: int) -> Content:
     start = 0
     for number, line in enumerate(text.plain.split("\n")):
         if number in found:

@@ -17,16 +17,16 @@ from tui_train.base.text import visible
 
 from .code import Page
 from .entry import NamesIn, PathSuggester
-from .ink import FAILED, KEY, ink
+from .ink import FAILED, KEY, styled
 from .lines import Draw, Lines
 
 
-def _keys(*pairs: tuple[str, str]) -> Content:
+def _keys_line(*pairs: tuple[str, str]) -> Content:
     """Return keys with what they do, as the line at the bottom of screens has them."""
-    return Content("   ").join([ink((key, KEY), f" {words}") for key, words in pairs])
+    return Content("   ").join([styled((key, KEY), f" {words}") for key, words in pairs])
 
 
-class Ask(ModalScreen[str]):
+class ChoiceDialog(ModalScreen[str]):
     """Asks for one of some answers, given as id and words; Esc answers with nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
@@ -42,14 +42,14 @@ class Ask(ModalScreen[str]):
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
             yield OptionList(*(Option(words, id=name) for name, words in self.answers), markup=False)
-            yield Static(_keys(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
+            yield Static(_keys_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
 
     @on(OptionList.OptionSelected)
-    def _answered(self, event: OptionList.OptionSelected) -> None:
+    def _take_answer(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id or "")
 
 
-class AskText(ModalScreen[str | None]):
+class TextDialog(ModalScreen[str | None]):
     """Asks for a line of text, which may be empty; Esc answers with None.
 
     Where there is a `change` that the text makes, it is asked on until that takes it, and answers with what it says.
@@ -83,7 +83,7 @@ class AskText(ModalScreen[str | None]):
             yield Input(visible(self.value), compact=True, suggester=suggester)
             yield Static(id="refused", markup=False)
             completes = (("Tab", "Complete"),) if self.names_in else ()
-            yield Static(_keys(("Enter", "OK"), *completes, ("Esc", "Cancel")))
+            yield Static(_keys_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:
         """Take what is suggested."""
@@ -92,24 +92,24 @@ class AskText(ModalScreen[str | None]):
             entry.action_cursor_right()
 
     @on(Input.Submitted)
-    def _answered(self, event: Input.Submitted) -> None:
+    def _take_answer(self, event: Input.Submitted) -> None:
         if self.change is None:
             self.dismiss(event.value)
         else:
-            self._try(self.change, event.value)
+            self._try_change(self.change, event.value)
 
     @work(thread=True, exclusive=True)
-    def _try(self, change: Callable[[str], str], text: str) -> None:
+    def _try_change(self, change: Callable[[str], str], text: str) -> None:
         try:
-            said = change(text)
+            report = change(text)
         except TuiTrainError as error:
-            words = ink(FAILED, f" {visible(error.message)}. {visible(error.remedy)}")
+            words = styled(FAILED, f" {visible(error.message)}. {visible(error.remedy)}")
             self.app.call_from_thread(self.query_one("#refused", Static).update, words)
         else:
-            self.app.call_from_thread(self.dismiss, said)
+            self.app.call_from_thread(self.dismiss, report)
 
 
-class Help(ModalScreen[None]):
+class HelpScreen(ModalScreen[None]):
     """Explains a screen: what it is for, its fields, its keys; it takes the whole page."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -125,7 +125,7 @@ class Help(ModalScreen[None]):
         """Put the lines on a page that scrolls."""
         with Page(id="help"):
             yield Lines()
-        yield Static(_keys(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
+        yield Static(_keys_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
 
     def on_mount(self) -> None:
         """Draw it."""

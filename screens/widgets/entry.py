@@ -13,10 +13,10 @@ from textual.suggester import Suggester
 from textual.widgets import Input
 
 from tui_train.base.text import visible
-from tui_train.facts.names import names_here
+from tui_train.facts.names import local_names
 
 # A host that does not answer must not hold the threads that all workers share.
-_COMPLETES = ThreadPoolExecutor(1)
+_COMPLETION_EXECUTOR = ThreadPoolExecutor(1)
 # Returns the names in a folder, folders with a slash.
 NamesIn = Callable[[str], list[str]]
 
@@ -25,7 +25,7 @@ class PathSuggester(Suggester):
     """Completes a path by what is in its folder, found while nobody waits."""
 
     def __init__(
-        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: NamesIn | None = names_here
+        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: NamesIn | None = local_names
     ) -> None:
         """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
         super().__init__(use_cache=False, case_sensitive=True)
@@ -42,22 +42,22 @@ class PathSuggester(Suggester):
         before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
         space = path[: len(path) - len(path.lstrip())]
         loop = asyncio.get_running_loop()
-        rest = await loop.run_in_executor(_COMPLETES, completion, path.strip(), self._names_in)
+        rest = await loop.run_in_executor(_COMPLETION_EXECUTOR, path_completion, path.strip(), self._names_in)
         return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
 
 
-def completion(path: str, names_in: NamesIn = names_here) -> str:
+def path_completion(path: str, names_in: NamesIn = local_names) -> str:
     """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
     folder, slash, start = path.rpartition("/")
     if not path or path == "~":
         return ""
-    found = names_in(f"{folder}{slash}")
-    names = [name for name in found if name.startswith(start) and (start or not name.startswith("."))]
+    folder_names = names_in(f"{folder}{slash}")
+    names = [name for name in folder_names if name.startswith(start) and (start or not name.startswith("."))]
     common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
     return common[len(start) :] if visible(common) == common else ""
 
 
-async def pressed(event: Key, *nodes: DOMNode | None) -> bool:
+async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
     """Do what a key is bound to in one of some widgets, and return whether it was.
 
     Textual passes a key through the screen first, and letters that were typed after it would come before it.
@@ -85,7 +85,7 @@ class Entry(Input):
         # As `compact=True` does, which finds all styles of the input before it is anywhere.
         self.set_reactive(Input.compact, True)  # pyright: ignore[reportArgumentType] - what a class has
         self.add_class("-textual-compact", update=False)
-        self.number = False
+        self.is_number = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tab completes only where there is something to complete; else it goes on."""
@@ -95,7 +95,7 @@ class Entry(Input):
 
     async def type_key(self, event: Key) -> None:
         """Type a key, also one that came to the form before the focus did; in a number ? asks for help."""
-        if self.number and event.character == "?":
+        if self.is_number and event.character == "?":
             event.stop()
             event.prevent_default()
             await self.run_action("app.help")
@@ -104,7 +104,7 @@ class Entry(Input):
 
     async def _on_key(self, event: Key) -> None:
         """Do at once what a key is bound to, here and in the form."""
-        if not await pressed(event, self, self.parent):
+        if not await run_key_binding(event, self, self.parent):
             await self.type_key(event)
 
     def action_complete(self) -> None:

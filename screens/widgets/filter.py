@@ -11,13 +11,13 @@ from textual.widgets import Input
 
 from tui_train.base.text import visible
 
-from .ink import KEY, MUTED, columns, fit, ink
+from .ink import KEY, MUTED, columns, fit, styled
 
-_FIELD = 34
-_AT = 2  # cells before the field
+_FIELD_WIDTH = 34
+_FIELD_START = 2  # cells before the field
 
 
-class _Typed(Input):
+class _FilterInput(Input):
     """The input of a filter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,7 +44,7 @@ class Filter(Widget):
         self._about = about
         self._aside = ""
 
-    def say(self, aside: str) -> None:
+    def show_count(self, aside: str) -> None:
         """Show how much there is."""
         if aside != self._aside:
             self._aside = aside
@@ -54,11 +54,11 @@ class Filter(Widget):
         """Type into it, as long as it is there: keys may come before and after."""
         if not self.is_attached:
             return
-        entry = next(iter(self.query(_Typed)), None)
+        entry = next(iter(self.query(_FilterInput)), None)
         if entry is None:
-            entry = _Typed(self.text, compact=True, select_on_focus=False)
-            entry.styles.offset = (_AT, 0)
-            entry.styles.width = _FIELD
+            entry = _FilterInput(self.text, compact=True, select_on_focus=False)
+            entry.styles.offset = (_FIELD_START, 0)
+            entry.styles.width = _FIELD_WIDTH
             self.mount(entry)
         entry.display = True
         # At once, not after the next message: the first letter that is typed is none of the screen's keys.
@@ -66,18 +66,18 @@ class Filter(Widget):
 
     def clear(self) -> None:
         """Show everything again."""
-        for entry in self.query(_Typed):
+        for entry in self.query(_FilterInput):
             entry.value = ""
         self.leave()
 
     def leave(self) -> None:
         """Type no longer; what was typed stays."""
-        for entry in self.query(_Typed):
+        for entry in self.query(_FilterInput):
             entry.display = False
         self.refresh()
 
     @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
+    def _take_text(self, event: Input.Changed) -> None:
         event.stop()
         self.text = event.value
         self.post_message(self.Changed(event.value))
@@ -85,9 +85,12 @@ class Filter(Widget):
     def render(self) -> Content:
         """Draw the line."""
         width = self.content_size.width
-        words = fit(visible(self.text) or self._about, _FIELD)
-        field = words.pad_right(max(0, _FIELD - words.cell_length))
+        words = fit(visible(self.text) or self._about, _FIELD_WIDTH)
+        field = words.pad_right(max(0, _FIELD_WIDTH - words.cell_length))
         shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
         return columns(
-            width, (ink(("/", KEY), " ", shown), _FIELD + _AT), ("", 1), (ink((self._aside, MUTED)), _FIELD + 3 - width)
+            width,
+            (styled(("/", KEY), " ", shown), _FIELD_WIDTH + _FIELD_START),
+            ("", 1),
+            (styled((self._aside, MUTED)), _FIELD_WIDTH + 3 - width),
         )

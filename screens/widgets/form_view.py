@@ -12,10 +12,10 @@ from textual.widget import Widget
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 
-from .form_lines import FormLine, FormRow, Group, draw
+from .form_lines import FormLine, FormRow, Group, draw_line
 
 
-class Unread(NamedTuple):
+class UnreadText(NamedTuple):
     """A text that cannot be read: why, in the row and in the hint, and the value that F2 takes instead."""
 
     text: str
@@ -25,7 +25,7 @@ class Unread(NamedTuple):
     fix_title: str
 
 
-_UNTYPED = "control characters: edit the profile file"
+_NOT_TYPABLE = "control characters: edit the profile file"
 
 
 class FormView(Widget):
@@ -39,21 +39,21 @@ class FormView(Widget):
         self._drawn: list[Content] = []
         self._strips: dict[int, Strip] = {}
         self._cursor = ""
-        self._opened = ""  # the row whose values are shown to choose from, and which of them would be taken
-        self._marked = -1
+        self._open_row = ""  # the row whose values are shown to choose from, and which of them would be taken
+        self._marked_option = -1
         self.unfolded: frozenset[str] = frozenset()
-        self._unread: dict[str, Unread] = {}
+        self._unread_texts: dict[str, UnreadText] = {}
 
     @property
-    def is_in(self) -> bool:
+    def holds_focus(self) -> bool:
         """Whether the focus is in the form."""
         raise NotImplementedError
 
-    def rearrange(self) -> None:
+    def rebuild_lines(self) -> None:
         """Find the lines again, and draw what has changed."""
         raise NotImplementedError
 
-    def reveal(self) -> None:
+    def scroll_to_cursor(self) -> None:
         """Scroll to the cursor."""
         raise NotImplementedError
 
@@ -68,10 +68,10 @@ class FormView(Widget):
         return self._cursor
 
     @property
-    def unread(self) -> str:
+    def unread_key(self) -> str:
         """The key of a row whose text cannot be read; empty where there is none."""
         keys = {line.key for line in self._lines}
-        return next((key for key in self._unread if key in keys), "")
+        return next((key for key in self._unread_texts if key in keys), "")
 
     @property
     def rows(self) -> tuple[FormRow, ...]:
@@ -81,21 +81,21 @@ class FormView(Widget):
     def _row_of(self, key: str) -> FormRow | None:
         return next((line.row for line in self._lines if line.key == key), None)
 
-    def _as_typed(self, row: FormRow) -> FormRow:
-        if row.key not in self._unread:
-            untyped = row.typed and row.plain != row.text
-            return replace(row, reason=_UNTYPED) if untyped and not row.reason else row
-        unread = self._unread[row.key]
-        return replace(row, value=unread.text, wrong=unread.why, hint=unread.hint, fix=unread.fix_title)
+    def _row_as_typed(self, row: FormRow) -> FormRow:
+        if row.key not in self._unread_texts:
+            untyped = row.is_typed and row.typed_text != row.text
+            return replace(row, reason=_NOT_TYPABLE) if untyped and not row.reason else row
+        unread = self._unread_texts[row.key]
+        return replace(row, value=unread.text, error=unread.why, hint=unread.hint, fix=unread.fix_title)
 
-    def _here(self) -> int:
+    def _cursor_line(self) -> int:
         """The line of the cursor: of a row that stands open, the one that is chosen."""
         numbers = [number for number, line in enumerate(self._lines) if line.key == self._cursor]
         if not numbers:
             return -1
         row = self._lines[numbers[0]].row
-        if row and self._opened == row.key:
-            return numbers[0] + 1 + max(0, self._marked)
+        if row and self._open_row == row.key:
+            return numbers[0] + 1 + max(0, self._marked_option)
         if row and row.stands_open and not row.reason:
             values = [option.value for option in row.options]
             chosen = fields.format_value(row.value)
@@ -103,14 +103,14 @@ class FormView(Widget):
         return numbers[0]
 
     def _draw(self) -> None:
-        width, here = self.content_size.width, self._here()
-        focused = self.is_in
+        width, here = self.content_size.width, self._cursor_line()
+        focused = self.holds_focus
         drawn = [
-            draw(
+            draw_line(
                 line,
                 width,
                 here=focused and number == here,
-                marked=self._marked if line.key == self._opened else -1,
+                marked=self._marked_option if line.key == self._open_row else -1,
                 unfolded=line.key in self.unfolded,
             )
             for number, line in enumerate(self._lines)

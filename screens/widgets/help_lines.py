@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from textual.content import Content
 
-from .ink import KEY, MUTED, heading, ink
+from .ink import KEY, MUTED, heading, styled
 
 # A row of a table: its key, a gap of two cells or more, and what it does.
 _ROW = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
 _MORE = re.compile(r" {6,}(\S.*)")
-_WIDEST = 18
-_LEAST = 24  # cells for what a key does, beside it
+_MAX_KEY_WIDTH = 18
+_MIN_TEXT_WIDTH = 24  # cells for what a key does, beside it
 _ENDS = (".", ":", "!", "?")
 
 
@@ -20,19 +20,19 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
     title, _, rest = text.partition("\n")
     lines = [heading(title, "", width), Content()]
     for block in re.split(r"\n{2,}", rest.strip("\n")):
-        lines += [*_block(block.split("\n"), width), Content()]
+        lines += [*_block_lines(block.split("\n"), width), Content()]
     for label, key, words in fields:
-        lines += [ink((label, "b"), (f"  {key}", MUTED))]
-        lines += [ink("  ", line) for line in _folded(words, width - 2)]
+        lines += [styled((label, "b"), (f"  {key}", MUTED))]
+        lines += [styled("  ", line) for line in _wrapped(words, width - 2)]
     while lines and not lines[-1].plain:
         lines.pop()
     return lines
 
 
-def _block(lines: Sequence[str], width: int) -> Iterator[Content]:
+def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
     """Yield one block: a heading, or sentences, and rows of a table."""
     first, *rest = lines
-    short = len(first) < _WIDEST and not first.endswith(_ENDS) and not _ROW.fullmatch(first)
+    short = len(first) < _MAX_KEY_WIDTH and not first.endswith(_ENDS) and not _ROW.fullmatch(first)
     if short and all(_ROW.fullmatch(line) or _MORE.fullmatch(line) for line in rest):
         yield heading(first, "", width)
         lines = rest
@@ -43,31 +43,31 @@ def _block(lines: Sequence[str], width: int) -> Iterator[Content]:
         if rows and more:
             rows[-1][1] += f" {more[1]}"
         elif row:
-            yield from _folded(words, width)
+            yield from _wrapped(words, width)
             words = ""
             rows.append([row[1], row[2]])
         else:
-            yield from _table(rows, width)
+            yield from _table_lines(rows, width)
             rows = []
             if words.endswith(_ENDS):
-                yield from _folded(words, width)
+                yield from _wrapped(words, width)
                 words = ""
             words = f"{words} {line.strip()}".strip()
-    yield from _folded(words, width)
-    yield from _table(rows, width)
+    yield from _wrapped(words, width)
+    yield from _table_lines(rows, width)
 
 
-def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[Content]:
+def _table_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Content]:
     """Yield rows, keys in one column and what they do in another, under each other where it is narrow."""
-    column = min(_WIDEST, max((len(key) for key, _ in rows), default=0)) + 2
+    column = min(_MAX_KEY_WIDTH, max((len(key) for key, _ in rows), default=0)) + 2
     for key, words in rows:
-        if width - column < _LEAST or len(key) + 2 > column:
-            yield ink((key, KEY))
-            yield from (ink("  ", line) for line in _folded(words, width - 2))
+        if width - column < _MIN_TEXT_WIDTH or len(key) + 2 > column:
+            yield styled((key, KEY))
+            yield from (styled("  ", line) for line in _wrapped(words, width - 2))
             continue
-        for number, line in enumerate(_folded(words, width - column)):
-            yield ink((key.ljust(column) if number == 0 else " " * column, KEY), line)
+        for number, line in enumerate(_wrapped(words, width - column)):
+            yield styled((key.ljust(column) if number == 0 else " " * column, KEY), line)
 
 
-def _folded(words: str, width: int) -> list[Content]:
+def _wrapped(words: str, width: int) -> list[Content]:
     return Content(words).wrap(max(8, width)) if words else []

@@ -3,10 +3,10 @@
 from textual.content import Content
 from textual.widgets import Static
 
-from .ink import KEY, MUTED, ink
+from .ink import KEY, MUTED, styled
 
-_LINES = 2
-_MARK = 2  # cells of the mark before the words
+_MIN_LINES = 2
+_MARK_WIDTH = 2  # cells of the mark before the words
 
 
 class Hint(Static):
@@ -15,24 +15,24 @@ class Hint(Static):
     def __init__(self) -> None:
         """Begin with nothing to say."""
         super().__init__(id="hint", markup=False)
-        self._said = Content()
-        self._lines = _LINES
+        self._shown_text = Content()
+        self._lines = _MIN_LINES
 
-    def say(self, text: Content) -> None:
+    def show_text(self, text: Content) -> None:
         """Show a text, in more than the usual lines where it needs them."""
-        if text.is_same(self._said):
+        if text.is_same(self._shown_text):
             return
-        self._said = text
-        width = self.content_size.width - _MARK
+        self._shown_text = text
+        width = self.content_size.width - _MARK_WIDTH
         lines = text.wrap(width) if width > 0 else [text]
-        if (height := max(_LINES, len(lines))) != self._lines:
+        if (height := max(_MIN_LINES, len(lines))) != self._lines:
             self._lines = height
             self.styles.height = height
-        mark = ink(("›", KEY), " ") if text.plain else Content()
+        mark = styled(("›", KEY), " ") if text.plain else Content()
         shown = [line.stylize_before(MUTED) if not text.spans else line for line in lines]
-        self.update(ink(mark, Content("\n  ").join(shown)), layout=False)
+        self.update(styled(mark, Content("\n  ").join(shown)), layout=False)
 
     def on_resize(self) -> None:
         """Find again how many lines it needs."""
-        said, self._said = self._said, Content()
-        self.say(said)
+        said, self._shown_text = self._shown_text, Content()
+        self.show_text(said)

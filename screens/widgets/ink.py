@@ -8,18 +8,18 @@ from textual.content import Content
 MUTED, RULE, KEY = "$muted", "$rule", "b $primary"
 DONE, FAILED, WARNING = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
 LIVE, OPEN = ("●", "$live"), ("○", "$muted")
-_LONGEST_RULE = 400
+_MAX_RULE = 400
 
 Piece = str | Content | tuple[str, str]
-Ink = Piece | Sequence[Piece]
+Styled = Piece | Sequence[Piece]
 
 
-def ink(*pieces: Piece) -> Content:
+def styled(*pieces: Piece) -> Content:
     """Return text of pieces: each a string, one with its style, or text that is styled already."""
     return Content.assemble(*pieces)
 
 
-def _text(words: Ink) -> Content:
+def _as_content(words: Styled) -> Content:
     if isinstance(words, str):
         return Content(words)
     if isinstance(words, Content):
@@ -29,9 +29,9 @@ def _text(words: Ink) -> Content:
     return Content.assemble(*words)
 
 
-def fit(words: Ink, width: int) -> Content:
+def fit(words: Styled, width: int) -> Content:
     """Return text that takes at most this many cells: cut after a whole word where there is one near, with `…`."""
-    text = _text(words)
+    text = _as_content(words)
     if text.cell_length <= width:
         return text
     if width < 1:
@@ -43,7 +43,7 @@ def fit(words: Ink, width: int) -> Content:
     return short[: len(short.plain.rstrip(" ✗○,;:"))].append_text("…", MUTED)
 
 
-def columns(width: int, *cells: tuple[Ink, int]) -> Content:
+def columns(width: int, *cells: tuple[Styled, int]) -> Content:
     """Lay cells into columns: a positive number is a width, a negative one aligns right, 0 takes what is left."""
     room = max(0, width - sum(abs(size) for _, size in cells))
     line = Content()
@@ -55,11 +55,11 @@ def columns(width: int, *cells: tuple[Ink, int]) -> Content:
     return line
 
 
-def heading(title: Ink, note: Ink = "", width: int = _LONGEST_RULE) -> Content:
+def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE) -> Content:
     """Return a panel's title, what is true of all of it, and the rule into which they run out."""
-    words = _text(title)
+    words = _as_content(title)
     bold = words.stylize("b")
-    beside = _text(note)
+    beside = _as_content(note)
     head = Content.assemble(bold, ("  ", ""), beside.stylize_before(MUTED)) if beside.plain else bold
     head = fit(head, max(0, width - 3))
     return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE))
@@ -72,7 +72,7 @@ def bar(part: float, width: int, style: str = "$live") -> Content:
     return Content.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), RULE))
 
 
-def stack(shares: Sequence[tuple[float, str, str]], total: float, width: int) -> Content:
+def stacked_bar(shares: Sequence[tuple[float, str, str]], total: float, width: int) -> Content:
     """Return shares of a total side by side, each (size, texture, style): it is read by texture alone as well."""
     cells: list[tuple[str, str]] = []
     left = width
@@ -83,7 +83,7 @@ def stack(shares: Sequence[tuple[float, str, str]], total: float, width: int) ->
     return Content.assemble(*cells, ("·" * left, RULE))
 
 
-def difference(old: Content, new: Content) -> tuple[int, int] | None:
+def differing_cells(old: Content, new: Content) -> tuple[int, int] | None:
     """Return the first cell in which two lines differ and the one behind the last; None where they are the same."""
     if old.is_same(new):
         return None
@@ -107,7 +107,7 @@ def _cells(text: Content) -> list[tuple[str, tuple[object, ...]]]:
     return [*zip(text.plain, styles, strict=True)]
 
 
-def runs(cells: Sequence[tuple[str, str]]) -> Content:
+def merge_runs(cells: Sequence[tuple[str, str]]) -> Content:
     """Return cells, each a character and its style, with one escape for neighbours of one style."""
     pieces = [("".join(char for char, _ in same), style) for style, same in groupby(cells, key=lambda cell: cell[1])]
     return Content.assemble(*pieces)

@@ -10,15 +10,15 @@ from textual.widget import Widget
 
 from tui_train.base.text import counted
 
-from .ink import KEY, fit, ink
+from .ink import KEY, fit, styled
 
 _HELP = "f1"
 _FIRST = ("enter", "escape", "f2", "left", "space")
 _LAST = (_HELP, "ctrl+p", "q")
 _BETWEEN = "   "
-_MOST_WORDS = 26  # cells of what a key does
-_LEAST_WORDS = 12  # characters that are never more cells than that
-_MORE = ", +10 keys"
+_MAX_TEXT_WIDTH = 26  # cells of what a key does
+_SHORT_TEXT = 12  # characters that are never more cells than that
+_MORE_KEYS = ", +10 keys"
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
@@ -28,41 +28,41 @@ class Keys(Widget):
     def __init__(self) -> None:
         """Begin with nothing drawn."""
         super().__init__()
-        self._words = Content()
-        self._of_screen: Mapping[str, str] = {}
+        self._line = Content()
+        self._screen_texts: Mapping[str, str] = {}
         self._spans: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
         """Draw again when what can be done changes."""
-        self.screen.bindings_updated_signal.subscribe(self, lambda _screen: self._look())
-        self._look()
+        self.screen.bindings_updated_signal.subscribe(self, lambda _screen: self._update_keys())
+        self._update_keys()
 
-    def _look(self) -> None:
+    def _update_keys(self) -> None:
         """Find the keys and words; the signal comes far more often than they change."""
         words = Content()
-        self._of_screen = getattr(self.screen, "key_words", {})
+        self._screen_texts = getattr(self.screen, "key_words", {})
         self._spans = []
-        shown = self._shown()
-        fitting = self._fitting(shown)
+        shown = self._shown_bindings()
+        fitting = self._keys_that_fit(shown)
         left_out = len(shown) - len(fitting)
         for binding in fitting:
             words += _BETWEEN if words.plain else ""
             start = words.cell_length
-            words += ink((self.app.get_key_display(binding), KEY), f" {self._said(binding)}")
+            words += styled((self.app.get_key_display(binding), KEY), f" {self._key_text(binding)}")
             if binding.key == _HELP and left_out:
                 words += f", +{counted(left_out, 'key')}"
             self._spans.append((start, words.cell_length, binding.key))
-        if not words.is_same(self._words):
-            self._words = words
+        if not words.is_same(self._line):
+            self._line = words
             self.refresh()
 
     def render(self) -> Content:
         """Draw them."""
-        return self._words
+        return self._line
 
     def on_resize(self) -> None:
         """Find again which fit."""
-        self._look()
+        self._update_keys()
 
     def on_click(self, event: events.Click) -> None:
         """Press the clicked key."""
@@ -71,15 +71,15 @@ class Keys(Widget):
             if start <= at < end:
                 self.app.simulate_key(key)
 
-    def _fitting(self, shown: list[Binding]) -> list[Binding]:
+    def _keys_that_fit(self, shown: list[Binding]) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""
         room = (self.content_size.width or self.app.size.width - 2) + len(_BETWEEN)
         widths = {
-            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._said(binding)}{_BETWEEN}")
+            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_text(binding)}{_BETWEEN}")
             for binding in shown
         }
         if sum(widths.values()) > room and _HELP in widths:
-            widths[_HELP] += cell_len(_MORE)
+            widths[_HELP] += cell_len(_MORE_KEYS)
         order = sorted(shown, key=lambda binding: binding.key != _HELP)
         kept: set[str] = set()
         for binding in order:
@@ -89,14 +89,16 @@ class Keys(Widget):
             kept.add(binding.key)
         return [binding for binding in shown if binding.key in kept]
 
-    def _said(self, binding: Binding) -> str:
+    def _key_text(self, binding: Binding) -> str:
         """Return what a key does, in the screen's own words where it has some."""
-        words = self._of_screen.get(binding.key, binding.description)
-        return words if len(words) <= _LEAST_WORDS else fit(words, _MOST_WORDS).plain
+        words = self._screen_texts.get(binding.key, binding.description)
+        return words if len(words) <= _SHORT_TEXT else fit(words, _MAX_TEXT_WIDTH).plain
 
-    def _shown(self) -> list[Binding]:
+    def _shown_bindings(self) -> list[Binding]:
         active = [active.binding for active in self.screen.active_bindings.values() if active.enabled]
-        found = {binding.description: binding for binding in reversed(active) if binding.show and self._said(binding)}
+        found = {
+            binding.description: binding for binding in reversed(active) if binding.show and self._key_text(binding)
+        }
         found["Menu"] = _MENU
         middle = [binding.key for binding in found.values() if binding.key not in {*_FIRST, *_LAST}]
         order = [*_FIRST, *reversed(middle), *_LAST]

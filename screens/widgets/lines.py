@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .ink import difference
+from .ink import differing_cells
 
 Draw = Callable[[int], Sequence[Content]]
 
@@ -25,18 +25,18 @@ class Lines(Widget):
         """Draw these from now on; a line that stays the same is not written again."""
         self._draw = draw
         if self.is_attached and self.content_size.width:
-            self._compare(self.content_size.width)
+            self._redraw_changed(self.content_size.width)
 
     @property
-    def height_of_lines(self) -> int:
+    def line_count(self) -> int:
         """How many lines it has at its present width."""
         return len(self._drawn) if self._width > 0 else 0
 
-    def say(self, *lines: Content) -> None:
+    def show_fixed(self, *lines: Content) -> None:
         """Show lines that do not depend on the width."""
         self.show(lambda _width: lines)
 
-    def _compare(self, width: int) -> None:
+    def _redraw_changed(self, width: int) -> None:
         before, after = self._drawn, tuple(self._draw(width))
         self._drawn, self._width = after, width
         if len(before) != len(after):
@@ -46,7 +46,7 @@ class Lines(Widget):
         changed = [
             Region(left + span[0], number, max(1, span[1] - span[0]), 1)
             for number, (old, new) in enumerate(zip(before, after, strict=True))
-            if (span := difference(old, new))
+            if (span := differing_cells(old, new))
         ]
         if changed:
             self.refresh(*changed)
@@ -54,7 +54,7 @@ class Lines(Widget):
     def on_resize(self) -> None:
         """Draw for the new width."""
         if self.content_size.width != self._width:
-            self._compare(self.content_size.width)
+            self._redraw_changed(self.content_size.width)
             self.refresh()
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:

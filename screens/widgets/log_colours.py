@@ -8,24 +8,24 @@ from rich.ansi import AnsiDecoder
 from rich.segment import Segment
 from rich.style import Style
 
-from tui_train.supervisor.lines import Run
+from tui_train.supervisor.lines import StyledPart
 
-_HIT = Style(reverse=True)
+_HIT_STYLE = Style(reverse=True)
 
 
-def segments_of(runs: Iterable[Run], spans: Iterable[tuple[int, int]], *, colours: bool) -> list[Segment]:
+def segments_of(runs: Iterable[StyledPart], spans: Iterable[tuple[int, int]], *, colours: bool) -> list[Segment]:
     """Return the runs, and the spans of characters among them pointed out."""
     segments = [Segment(run.text, _style(run.colour, colours=colours) if run.colour else None) for run in runs]
     edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
-    parts = cut(segments, (last - first for first, last in pairwise(edges)))
+    parts = split_segments(segments, (last - first for first, last in pairwise(edges)))
     return [
-        Segment(text, (style or Style()) + _HIT if index % 2 else style)
+        Segment(text, (style or Style()) + _HIT_STYLE if index % 2 else style)
         for index, part in enumerate(parts)
         for text, style, _ in part
     ]
 
 
-def cut(segments: Iterable[Segment], lengths: Iterable[int]) -> Iterator[list[Segment]]:
+def split_segments(segments: Iterable[Segment], lengths: Iterable[int]) -> Iterator[list[Segment]]:
     """Yield segments in parts of so many characters: Textual's own division takes a long line too long."""
     rest = [*segments][::-1]
     for length in lengths:
@@ -44,12 +44,12 @@ def _style(colour: str, *, colours: bool) -> Style:
     """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
     decoder = AnsiDecoder()
     decoder.decode_line(f"\x1b[{colour}m")
-    told = decoder.style
+    style = decoder.style
     return Style(
-        color=told.color if colours else None,
-        bgcolor=told.bgcolor if colours else None,
-        bold=told.bold,
-        dim=told.dim,
-        italic=told.italic,
-        underline=told.underline,
+        color=style.color if colours else None,
+        bgcolor=style.bgcolor if colours else None,
+        bold=style.bold,
+        dim=style.dim,
+        italic=style.italic,
+        underline=style.underline,
     )

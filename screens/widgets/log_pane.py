@@ -14,10 +14,10 @@ from textual.worker import Worker, WorkerState
 
 from tui_train.base.text import counted, size, visible
 from tui_train.runs.logfile import LogFile
-from tui_train.runs.search import Filtered, Found, Search, find
-from tui_train.supervisor.lines import RANK
+from tui_train.runs.search import FilteredLog, Search, SearchUpdate, start_search
+from tui_train.supervisor.lines import RANK_PREFIX
 
-from .ink import KEY, MUTED, fit, heading, ink
+from .ink import KEY, MUTED, fit, heading, styled
 from .lines import Lines
 from .log_view import Hit, LogView
 
@@ -25,7 +25,7 @@ from .log_view import Hit, LogView
 class SearchNews(Message):
     """A search has found something, or has got on."""
 
-    def __init__(self, search: Search, found: Found) -> None:
+    def __init__(self, search: Search, found: SearchUpdate) -> None:
         """Carry what it says."""
         super().__init__()
         self.search = search
@@ -51,14 +51,14 @@ class LogPane(Vertical):
         self.rank: int | None = None
         self._expression = ""
         self._filter = ""
-        self._filtered: Filtered | None = None
+        self._filtered: FilteredLog | None = None
         self._search: Search | None = None
-        self._hit: Found | None = None
-        self._asks = ""
-        self._says = ""
-        self._share = ""
+        self._hit: SearchUpdate | None = None
+        self._asking_for = ""
+        self._status_text = ""
+        self._searched_text = ""
         self._caption = ""
-        self.grows = False
+        self.is_growing = False
         self._view = LogView(id="lines")
 
     def compose(self) -> ComposeResult:
@@ -81,40 +81,43 @@ class LogPane(Vertical):
         """Show a log, called so, at its end, by the filter that is set."""
         self.log_file, self._caption = LogFile(path), name
         self._stop_search()
-        self._hit, self._says = None, ""
-        self._apply()
+        self._hit, self._status_text = None, ""
+        self._apply_filter()
 
-    def grow(self, *, grows: bool) -> None:
+    def set_growing(self, *, grows: bool) -> None:
         """Say whether more is written to the log."""
-        if grows != self.grows:
-            self.grows = grows
-            self._say()
+        if grows != self.is_growing:
+            self.is_growing = grows
+            self._show_place()
 
     def choose_rank(self, rank: int | None) -> None:
         """Show the lines of one rank only, or of all."""
         self.rank = rank
-        self._apply()
+        self._apply_filter()
 
     @property
     def _expressions(self) -> tuple[str, ...]:
         """What every line has to match that is shown."""
-        return (*((RANK % self.rank,) if self.rank is not None else ()), *((self._filter,) if self._filter else ()))
+        return (
+            *((RANK_PREFIX % self.rank,) if self.rank is not None else ()),
+            *((self._filter,) if self._filter else ()),
+        )
 
-    def _apply(self) -> None:
+    def _apply_filter(self) -> None:
         """Show all lines, or begin to look for those that match."""
         if self.log_file is None:
             return
         at = None if self._view.following else self._view.top
         self._show_all()
         try:
-            self._filtered = Filtered(self.log_file, self._expressions) if self._expressions else None
+            self._filtered = FilteredLog(self.log_file, self._expressions) if self._expressions else None
         except (OSError, ValueError) as error:
             self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
         if self._filtered:
-            self._listen(self._filtered.search)
-        self._share = self._says = ""
+            self._read_search(self._filtered.search)
+        self._searched_text = self._status_text = ""
         self._view.show(self._filtered or self.log_file, at=at)
-        self._say()
+        self._show_place()
 
     def _show_all(self) -> None:
         filtered, self._filtered = self._filtered, None
@@ -123,55 +126,55 @@ class LogPane(Vertical):
             filtered.close()
 
     @work(thread=True, group="listen")
-    def _listen(self, search: Search) -> None:
+    def _read_search(self, search: Search) -> None:
         for found in search.news():
             self.post_message(SearchNews(search, found))
 
     @on(SearchNews)
-    def _told(self, event: SearchNews) -> None:
+    def _take_search_news(self, event: SearchNews) -> None:
         found = event.found
         if self._filtered and event.search is self._filtered.search:
-            self._share = "" if found.done or found.error else f", {found.percent} % searched"
+            self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"
             if found.error:
                 self._filter = ""
-                self._refuse(found.error)
-                self._apply()
+                self._report_bad_expression(found.error)
+                self._apply_filter()
         elif event.search is self._search:
-            self._searched(found)
-        self._say()
+            self._take_hit(found)
+        self._show_place()
 
     @on(Worker.StateChanged)
-    def _unheard(self, event: Worker.StateChanged) -> None:
+    def _end_failed_search(self, event: Worker.StateChanged) -> None:
         """End a search of which nothing more will be said."""
         if event.state == WorkerState.ERROR:
             self._stop_search()
-            self._share = self._says = ""
-            self._say()
+            self._searched_text = self._status_text = ""
+            self._show_place()
             self.refresh_bindings()
 
-    def _searched(self, found: Found) -> None:
+    def _take_hit(self, found: SearchUpdate) -> None:
         shown = visible(self._expression)
-        self._says = f"searching {shown}: {found.percent} %, esc stops it"
+        self._status_text = f"searching {shown}: {found.percent} %, esc stops it"
         if found.error:
-            self._says = ""
-            self._refuse(found.error)
+            self._status_text = ""
+            self._report_bad_expression(found.error)
         elif found.hit is not None:
             self._hit = found
-            self._says = f"/{shown}" + (", from the other end" if found.around else "")
-            self._view.point_out(Hit(found.hit, found.spans))
+            self._status_text = f"/{shown}" + (", from the other end" if found.around else "")
+            self._view.show_hit(Hit(found.hit, found.spans))
         elif found.done:
-            self._says = f"no line matches {shown}"
+            self._status_text = f"no line matches {shown}"
         if found.done:
             self._stop_search()
         self.refresh_bindings()
 
-    def _refuse(self, why: str) -> None:
+    def _report_bad_expression(self, why: str) -> None:
         words = f"That is no regular expression: {visible(why)}. Put \\ before a sign that is meant as it is."
         self.notify(words, severity="error", markup=False)
 
     def action_ask(self, what: str) -> None:
         """Ask for an expression to search, or to filter by."""
-        self._asks = what
+        self._asking_for = what
         entry = self.query_one(Input)
         entry.placeholder = (
             "search (a regular expression)" if what == "search" else "show matching lines only; empty: all"
@@ -183,12 +186,12 @@ class LogPane(Vertical):
         self.refresh_bindings()
 
     @on(Input.Submitted)
-    def _typed(self, event: Input.Submitted) -> None:
+    def _take_expression(self, event: Input.Submitted) -> None:
         event.stop()
         self._close_entry()
-        if self._asks == "filter":
+        if self._asking_for == "filter":
             self._filter = event.value
-            self._apply()
+            self._apply_filter()
         elif event.value or self._expression:
             self._expression = event.value or self._expression
             self._hit = None
@@ -209,13 +212,13 @@ class LogPane(Vertical):
         if hit and hit.hit is not None and self._view.top <= hit.hit < self._view.bottom:
             offset = hit.hit if up else hit.end
         try:
-            self._search = find(self.log_file.path, offset, (*self._expressions, self._expression), up=up)
+            self._search = start_search(self.log_file.path, offset, (*self._expressions, self._expression), up=up)
         except (OSError, ValueError) as error:
             self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
             return
-        self._says = f"searching {visible(self._expression)}, esc stops it"
-        self._listen(self._search)
-        self._say()
+        self._status_text = f"searching {visible(self._expression)}, esc stops it"
+        self._read_search(self._search)
+        self._show_place()
         self.refresh_bindings()
 
     def _stop_search(self) -> None:
@@ -237,39 +240,39 @@ class LogPane(Vertical):
             self._close_entry()
         elif self._search:
             self._stop_search()
-            self._says = "stopped searching"
+            self._status_text = "stopped searching"
         else:
             self._filter, self.rank = "", None
-            self._apply()
-        self._say()
+            self._apply_filter()
+        self._show_place()
         self.refresh_bindings()
 
     @on(LogView.Replaced)
-    def _anew(self) -> None:
+    def _refilter(self) -> None:
         """Search again for what matches."""
         if self._filtered:
-            self._apply()
+            self._apply_filter()
 
     @on(LogView.Moved)
-    def _say(self) -> None:
+    def _show_place(self) -> None:
         """Say which log this is, and where in it one is."""
-        words = "  ".join(filter(None, self._words()))
-        self.query_one("#place", Lines).show(lambda width: [fit(ink(("›", KEY), " ", (words, MUTED)), width)])
+        words = "  ".join(filter(None, self._place_texts()))
+        self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY), " ", (words, MUTED)), width)])
         self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
 
-    def _words(self) -> Iterator[str]:
+    def _place_texts(self) -> Iterator[str]:
         if self.log_file is None:
             return
         whole, view = self.log_file.size(), self._view
         share = f"{100 * view.bottom // max(1, whole)} %"
         if view.following:
-            share = "following" if self.grows else "at its end" if whole else "is empty"
+            share = "following" if self.is_growing else "at its end" if whole else "is empty"
         yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
         problem = self.log_file.problem()
         yield f"cannot be read: {visible(problem)}" if problem else ""
-        yield self._says
+        yield self._status_text
         yield "wrapped" if view.wrapping else ""
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
             matching = f" matching {visible(self._filter)}" if self._filter else ""
-            yield counted(self._filtered.count(), "line") + matching + self._share
+            yield counted(self._filtered.count(), "line") + matching + self._searched_text

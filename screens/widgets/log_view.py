@@ -16,24 +16,24 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runs.logfile import Line, LogFile, folded, folded_up
-from tui_train.runs.search import Filtered
-from tui_train.supervisor.lines import fold, styled
+from tui_train.runs.logfile import Line, LogFile, fold_bars, fold_bars_up
+from tui_train.runs.search import FilteredLog
+from tui_train.supervisor.lines import fold, fold_styled
 
-from .log_colours import cut, segments_of
+from .log_colours import segments_of, split_segments
 
-_EVERY = 0.1  # seconds between two looks for what is new
-_FOLLOW = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
-_WHEEL = 3
-_SIDE = 16
-_BAR = Style(dim=True)
-_MOST_EMPTY = 4000  # lines that show nothing, of which a screen may be full
-
-
-Source = LogFile | Filtered
+_POLL_SECONDS = 0.1  # seconds between two looks for what is new
+_REDRAW_SECONDS = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
+_WHEEL_ROWS = 3
+_SIDE_CELLS = 16
+_BAR_STYLE = Style(dim=True)
+_MAX_EMPTY_LINES = 4000  # lines that show nothing, of which a screen may be full
 
 
-class Place(NamedTuple):
+LogSource = LogFile | FilteredLog
+
+
+class RowPlace(NamedTuple):
     """A row on the screen: where its line starts in the file, and which of the line's rows it is."""
 
     start: int
@@ -48,7 +48,7 @@ class Hit(NamedTuple):
 
 
 class _Row(NamedTuple):
-    place: Place
+    place: RowPlace
     end: int
     strip: Strip
 
@@ -77,44 +77,44 @@ class LogView(Widget, can_focus=True):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         """Begin with nothing to show."""
         super().__init__(id=id)
-        self.source: Source | None = None
+        self.source: LogSource | None = None
         self.following = True
         self.wrapping = False
         self.hit: Hit | None = None
-        self._top = Place(0)
+        self._top = RowPlace(0)
         self._left = 0
         self._rows: list[_Row] = []
         self._drawn: list[Strip] = []
         self._stamp = (0, 0)
         self._bytes = 0
-        self._followed = 0.0
+        self._redrawn_at = 0.0
 
     def on_mount(self) -> None:
         """Look for what is new."""
-        self.set_interval(_EVERY, self._look)
+        self.set_interval(_POLL_SECONDS, self._redraw_if_changed)
 
-    def show(self, source: Source, *, at: int | None = None) -> None:
+    def show(self, source: LogSource, *, at: int | None = None) -> None:
         """Show the lines of a source from an offset on; without one its end, and follow it."""
         self.source, self.hit = source, None
-        self.following, self._top = at is None, Place(at or 0)
+        self.following, self._top = at is None, RowPlace(at or 0)
         self._lay_out()
 
-    def point_out(self, hit: Hit) -> None:
+    def show_hit(self, hit: Hit) -> None:
         """Show where a line matches, some context above it."""
         self.following, self.hit = False, hit
-        row, first, last = self._match(hit)
+        row, first, last = self._hit_position(hit)
         if not self.wrapping and not self._left <= first <= last < self._left + self.size.width:
             self._left = max(0, first - self.size.width // 2)
-        if Place(hit.start, row) not in {row.place for row in self._rows}:
-            self._top = Place(hit.start, row)
+        if RowPlace(hit.start, row) not in {row.place for row in self._rows}:
+            self._top = RowPlace(hit.start, row)
             self._move(-(self.size.height // 3))
         self._lay_out()
 
-    def _match(self, hit: Hit) -> tuple[int, int, int]:
+    def _hit_position(self, hit: Hit) -> tuple[int, int, int]:
         """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
         row = 0
         for line in islice(self._line(hit.start), 1):
-            for shown, spans in zip(fold(line.whole), hit.spans, strict=False):
+            for shown, spans in zip(fold(line.shown_data), hit.spans, strict=False):
                 rows = chop_cells(shown, max(1, self.size.width - 1)) if self.wrapping else [shown]
                 if spans:
                     first, last = spans[0]
@@ -140,18 +140,18 @@ class LogView(Widget, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Scroll by the wheel."""
         event.stop()
-        self.action_move(-_WHEEL)
+        self.action_move(-_WHEEL_ROWS)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scroll by the wheel."""
         event.stop()
-        self.action_move(_WHEEL)
+        self.action_move(_WHEEL_ROWS)
 
     def on_click(self, event: events.Click) -> None:
         """Go where the bar at the right is clicked."""
         if self.source and event.x == self.size.width - 1:
             self.following = False
-            self._top = Place(self.source.size() * event.y // max(1, self.size.height))
+            self._top = RowPlace(self.source.size() * event.y // max(1, self.size.height))
             self._lay_out()
 
     def action_move(self, rows: int) -> None:
@@ -165,12 +165,12 @@ class LogView(Widget, can_focus=True):
 
     def action_side(self, steps: int) -> None:
         """Scroll sideways."""
-        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDE)
+        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDE_CELLS)
         self._lay_out()
 
     def action_start(self) -> None:
         """Go to the start."""
-        self.following, self._top, self._left = False, Place(0), 0
+        self.following, self._top, self._left = False, RowPlace(0), 0
         self._lay_out()
 
     def action_end(self) -> None:
@@ -180,10 +180,10 @@ class LogView(Widget, can_focus=True):
 
     def action_wrap(self) -> None:
         """Wrap long lines, or do not."""
-        self.wrapping, self._left, self._top = not self.wrapping, 0, Place(self._top.start)
+        self.wrapping, self._left, self._top = not self.wrapping, 0, RowPlace(self._top.start)
         self._lay_out()
 
-    def _look(self) -> None:
+    def _redraw_if_changed(self) -> None:
         """Draw what is new where it is in sight."""
         if self.source is None or not self.is_on_screen:
             return
@@ -192,8 +192,8 @@ class LogView(Widget, can_focus=True):
         if gone:
             self.following = True
             self.post_message(self.Replaced())
-        if gone or (stamp != self._stamp and monotonic() - self._followed >= _FOLLOW):
-            self._followed = monotonic()
+        if gone or (stamp != self._stamp and monotonic() - self._redrawn_at >= _REDRAW_SECONDS):
+            self._redrawn_at = monotonic()
             self._lay_out()
         self._bytes = size
 
@@ -215,9 +215,9 @@ class LogView(Widget, can_focus=True):
         self._stamp, self._bytes = self.source.stamp(), self.source.size()
         rows = [] if self.following else [*islice(self._below(self._top), height)]
         if len(rows) < height:
-            first = rows[0].place if rows else Place(self._bytes)
+            first = rows[0].place if rows else RowPlace(self._bytes)
             rows = [*islice(self._above(first), height - len(rows))][::-1] + rows
-        self._top = rows[0].place if rows else Place(0)
+        self._top = rows[0].place if rows else RowPlace(0)
         self._rows = rows
         self._draw()
         self.post_message(self.Moved())
@@ -230,7 +230,7 @@ class LogView(Widget, can_focus=True):
         drawn = [
             Strip.join([
                 strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
-                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _BAR)]),
+                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _BAR_STYLE)]),
             ])
             for y, strip in enumerate(strips)
         ]  # fmt: skip
@@ -252,26 +252,26 @@ class LogView(Widget, can_focus=True):
         """Draw the row at a height."""
         return self._drawn[y] if y < len(self._drawn) else Strip.blank(self.size.width, self.rich_style)
 
-    def _below(self, place: Place) -> Iterator[_Row]:
+    def _below(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows from a place on."""
         lines = self.source.forward(place.start) if self.source else iter(())
-        rows = (row for line in self._folded(islice(lines, _MOST_EMPTY)) for row in self._rows_of(line))
+        rows = (row for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES)) for row in self._rows_of(line))
         return dropwhile(lambda row: row.place < place, rows)
 
-    def _above(self, place: Place) -> Iterator[_Row]:
+    def _above(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows before a place, the nearest first."""
         lines = self.source.backward(place.start) if self.source else iter(())
         own = [row for line in islice(self._line(place.start), 1) for row in self._rows_of(line)] if place.row else []
         yield from reversed(own[: place.row])
-        for line in self._folded(islice(lines, _MOST_EMPTY), place.start):
+        for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
             yield from reversed(self._rows_of(line))
 
-    def _folded(self, lines: Iterator[Line], below: int | None = None) -> Iterator[Line]:
+    def _without_old_bars(self, lines: Iterator[Line], below: int | None = None) -> Iterator[Line]:
         """Yield lines without earlier states of progress bars, from `below` upward where that is given."""
         if not isinstance(self.source, LogFile):
             return lines  # those that match are all shown
         kept = self.hit.start if self.hit else -1
-        return folded(lines, kept) if below is None else folded_up(lines, next(self._line(below), None), kept)
+        return fold_bars(lines, kept) if below is None else fold_bars_up(lines, next(self._line(below), None), kept)
 
     def _line(self, start: int) -> Iterator[Line]:
         return self.source.forward(start) if self.source else iter(())
@@ -283,12 +283,12 @@ class LogView(Widget, can_focus=True):
         spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
         width = max(1, self.size.width - 1)
         strips: list[Strip] = []
-        for index, runs in enumerate(styled(line.whole)):
+        for index, runs in enumerate(fold_styled(line.shown_data)):
             found = spans[index] if index < len(spans) else ()
             segments = segments_of(runs, found, colours=not self.app.no_color)
             if self.wrapping:
                 rows = chop_cells("".join(run.text for run in runs), width) or [""]
-                strips += map(Strip, cut(segments, map(len, rows)))
+                strips += map(Strip, split_segments(segments, map(len, rows)))
             else:
                 strips.append(Strip(segments).crop(self._left, self._left + width))
-        return [_Row(Place(line.start, row), line.end, strip) for row, strip in enumerate(strips)]
+        return [_Row(RowPlace(line.start, row), line.end, strip) for row, strip in enumerate(strips)]

@@ -6,16 +6,16 @@ from textual.content import Content
 
 from tui_train.base.text import percent, size, typeset, visible
 from tui_train.memory.predict import Effect, Prediction
-from tui_train.memory.trace import ERROR, Counted
+from tui_train.memory.trace import TRACE_ERROR, CountedMemory
 from tui_train.memory.types import Phase
-from tui_train.memory.verdict import Verdict
+from tui_train.memory.verdict import MemoryVerdict
 
-from .ink import DONE, FAILED, MUTED, WARNING, Ink, fit, heading, ink, stack
+from .ink import DONE, FAILED, MUTED, WARNING, Styled, fit, heading, stacked_bar, styled
 
-_MOST_EFFECTS = 2
-_SHORTEST = 20
+_MAX_EFFECTS = 2
+_MIN_WIDTH = 20
 # From so many cells on it is said that the figure is what is reserved.
-_WIDE = 70
+_WIDE_WIDTH = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
 _SHARES: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("█", "$primary", {"weights": "weights"}),
@@ -25,15 +25,15 @@ _SHARES: Sequence[tuple[str, str, Mapping[str, str]]] = (
 )
 _GAPS = "gaps"
 _LAST = {_GAPS: _GAPS}
-_MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
+_BAND_MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 
 
 def memory_lines(  # noqa: PLR0913 - each is a thing of its own
-    found: Prediction,
+    prediction: Prediction,
     effects: Sequence[Effect],
-    counted: Counted | None,
+    counted: CountedMemory | None,
     *,
-    note: Ink,
+    note: Styled,
     width: int,
     sound: bool = True,
     remedy: str = "",
@@ -43,32 +43,36 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that are not `sound`, which an error forbids, it is not said that they fit.
     """
     if counted and not counted.problem:
-        note = f"estimated; traced {size(counted.peak[1])} ±{percent(ERROR)}"
+        note = f"estimated; traced {size(counted.peak[1])} ±{percent(TRACE_ERROR)}"
     elif counted:
         note = f"no trace: {visible(counted.problem)}"
-    if found.estimate is None:
-        return _no_estimate(f"cannot be estimated: {visible(found.why_not)}", width, remedy)
-    peak, error = found.estimate.peak, found.estimate.error
-    if not found.places:
+    if prediction.estimate is None:
+        return _no_estimate(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
+    peak, error = prediction.estimate.peak, prediction.estimate.error
+    if not prediction.pools:
         title = heading("Memory", note, width)
-        needed = ink((size(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
-        return [title, needed, _key(_shares(dict(peak.parts)), width)]
-    place, verdict = found.places[0]
-    shares = _shares(_held(peak, verdict))
-    saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
+        needed = styled((size(peak.total), "b"), f" allocated ±{percent(error)} in {peak.name}")
+        return [title, needed, _legend(_texture_shares(dict(peak.parts)), width)]
+    place, verdict = prediction.pools[0]
+    shares = _texture_shares(_bytes_by_part(peak, verdict))
+    saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS]
     if verdict.band != "fits" and saving:
-        note = _effects(saving)
+        note = _effects_text(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
-    word = " reserved" if width >= _WIDE else ""
-    needed = ink((size(verdict.reserved), "b"), f" of {size(verdict.left)}{word} ±{percent(error)}  ")
-    band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}") if sound else ink(WARNING, " see the error")
+    word = " reserved" if width >= _WIDE_WIDTH else ""
+    needed = styled((size(verdict.reserved), "b"), f" of {size(verdict.available)}{word} ±{percent(error)}  ")
+    band = (
+        styled(_BAND_MARKS.get(verdict.band, WARNING), f" {verdict.band}")
+        if sound
+        else styled(WARNING, " see the error")
+    )
     beside = needed.cell_length + band.cell_length + 2
-    gauge = stack(
+    gauge = stacked_bar(
         [(part, texture, style) for part, texture, style, _ in shares],
-        max(verdict.left, verdict.reserved),
+        max(verdict.available, verdict.reserved),
         max(8, width - beside),
     )
-    return [title, ink(gauge, "  ", needed, band), _key(shares, width)]
+    return [title, styled(gauge, "  ", needed, band), _legend(shares, width)]
 
 
 def unread_memory(label: str, width: int) -> list[Content]:
@@ -78,23 +82,23 @@ def unread_memory(label: str, width: int) -> list[Content]:
 
 def _no_estimate(reason: str, width: int, remedy: str = "") -> list[Content]:
     """Return heading and reason, in as many lines as an estimate has."""
-    first, *rest = Content(reason).wrap(max(_SHORTEST, width))
+    first, *rest = Content(reason).wrap(max(_MIN_WIDTH, width))
     second = Content(" ").join(rest) if rest else Content()
     return [heading("Memory", remedy, width), *(fit(line, width).stylize_before(MUTED) for line in (first, second))]
 
 
-def _effects(saving: Sequence[Effect]) -> Content:
-    parts = [f"{typeset(effect.change.title)} -{size(-effect.difference)}" for effect in saving]
+def _effects_text(saving: Sequence[Effect]) -> Content:
+    parts = [f"{typeset(effect.change.title)} -{size(-effect.peak_difference)}" for effect in saving]
     return Content(", ".join(parts))
 
 
-def _held(peak: Phase, verdict: Verdict) -> dict[str, int]:
+def _bytes_by_part(peak: Phase, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
     processes = max(1, round(verdict.needed / max(1, peak.total)))
     return {part: held * processes for part, held in peak.parts} | {_GAPS: verdict.reserved - verdict.needed}
 
 
-def _shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
+def _texture_shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
     shares = []
     for texture, style, names in _SHARES:
         held = {part: left.pop(part, 0) for part in names or tuple(left)}
@@ -104,11 +108,11 @@ def _shares(left: dict[str, int]) -> list[tuple[int, str, str, str]]:
     return shares
 
 
-def _key(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
+def _legend(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
     """Return what each texture is; where not all fits, a texture has the last of its names, and the last ones none."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [
-            ink((texture, style), (f" {words(name)} {size(held)}", MUTED)) for held, texture, style, name in shares
+            styled((texture, style), (f" {words(name)} {size(held)}", MUTED)) for held, texture, style, name in shares
         ]
         key = Content(between).join(parts)
         if key.cell_length <= width:

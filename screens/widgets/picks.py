@@ -10,19 +10,19 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from .ink import FAILED, Ink, columns, ink
+from .ink import FAILED, Styled, columns, styled
 
 _BAR = "▌"
-_PICKED = ink(("[x]", "b $primary"))
-_OPEN = ink(("[ ]", "$muted"))
-_NEVER = ink(" ", FAILED, " ")
+_SELECTED = styled(("[x]", "b $primary"))
+_NOT_SELECTED = styled(("[ ]", "$muted"))
+_NOT_SELECTABLE = styled(" ", FAILED, " ")
 
 
-class Pick(NamedTuple):
+class SelectRow(NamedTuple):
     """A value, its cells, why it cannot be picked (empty: it can), what the hint says of it, and lines below it."""
 
     value: str
-    cells: tuple[tuple[Ink, int], ...]
+    cells: tuple[tuple[Styled, int], ...]
     reason: str = ""
     hint: str = ""
     below: tuple[Content, ...] = ()
@@ -33,7 +33,7 @@ class Pick(NamedTuple):
         return 1 + len(self.below)
 
 
-class Picks(Widget, can_focus=True):
+class MultiSelect(Widget, can_focus=True):
     """Lines with a box each; space picks, up and down move and leave the list at its ends."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -43,30 +43,30 @@ class Picks(Widget, can_focus=True):
         Binding("left_square_bracket", "shift(-1)", "Earlier", key_display="["),
         Binding("right_square_bracket", "shift(1)", "Later", key_display="]"),
     ]
-    picks: reactive[tuple[Pick, ...]] = reactive((), layout=True)
+    picks: reactive[tuple[SelectRow, ...]] = reactive((), layout=True)
     picked: reactive[tuple[str, ...]] = reactive(())
     cursor: reactive[int] = reactive(0, repaint=False)
 
     class Picked(Message):
         """What is picked has changed: the values, in the order of the list."""
 
-        def __init__(self, picks: "Picks", values: tuple[str, ...]) -> None:
+        def __init__(self, picks: "MultiSelect", values: tuple[str, ...]) -> None:
             """Carry the list and the values."""
             super().__init__()
             self.picks = picks
             self.values = values
 
         @property
-        def control(self) -> "Picks":
+        def control(self) -> "MultiSelect":
             """The list."""
             return self.picks
 
-    def __init__(self, *, id: str, ordered: bool = False, least: str = "") -> None:  # noqa: A002 - Textual's name
+    def __init__(self, *, id: str, ordered: bool = False, why_one_required: str = "") -> None:  # noqa: A002 - Textual's name
         """Make the list; an ordered one lets its lines be moved; `least` says why one must stay picked, if it must."""
         super().__init__(id=id)
         self.ordered = ordered
-        self.least = least
-        self._refused = False
+        self.why_one_required = why_one_required
+        self._has_refused = False
 
     class Moved(Message):
         """Another line is marked."""
@@ -74,14 +74,14 @@ class Picks(Widget, can_focus=True):
     @property
     def hint(self) -> str:
         """What is to be said of the marked line."""
-        if self._refused:
-            return self.least
+        if self._has_refused:
+            return self.why_one_required
         return self.picks[self.cursor].hint if self.cursor < len(self.picks) else ""
 
     def watch_cursor(self, before: int, now: int) -> None:
         """Draw both lines, and have the hint line say it."""
-        self._refused = False
-        self.refresh(*(self._lines(position) for position in (before, now) if position < len(self.picks)))
+        self._has_refused = False
+        self.refresh(*(self._region_of(position) for position in (before, now) if position < len(self.picks)))
         self.post_message(self.Moved())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -96,14 +96,14 @@ class Picks(Widget, can_focus=True):
         for position, pick in enumerate(self.picks):
             here = self.has_focus and position == self.cursor
             picked = pick.value in self.picked
-            box = _PICKED if picked else _NEVER if pick.reason else _OPEN
+            box = _SELECTED if picked else _NOT_SELECTABLE if pick.reason else _NOT_SELECTED
             style = "$muted" if pick.reason and not picked else "b" if picked else ""
             line = columns(width - 6, *pick.cells)
-            drawn = [ink(box, " ", line.stylize_before(style)), *(ink("    ", below) for below in pick.below)]
+            drawn = [styled(box, " ", line.stylize_before(style)), *(styled("    ", below) for below in pick.below)]
             for text in drawn:
                 cut = columns(width - 2, (text, 0))
-                mark = ink((_BAR, "$primary")) if here else ink(" ")
-                lines.append(ink(mark, cut, " ").stylize_before("$here") if here else ink(mark, cut))
+                mark = styled((_BAR, "$primary")) if here else styled(" ")
+                lines.append(styled(mark, cut, " ").stylize_before("$here") if here else styled(mark, cut))
         return Content("\n").join(lines)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
@@ -116,7 +116,7 @@ class Picks(Widget, can_focus=True):
         super().watch_has_focus(focused)
         self.refresh()
 
-    def _lines(self, position: int) -> Region:
+    def _region_of(self, position: int) -> Region:
         above = sum(pick.height for pick in self.picks[:position])
         return Region(0, above, self.size.width, self.picks[position].height)
 
@@ -129,12 +129,12 @@ class Picks(Widget, can_focus=True):
             self.app.bell()
             return
         wanted = set(self.picked) ^ {value}
-        self._refused = bool(self.least) and not wanted
-        if self._refused:
+        self._has_refused = bool(self.why_one_required) and not wanted
+        if self._has_refused:
             self.app.bell()
             self.post_message(self.Moved())
             return
-        self._post(tuple(pick.value for pick in self.picks if pick.value in wanted))
+        self._post_picked(tuple(pick.value for pick in self.picks if pick.value in wanted))
 
     def action_move(self, by: int) -> None:
         """Move to the next line, or out of the list."""
@@ -157,16 +157,16 @@ class Picks(Widget, can_focus=True):
         lines = {pick[0]: pick for pick in self.picks}
         self.picks = tuple(lines[value] for value in order)
         self.cursor = target
-        self._post(tuple(value for value in order if value in self.picked))
+        self._post_picked(tuple(value for value in order if value in self.picked))
 
     def on_click(self, event: events.Click) -> None:
         """Pick the clicked line."""
-        tops = [self._lines(position) for position in range(len(self.picks))]
+        tops = [self._region_of(position) for position in range(len(self.picks))]
         at = next((position for position, region in enumerate(tops) if region.y <= event.y < region.bottom), None)
         if at is not None:
             self.cursor = at
             self.action_pick()
 
-    def _post(self, values: tuple[str, ...]) -> None:
+    def _post_picked(self, values: tuple[str, ...]) -> None:
         self.picked = values
         self.post_message(self.Picked(self, values))

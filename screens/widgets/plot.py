@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .braille import Axes, Row, Series, draw
-from .ink import Ink, heading, runs
+from .braille import Axes, Row, Series, draw_plot
+from .ink import Styled, heading, merge_runs
 
 
 class Plot(Widget):
@@ -16,14 +16,14 @@ class Plot(Widget):
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
         """Begin with nothing to draw."""
         super().__init__(id=id, classes=classes)
-        self._title: Ink = ""
-        self._note: Ink = ""
+        self._title: Styled = ""
+        self._note: Styled = ""
         self._series: tuple[Series, ...] = ()
         self._axes = Axes()
         self._head = Content()
         self._rows: list[Row] = []
 
-    def show(self, title: Ink, note: Ink, series: Sequence[Series], axes: Axes) -> None:
+    def show(self, title: Styled, note: Styled, series: Sequence[Series], axes: Axes) -> None:
         """Draw these from now on."""
         self._title, self._note, self._series, self._axes = title, note, tuple(series), axes
         self._draw_again()
@@ -32,12 +32,12 @@ class Plot(Widget):
         width, height = self.content_size
         if not width or not height:
             return
-        head, rows = heading(self._title, self._note, width), draw(self._series, self._axes, width, height - 1)
+        head, rows = heading(self._title, self._note, width), draw_plot(self._series, self._axes, width, height - 1)
         before, self._rows = self._rows, rows
         same, self._head = head.is_same(self._head), head
         if len(before) != len(rows) or not same:
             self.refresh()
-        elif changed := [*_changed(before, rows)]:
+        elif changed := [*_changed_cells(before, rows)]:
             left = self.styles.padding.left
             self.refresh(*(Region(left + first, y + 1, last - first, 1) for y, first, last in changed))
 
@@ -48,10 +48,10 @@ class Plot(Widget):
 
     def render(self) -> Content:
         """Draw it."""
-        return Content("\n").join([self._head, *map(runs, self._rows)]) if self._rows else self._head
+        return Content("\n").join([self._head, *map(merge_runs, self._rows)]) if self._rows else self._head
 
 
-def _changed(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[int, int, int]]:
+def _changed_cells(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[int, int, int]]:
     """Return the rows that differ, each with the first cell that does and the one behind the last."""
     changed = []
     for y, (old, new) in enumerate(zip(before, after, strict=True)):

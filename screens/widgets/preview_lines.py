@@ -10,23 +10,23 @@ from tui_train.checks import Finding
 from tui_train.memory.predict import Prediction
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import Difference
-from tui_train.render.command import OneCommand, wrapped
-from tui_train.supervisor.memory_words import WHERE
-from tui_train.workflow.overview import Line
+from tui_train.render.command import OneCommand, wrapped_command
+from tui_train.supervisor.memory_words import PHASE_TEXT
+from tui_train.workflow.overview import OverviewLine
 
-from .ink import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, ink
+from .ink import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, styled
 from .memory import memory_lines
 
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
-_LABEL, _MOST_VALUE = 9, 24
-_MOST_CHANGES = 6
-_SHORTEST = 40
+_LABEL_WIDTH, _MOST_VALUE = 9, 24
+_MAX_CHANGES = 6
+_MIN_WIDTH = 40
 
 
 class Story(Struct, frozen=True):
     """All that Preview says of a plan; `since` is the run that `changes` are counted from, empty for none."""
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[OverviewLine, ...] = ()
     title: str = ""
     notes: tuple[str, ...] = ()
     prediction: Prediction | None = None
@@ -38,32 +38,35 @@ class Story(Struct, frozen=True):
     changes: tuple[Difference, ...] = ()
 
 
-def what_lines(story: Story, width: int) -> list[Content]:
+def plan_lines(story: Story, width: int) -> list[Content]:
     """Return the five lines."""
     title = heading("What will happen", visible(story.title), width)
     value = min(_MOST_VALUE, max((len(line.value) for line in story.lines), default=0)) + 2
     value = max(value, max((len(line.value) + 2 for line in story.lines if not line.note), default=0))
     rows = [
         columns(
-            width, ((line.label, MUTED), _LABEL), ((line.value, "b"), min(value, width // 2)), ((line.note, MUTED), 0)
+            width,
+            ((line.label, MUTED), _LABEL_WIDTH),
+            ((line.value, "b"), min(value, width // 2)),
+            ((line.note, MUTED), 0),
         )
         for line in story.lines
     ]
     return [title, *rows]
 
 
-def story_memory(story: Story, width: int) -> list[Content]:
+def story_memory_lines(story: Story, width: int) -> list[Content]:
     """Return the memory of a GPU."""
     if story.prediction is None:
         return []
-    sound = not any(finding.forbids for finding in story.findings)
+    sound = not any(finding.forbids_plan for finding in story.findings)
     return memory_lines(story.prediction, (), None, note="estimated", width=width, sound=sound)
 
 
 def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     """Return the findings in full, with the key that fixes each at the right of its first line."""
     if not findings:
-        return [heading("Findings", ink(DONE, " none"), width)]
+        return [heading("Findings", styled(DONE, " none"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
     count = "" if forbids == len(findings) else f"{len(findings)}, "
     note = count + (f"{forbids} must be fixed before it starts" if forbids else "the run can start")
@@ -72,24 +75,26 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     for finding in findings:
         change = finding.fix
         key = next(keys, "") if change else ""
-        lines += _finding(finding, key.upper(), typeset(change.title) if change and key else "", width)
+        lines += _finding_lines(finding, key.upper(), typeset(change.title) if change and key else "", width)
     return lines
 
 
-def _finding(finding: Finding, key: str, title: str, width: int) -> list[Content]:
+def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[Content]:
     mark = FAILED if finding.level == "error" else WARNING if finding.level == "warning" else ("·", MUTED)
-    fix = fit(ink((key, KEY), f" {title}"), width // 2) if key else Content()
-    room = max(_SHORTEST // 2, width - 2 - (fix.cell_length + 2 if key else 0))
+    fix = fit(styled((key, KEY), f" {title}"), width // 2) if key else Content()
+    room = max(_MIN_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
     first, *rest = Content(visible(finding.message)).wrap(room)
     lines = [
-        ink(
-            ink(mark, " ", first.rstrip()).pad_right(max(0, width - 2 - first.rstrip().cell_length - fix.cell_length)),
+        styled(
+            styled(mark, " ", first.rstrip()).pad_right(
+                max(0, width - 2 - first.rstrip().cell_length - fix.cell_length)
+            ),
             fix,
         )
     ]
-    lines += [ink("  ", line) for line in rest]
-    if finding.on_screen and not (key and finding.level != "error"):
-        lines += [ink("  ", (line.plain, MUTED)) for line in Content(visible(finding.on_screen)).wrap(width - 2)]
+    lines += [styled("  ", line) for line in rest]
+    if finding.screen_remedy and not (key and finding.level != "error"):
+        lines += [styled("  ", (line.plain, MUTED)) for line in Content(visible(finding.screen_remedy)).wrap(width - 2)]
     return lines
 
 
@@ -97,25 +102,25 @@ def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
     """Return the command; its variables only where all of it is to be shown."""
     if story.command is None:
         words = "Nothing can be run before the errors are fixed."
-        return [heading("Command", "", width), *(ink((line.plain, MUTED)) for line in Content(words).wrap(width))]
+        return [heading("Command", "", width), *(styled((line.plain, MUTED)) for line in Content(words).wrap(width))]
     command = story.command
     count = len(command.settings)
     without = f", with {counted(count, 'environment variable')}" if count and not whole else ""
     note = f"c copies it, f shows its {counted(story.files, 'file')}{without}"
     shown = command if whole else OneCommand(command.folder, (), command.groups, command.in_run_dir)
-    rows = wrapped(shown, width - 2)
+    rows = wrapped_command(shown, width - 2)
     lines = [heading("Command", note, width)]
     for number, row in enumerate(rows):
         text = visible(row)
-        body = ink(text[:-1], ("\\", "$live")) if number < len(rows) - 1 and text.endswith("\\") else ink(text)
+        body = styled(text[:-1], ("\\", "$live")) if number < len(rows) - 1 and text.endswith("\\") else styled(text)
         lines += [
-            ink(("$ ", MUTED) if number == 0 and at == 0 else "  ", part)
-            for at, part in enumerate(_cut(body, width - 2))
+            styled(("$ ", MUTED) if number == 0 and at == 0 else "  ", part)
+            for at, part in enumerate(_split_to_width(body, width - 2))
         ]
     return lines
 
 
-def _cut(line: Content, width: int) -> list[Content]:
+def _split_to_width(line: Content, width: int) -> list[Content]:
     """Return a line in parts that fit: a path may be longer than the screen is wide."""
     # Less than one wide character would never come to the end.
     width = max(width, 2)
@@ -132,14 +137,14 @@ def change_lines(story: Story, width: int) -> list[Content]:
     if not story.since:
         return []
     if not story.changes:
-        return [heading("Changed", "", width), ink((f"nothing since {visible(story.since)}", MUTED))]
+        return [heading("Changed", "", width), styled((f"nothing since {visible(story.since)}", MUTED))]
     label = min(20, max(len(change.label) for change in story.changes)) + 2
     rows = [
-        columns(width, ((change.label, MUTED), label), (ink(change.before, (" → ", MUTED), (change.after, "b")), 0))
-        for change in story.changes[:_MOST_CHANGES]
+        columns(width, ((change.label, MUTED), label), (styled(change.before, (" → ", MUTED), (change.after, "b")), 0))
+        for change in story.changes[:_MAX_CHANGES]
     ]
     more = len(story.changes) - len(rows)
-    rest = [ink((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
+    rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
     return [heading("Changed", f"since {visible(story.since)}", width), *rows, *rest]
 
 
@@ -149,8 +154,8 @@ def fallback_lines(story: Story, width: int) -> list[Content]:
         return []
     rows: list[Content] = []
     for where, tried in story.fallbacks:
-        rows.append(fit(ink((where, MUTED)), width))
-        rows += [ink("  ", line.plain) for line in Content(typeset(tried)).wrap(width - 2)]
+        rows.append(fit(styled((where, MUTED)), width))
+        rows += [styled("  ", line.plain) for line in Content(typeset(tried)).wrap(width - 2)]
     return [heading("If memory runs out", "", width), *rows]
 
 
@@ -159,7 +164,7 @@ def note_lines(story: Story, width: int) -> list[Content]:
     if not story.notes:
         return []
     folded = [line for note in story.notes for line in Content(visible(note)).wrap(width)]
-    return [heading("Notes", "", width), *(ink((line.plain, MUTED)) for line in folded)]
+    return [heading("Notes", "", width), *(styled((line.plain, MUTED)) for line in folded)]
 
 
 def fallbacks_of(plan: Plan | None) -> tuple[tuple[str, str], ...]:
@@ -169,11 +174,11 @@ def fallbacks_of(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     places: dict[str, list[str]] = {}
     for phase in plan.phases:
         if changes := plan.attempts[plan.fallback_path(phase)[-1] - 1].changes:
-            places.setdefault(", ".join(changes), []).append(WHERE[phase])
+            places.setdefault(", ".join(changes), []).append(PHASE_TEXT[phase])
     return tuple((" or ".join(where), tried) for tried, where in places.items())
 
 
-def panels(*parts: Sequence[Content], air: bool = True) -> list[Content]:
+def join_panels(*parts: Sequence[Content], air: bool = True) -> list[Content]:
     """Return panels below each other, an empty line between them."""
     lines: list[Content] = []
     for part in parts:

@@ -13,9 +13,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 
-from .ink import ink
+from .ink import styled
 
-_BAR = "▌"
+_CURSOR_BAR = "▌"
 
 
 class Row(NamedTuple):
@@ -63,11 +63,11 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         rows: Sequence[Row] = (),
         *,
         id: str,  # noqa: A002 - Textual's name
-        typing: Callable[[], None],
+        start_typing: Callable[[], None],
     ) -> None:
-        """Begin with some rows; `typing` puts the focus where one types what is to be listed."""
+        """Begin with some rows; `start_typing` puts the focus where one types what is to be listed."""
         super().__init__(id=id)
-        self._typing = typing
+        self._start_typing = start_typing
         self._rows: tuple[Row, ...] = ()
         self._starts: list[int] = []
         self._stops: list[int] = []
@@ -75,7 +75,7 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         self._cursor = ""
         self._drawn: dict[int, Content] = {}
         self._strips: dict[int, Strip] = {}
-        self._arrange(tuple(rows))
+        self._set_rows(tuple(rows))
 
     # What it shows
 
@@ -85,7 +85,7 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         return self._cursor
 
     @property
-    def seen(self) -> tuple[str, ...]:
+    def visible_keys(self) -> tuple[str, ...]:
         """The keys of the rows that are on the screen."""
         top = round(self.scroll_y)
         first = max(0, bisect_right(self._starts, top) - 1)
@@ -97,20 +97,22 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         before = self.virtual_size.height, self._cursor
         old, old_starts = self._rows, self._starts
         above = self._line_of_cursor() - round(self.scroll_y)
-        self._arrange(tuple(rows), cursor)
+        self._set_rows(tuple(rows), cursor)
         width = self.content_size.width
         kept = {
             line: content
             for line, content in self._drawn.items()
-            if (was := _at(old, old_starts, line)) and (now := _at(self._rows, self._starts, line)) and _same(was, now)
+            if (was := _row_at(old, old_starts, line))
+            and (now := _row_at(self._rows, self._starts, line))
+            and _is_same_line(was, now)
         }
         self._drawn = kept
         self.virtual_size = Size(self.size.width, self.height_of_rows)
         if before != (self.virtual_size.height, self._cursor) or not width:
             # What the user looks at stays where it is, unless they are to see the beginning.
-            top = 0 if not self._stops or self._cursor == self._first else self._line_of_cursor() - above
+            top = 0 if not self._stops or self._cursor == self._first_key else self._line_of_cursor() - above
             self.scroll_to(y=max(0, top), animate=False, immediate=True, force=True)
-            self._reveal()
+            self._scroll_to_cursor()
             self._strips.clear()
             self.refresh()
         else:
@@ -124,10 +126,10 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         return self._starts[-1] + self._rows[-1].height if self._rows else 0
 
     @property
-    def _first(self) -> str:
+    def _first_key(self) -> str:
         return self._rows[self._stops[0]].key if self._stops else ""
 
-    def _arrange(self, rows: tuple[Row, ...], cursor: str = "") -> None:
+    def _set_rows(self, rows: tuple[Row, ...], cursor: str = "") -> None:
         at = self._positions.get(self._cursor, 0)
         section = self._rows[self._stops[at]].section if self._stops else ""
         stops = [position for position, row in enumerate(rows) if row.key]
@@ -170,9 +172,9 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
             width = self.content_size.width
             if self.has_focus and self._rows[position].key == self._cursor:
                 padded = content.pad_right(max(0, width - 1 - content.cell_length))
-                content = ink((_BAR, "$primary"), padded).stylize_before("$here")
+                content = styled((_CURSOR_BAR, "$primary"), padded).stylize_before("$here")
             else:
-                content = ink(" ", content)
+                content = styled(" ", content)
             (self._strips[line],) = Visual.to_strips(self, content, width, 1, self.visual_style, pad=True)
         return self._strips[line]
 
@@ -197,25 +199,25 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         self._drawn.clear()
         self._strips.clear()
         self.virtual_size = Size(self.size.width, self.height_of_rows)
-        self._reveal()
+        self._scroll_to_cursor()
         self.refresh()
 
     # Where one is
 
-    def go(self, key: str) -> None:
+    def go_to_row(self, key: str) -> None:
         """Put the cursor on a row."""
         if key not in self._positions or key == self._cursor:
             return
         before, self._cursor = self._cursor, key
         top = round(self.scroll_y)
-        self._reveal()
+        self._scroll_to_cursor()
         for changed in (before, key):
-            self._forget(changed)
+            self._drop_strips(changed)
         if round(self.scroll_y) == top:
             self.refresh(*(region for changed in (before, key) for region in self._regions(changed)))
         self.post_message(self.Moved())
 
-    def _forget(self, key: str) -> None:
+    def _drop_strips(self, key: str) -> None:
         for line in self._lines_of(key):
             self._strips.pop(line, None)
 
@@ -233,12 +235,12 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         lines = self._lines_of(self._cursor)
         return lines.start if lines else 0
 
-    def _reveal(self) -> None:
+    def _scroll_to_cursor(self) -> None:
         """Scroll so that the cursor is seen; above the first row all that stands over it."""
         lines, height = self._lines_of(self._cursor), self.size.height
         if not lines or not height:
             return
-        first, top = 0 if self._cursor == self._first else lines.start, round(self.scroll_y)
+        first, top = 0 if self._cursor == self._first_key else lines.start, round(self.scroll_y)
         if first < top:
             # The title of a section is seen with its first row.
             position = self._stops[self._positions[self._cursor]]
@@ -249,15 +251,15 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_move(self, by: int) -> None:
         """Go to the next row."""
-        self._go_to(self._positions.get(self._cursor, 0) + by)
+        self._go_to_number(self._positions.get(self._cursor, 0) + by)
 
     def action_page(self, by: int) -> None:
         """Go as many rows on as are seen."""
-        self._go_to(self._positions.get(self._cursor, 0) + by * max(1, self.size.height - 2))
+        self._go_to_number(self._positions.get(self._cursor, 0) + by * max(1, self.size.height - 2))
 
     def action_end(self, by: int) -> None:
         """Go to the first row, or to the last."""
-        self._go_to(0 if by < 0 else len(self._stops) - 1)
+        self._go_to_number(0 if by < 0 else len(self._stops) - 1)
 
     def action_section(self, by: int) -> None:
         """Go to the first row of the next section, or of this one or the one before."""
@@ -269,11 +271,11 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
             return
         here = self._rows[self._stops[self._positions[self._cursor]]].section
         inside = by < 0 and firsts[here] != self._cursor
-        self.go(firsts[sections[(sections.index(here) + (0 if inside else by)) % len(sections)]])
+        self.go_to_row(firsts[sections[(sections.index(here) + (0 if inside else by)) % len(sections)]])
 
-    def _go_to(self, number: int) -> None:
+    def _go_to_number(self, number: int) -> None:
         if self._stops:
-            self.go(self._rows[self._stops[max(0, min(number, len(self._stops) - 1))]].key)
+            self.go_to_row(self._rows[self._stops[max(0, min(number, len(self._stops) - 1))]].key)
 
     def action_open(self) -> None:
         """Open the row of the cursor."""
@@ -283,13 +285,13 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
     def on_click(self, event: events.Click) -> None:
         """Go to the row that is clicked; another click opens it."""
         line = event.y - self.styles.gutter.top + round(self.scroll_y)
-        row = _at(self._rows, self._starts, line)
+        row = _row_at(self._rows, self._starts, line)
         if row is None or not row[0].key:
             return
         if row[0].key == self._cursor and event.chain > 1:
             self.action_open()
         else:
-            self.go(row[0].key)
+            self.go_to_row(row[0].key)
 
     def on_key(self, event: events.Key) -> None:
         """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
@@ -297,7 +299,7 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         if focused is None or focused is self:
             if event.key == "slash":
                 event.stop()
-                self._typing()
+                self._start_typing()
             return
         event.stop()
         focused._forward_event(events.Key(event.key, event.character))  # noqa: SLF001 - as the app does
@@ -311,12 +313,12 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
         self._show_cursor()
 
     def _show_cursor(self) -> None:
-        self._forget(self._cursor)
+        self._drop_strips(self._cursor)
         if self.is_attached and self.size.height:
             self.refresh(*self._regions(self._cursor))
 
 
-def _at(rows: Sequence[Row], starts: Sequence[int], line: int) -> tuple[Row, int] | None:
+def _row_at(rows: Sequence[Row], starts: Sequence[int], line: int) -> tuple[Row, int] | None:
     """Return the row of a line, and which of its lines that is."""
     position = bisect_right(starts, line) - 1
     if position < 0 or line - starts[position] >= rows[position].height:
@@ -324,5 +326,5 @@ def _at(rows: Sequence[Row], starts: Sequence[int], line: int) -> tuple[Row, int
     return rows[position], line - starts[position]
 
 
-def _same(was: tuple[Row, int], now: tuple[Row, int]) -> bool:
+def _is_same_line(was: tuple[Row, int], now: tuple[Row, int]) -> bool:
     return was[1] == now[1] and was[0].key == now[0].key and was[0].data == now[0].data

@@ -4,54 +4,54 @@ from collections.abc import Iterator
 
 from textual.content import Content
 
-from tui_train.base.text import counted, duration, loss, percent, thousands, typeset, visible
+from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, typeset, visible
 from tui_train.runs.follow import RunNews
-from tui_train.runs.ranks import summary
-from tui_train.runs.status import continues, took
+from tui_train.runs.ranks import ranks_summary
+from tui_train.runs.status import may_write, training_seconds
 from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.workflow import show
 
-from .ink import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, ink
+from .ink import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, styled
 
 _MARKS = {"running": LIVE, "stopping": LIVE, "finished": DONE, "failed": FAILED, "lost": FAILED}
-_BETWEEN = 3
+_GAP = 3
 _JOINT = " ── "
-_MOST_WRAPPED = 2
+_MAX_WRAPPED = 2
 
 
-def mark(now: Status) -> tuple[str, str]:
+def state_mark(now: Status) -> tuple[str, str]:
     """Return the mark of a state and its style."""
-    return LIVE if continues(now) and now.state not in {"queued", "unconfirmed"} else _MARKS.get(now.state, OPEN)
+    return LIVE if may_write(now) and now.state not in {"queued", "unconfirmed"} else _MARKS.get(now.state, OPEN)
 
 
-def run_state(name: str, told: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:
+def run_state_lines(name: str, news: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:
     """Return the lines; `wrong` are sentences, each of which begins a line."""
-    now = told.status
-    sign = mark(now)
-    head = ink(sign, " ", (show.state(now), f"b {sign[1]}"), "  ", visible(name))
-    time = _time(now, told.seconds_left)
+    now = news.status
+    sign = state_mark(now)
+    head = styled(sign, " ", (show.state_text(now), f"b {sign[1]}"), "  ", visible(name))
+    time = _time_text(now, news.seconds_left)
     # A name that is cut keeps apart from the time.
     lines = [columns(width, (head, 0), (time, -time.cell_length - 1)) if time.plain else fit(head, width)]
-    lines += [fit(ink((told.waits, MUTED)), width)] if told.waits else []
-    lines += [*_bar(told, sign[1], width)]
-    numbers = _numbers(told)
+    lines += [fit(styled((news.queue_text, MUTED)), width)] if news.queue_text else []
+    lines += [*_progress_lines(news, sign[1], width)]
+    numbers = _number_parts(news)
     if numbers:
-        lines.append(joined(numbers, width))
-    if attempts := _attempts(told, width):
+        lines.append(join_parts(numbers, width))
+    if attempts := _attempts_line(news, width):
         lines.append(attempts)
-    first, *others = told.mismatch or ("",)
+    first, *others = news.mismatch or ("",)
     mismatch = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
-    for sentence in (*mismatch, *_unkept(now), *wrong):
-        lines += _warning(visible(sentence), width)
+    for sentence in (*mismatch, *_leftover_sentences(now), *wrong):
+        lines += _warning_lines(visible(sentence), width)
     return lines
 
 
-def rate(value: float) -> str:
+def rate_text(value: float) -> str:
     """Return a learning rate as `1.4e-4`."""
     return f"{value:.2g}".replace("e-0", "e-") if value < 1e-3 else f"{value:g}"
 
 
-def about(seconds: float) -> str:
+def minutes_text(seconds: float) -> str:
     """Return seconds in whole minutes, which do not change as one looks."""
     minutes = int(seconds) // 60
     if minutes < 1:
@@ -59,113 +59,113 @@ def about(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _time(now: Status, left: float | None) -> Content:
+def _time_text(now: Status, left: float | None) -> Content:
     if now.seconds is None:
         return Content()
-    if not continues(now):
+    if not may_write(now):
         tries = f", {counted(len(now.attempts), 'attempt')}" if len(now.attempts) > 1 else ""
-        return ink((f"after {duration(took(now) or now.seconds)}{tries}", MUTED))
+        return styled((f"after {duration_text(training_seconds(now) or now.seconds)}{tries}", MUTED))
     if left is None:
-        return ink((f"{about(now.seconds)} elapsed", MUTED))
-    return ink((f"{about(now.seconds)} elapsed, ", MUTED), (f"{about(left)} left", "b"))
+        return styled((f"{minutes_text(now.seconds)} elapsed", MUTED))
+    return styled((f"{minutes_text(now.seconds)} elapsed, ", MUTED), (f"{minutes_text(left)} left", "b"))
 
 
-def _bar(told: RunNews, style: str, width: int) -> Iterator[Content]:
-    progress = told.progress
-    step = progress.step or (progress.last.step if progress.last and not continues(told.status) else 0)
+def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
+    progress = news.progress
+    step = progress.step or (progress.last.step if progress.last and not may_write(news.status) else 0)
     # A log that names no step says nothing of those of a finished run.
-    if progress.steps and (step or told.status.state != "finished"):
+    if progress.steps and (step or news.status.state != "finished"):
         # A log may name numbers whose quotient no float holds.
         part = 1.0 if step >= progress.steps else step / progress.steps
-        counts = ink((thousands(step), "b"), f" of {thousands(progress.steps)}")
+        counts = styled((grouped_digits(step), "b"), f" of {grouped_digits(progress.steps)}")
         share = percent(part)
         side = 2 + counts.cell_length + 4 + len(share)
         if side > width - 8:
-            yield fit(ink("step ", counts), width)
+            yield fit(styled("step ", counts), width)
             return
-        yield ink(bar(part, width - side, style), "  ", counts, " " * 4, share)
+        yield styled(bar(part, width - side, style), "  ", counts, " " * 4, share)
     elif step:
-        yield ink("step ", (thousands(step), "b"))
+        yield styled("step ", (grouped_digits(step), "b"))
 
 
-def _numbers(told: RunNews) -> list[Content]:
+def _number_parts(told: RunNews) -> list[Content]:
     progress = told.progress
     found: list[Content] = []
     if progress.last:
-        found.append(ink(("loss ", MUTED), (loss(progress.last.loss), "b")))
+        found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b")))
     newest, best = progress.evaluations.last, progress.best
     if newest and best:
-        at = f"step {thousands(best.step)}"
-        where = f" best, {at}" if best.step == newest.step else f" best {loss(best.loss)}, {at}"
-        found.append(ink(("eval ", MUTED), (loss(newest.loss), "b"), (where, MUTED)))
+        at = f"step {grouped_digits(best.step)}"
+        where = f" best, {at}" if best.step == newest.step else f" best {loss_text(best.loss)}, {at}"
+        found.append(styled(("eval ", MUTED), (loss_text(newest.loss), "b"), (where, MUTED)))
     elif newest:
-        found.append(ink(("eval ", MUTED), (loss(newest.loss), "b")))
+        found.append(styled(("eval ", MUTED), (loss_text(newest.loss), "b")))
     if progress.tokens_per_second:
-        found.append(ink(("tokens/s ", MUTED), (thousands(progress.tokens_per_second), "b")))
+        found.append(styled(("tokens/s ", MUTED), (grouped_digits(progress.tokens_per_second), "b")))
     if progress.learning_rate is not None:
-        found.append(ink(("rate ", MUTED), rate(progress.learning_rate)))
+        found.append(styled(("rate ", MUTED), rate_text(progress.learning_rate)))
     if progress.gradient_norm is not None:
-        found.append(ink(("norm ", MUTED), f"{progress.gradient_norm:.3g}"))
+        found.append(styled(("norm ", MUTED), f"{progress.gradient_norm:.3g}"))
     return found
 
 
-def joined(parts: list[Content], width: int) -> Content:
+def join_parts(parts: list[Content], width: int) -> Content:
     """Return as many parts as fit whole, side by side."""
     line = parts[0]
     for part in parts[1:]:
-        if line.cell_length + _BETWEEN + part.cell_length <= width:
-            line = ink(line, " " * _BETWEEN, part)
+        if line.cell_length + _GAP + part.cell_length <= width:
+            line = styled(line, " " * _GAP, part)
     return fit(line, width)
 
 
-def _attempts(told: RunNews, width: int) -> Content | None:
+def _attempts_line(told: RunNews, width: int) -> Content | None:
     """Return the attempts in a line: the newest whole, and before it as many as there is room for."""
     attempts = told.status.attempts
-    where = summary(told.ranks)
+    where = ranks_summary(told.ranks)
     newest = next(reversed(attempts), None)
     if newest is None or not (len(attempts) > 1 or where or newest.resumed):
         return None
-    line = _newest(told, newest)
+    line = _newest_attempt(told, newest)
     for count, attempt in enumerate(reversed(attempts[:-1])):
-        before = _ended(attempt, dict(told.last_steps).get(attempt.number, 0))
+        before = _earlier_attempt(attempt, dict(told.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
-        earlier = ink((f"{counted(more, 'earlier attempt')}{_JOINT}", MUTED)) if more else Content()
+        earlier = styled((f"{counted(more, 'earlier attempt')}{_JOINT}", MUTED)) if more else Content()
         if before.cell_length + len(_JOINT) + line.cell_length + earlier.cell_length > width:
-            hidden = ink((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT, RULE))
-            line = ink(hidden, line)
+            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT, RULE))
+            line = styled(hidden, line)
             break
-        line = ink(before, (_JOINT, RULE), line)
-    if where and line.cell_length + _BETWEEN + len(where) <= width:
-        line = ink(line, " " * _BETWEEN, (where, MUTED))
+        line = styled(before, (_JOINT, RULE), line)
+    if where and line.cell_length + _GAP + len(where) <= width:
+        line = styled(line, " " * _GAP, (where, MUTED))
     return fit(line, width)
 
 
-def _newest(told: RunNews, attempt: AttemptStatus) -> Content:
+def _newest_attempt(told: RunNews, attempt: AttemptStatus) -> Content:
     pieces: list[Piece] = []
     if attempt.resumed:
-        pieces.append((f", resumed from step {thousands(attempt.resumed)}", MUTED))
+        pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
     if told.title and attempt.position > 1:
         pieces.append((f"  {typeset(told.title)}", MUTED))
-    goes_on = continues(told.status) and attempt.ended is None
+    goes_on = may_write(told.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
-    sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else mark(told.status)
-    return ink(sign, f" attempt {attempt.number}", *pieces)
+    sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else state_mark(told.status)
+    return styled(sign, f" attempt {attempt.number}", *pieces)
 
 
-def _ended(attempt: AttemptStatus, step: int) -> Content:
+def _earlier_attempt(attempt: AttemptStatus, step: int) -> Content:
     """Return an earlier attempt: why it ended, and at which step where that is known."""
     if attempt.stopped:
-        at = f" at step {thousands(step)}" if step else ""
-        return ink(OPEN, (f" attempt {attempt.number}, stopped{at}", MUTED))
+        at = f" at step {grouped_digits(step)}" if step else ""
+        return styled(OPEN, (f" attempt {attempt.number}, stopped{at}", MUTED))
     why = "out of memory" if attempt.out_of_memory else "finished" if attempt.exit_code == 0 else "ended"
     if why == "ended" and attempt.exit_code is not None:
         why = f"exit code {attempt.exit_code}"
-    at = f" at step {thousands(step)}" if step else ""
-    return ink(DONE if attempt.exit_code == 0 else FAILED, (f" attempt {attempt.number}, {why}{at}", MUTED))
+    at = f" at step {grouped_digits(step)}" if step else ""
+    return styled(DONE if attempt.exit_code == 0 else FAILED, (f" attempt {attempt.number}, {why}{at}", MUTED))
 
 
-def _unkept(now: Status) -> tuple[str, ...]:
+def _leftover_sentences(now: Status) -> tuple[str, ...]:
     """Return what to do about processes that nobody keeps."""
     if not now.leftover:
         return ()
@@ -174,9 +174,9 @@ def _unkept(now: Status) -> tuple[str, ...]:
     return (f"{why}: {many} on without it. s ends them.",)
 
 
-def _warning(sentence: str, width: int) -> list[Content]:
+def _warning_lines(sentence: str, width: int) -> list[Content]:
     wrapped = Content(sentence).wrap(max(1, width - 2)) if sentence else []
-    lines = [*wrapped[:_MOST_WRAPPED]]
-    if len(wrapped) > _MOST_WRAPPED:
-        lines[-1] = fit(ink(lines[-1], " ", wrapped[_MOST_WRAPPED]), width - 2)
-    return [ink(*((WARNING, " ") if line is lines[0] else ("  ",)), line) for line in lines]
+    lines = [*wrapped[:_MAX_WRAPPED]]
+    if len(wrapped) > _MAX_WRAPPED:
+        lines[-1] = fit(styled(lines[-1], " ", wrapped[_MAX_WRAPPED]), width - 2)
+    return [styled(*((WARNING, " ") if line is lines[0] else ("  ",)), line) for line in lines]

@@ -8,14 +8,14 @@ from textual.content import Content
 
 from tui_train.base.text import typeset, visible
 from tui_train.checks import Finding
-from tui_train.plan.plan import plan
+from tui_train.plan.plan import make_plan
 from tui_train.plan.types import Plan
 from tui_train.resolve.setup import Setup
 
-from .ink import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, ink
+from .ink import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, styled
 from .lines import Lines
 
-_MOST_FINDINGS = 8
+_MAX_FINDINGS = 8
 
 
 class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
@@ -24,17 +24,17 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
     def __init__(self) -> None:
         """Begin with nothing to say."""
         super().__init__(id="side")
-        self._shown: tuple[Setup, tuple[Finding, ...]] | None = None
-        self._unread = ""
+        self._profile_and_facts: tuple[Setup, tuple[Finding, ...]] | None = None
+        self._unread_label = ""
 
     def show(self, setup: Setup, findings: tuple[Finding, ...], unread: str) -> None:
         """Say what follows from a setup with its findings, unless the value of a field, `unread`, cannot be read.
 
         The command is made after the picture.
         """
-        self._shown, self._unread = (setup, findings), unread
+        self._profile_and_facts, self._unread_label = (setup, findings), unread
         if self.is_wide:
-            self.call_after_refresh(self._make)
+            self.call_after_refresh(self._update_lines)
 
     @property
     def is_wide(self) -> bool:
@@ -43,15 +43,15 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
 
     def on_show(self) -> None:
         """Fill it, when the terminal has become wide enough."""
-        if self._shown:
-            self._make()
+        if self._profile_and_facts:
+            self._update_lines()
 
-    def _make(self) -> None:
-        if self._shown is None or not self.is_wide:
+    def _update_lines(self) -> None:
+        if self._profile_and_facts is None or not self.is_wide:
             return
-        unread, (setup, findings) = self._unread, self._shown
-        starts = not unread and not any(finding.forbids for finding in findings)
-        planned = plan(setup, findings) if starts else None
+        unread, (setup, findings) = self._unread_label, self._profile_and_facts
+        starts = not unread and not any(finding.forbids_plan for finding in findings)
+        planned = make_plan(setup, findings) if starts else None
         lines = next(iter(self.query(Lines)), None)
         if lines is None:
             lines = Lines()
@@ -61,40 +61,40 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     """Return a finding in a line, with what its key would do at the right."""
-    mark = FAILED if finding.forbids else WARNING
+    mark = FAILED if finding.forbids_plan else WARNING
     change = finding.fix
-    fix = ink((key, KEY), f" {typeset(change.title)}") if change and key else Content()
+    fix = styled((key, KEY), f" {typeset(change.title)}") if change and key else Content()
     fix = fit(fix, width // 2)
-    words = fit(ink(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
-    return ink(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
+    words = fit(styled(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
+    return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
 
 
 def unread_lines(label: str, width: int) -> list[Content]:
     """Return the lines while the value of a field cannot be read."""
-    words = ink(FAILED, f" {visible(label)} cannot be read: nothing follows from it.")
+    words = styled(FAILED, f" {visible(label)} cannot be read: nothing follows from it.")
     return [heading("Findings", "", width), *words.wrap(width)]
 
 
 def side_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
     """Return the lines for what a profile leads to."""
-    forbids = sum(finding.forbids for finding in findings)
+    forbids = sum(finding.forbids_plan for finding in findings)
     note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""
     lines = [heading("Findings", note, width)]
     if not findings:
-        lines.append(ink(DONE, " nothing is wrong"))
-    for number, finding in enumerate(findings[:_MOST_FINDINGS]):
+        lines.append(styled(DONE, " nothing is wrong"))
+    for number, finding in enumerate(findings[:_MAX_FINDINGS]):
         lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
-    if len(findings) > _MOST_FINDINGS:
-        lines.append(ink((f"  and {len(findings) - _MOST_FINDINGS} more", MUTED)))
+    if len(findings) > _MAX_FINDINGS:
+        lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS} more", MUTED)))
     if plan is None:
         return lines
     lines += [Content(), heading("What starts", "", width)]
-    lines += [ink(words) for words in (visible(plan.title), typeset(plan.attempts[0].batch)) if words]
-    lines += [ink((visible(words), MUTED)) for words in plan.numbers]
+    lines += [styled(words) for words in (visible(plan.title), typeset(plan.attempts[0].batch)) if words]
+    lines += [styled((visible(words), MUTED)) for words in plan.numbers]
     if len(plan.attempts) > 1:
         lines += [Content(), heading("If memory runs out", "", width)]
         lines += [
-            ink((f"{number}", "b"), f"  {typeset(attempt.title)}")
+            styled((f"{number}", "b"), f"  {typeset(attempt.title)}")
             for number, attempt in enumerate(plan.attempts[1:], start=1)
         ]
     return [part for line in lines for part in (line.wrap(width) if line.plain else [line])]

@@ -10,12 +10,12 @@ from tui_train.supervisor import fill
 Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
-_Name = Literal[
+_VariableName = Literal[
     "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "PROCESSES", "ADDRESS", "PORT", "GPUS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, whose arguments are handled separately.
-VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_Name) if name != "CHECKPOINT")
+VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_VariableName) if name != "CHECKPOINT")
 
 # Values in a config file.
 PlainData = str | int | float | bool | None | list[Any] | dict[str, Any]
@@ -28,7 +28,7 @@ class Variable(Struct, frozen=True):
     the run folder, the caches and Hugging Face's folder; podman's option for each GPU of the machine.
     """
 
-    variable: _Name
+    variable: _VariableName
 
 
 class Joined(Struct, frozen=True):
@@ -54,9 +54,9 @@ GPUS = Variable("GPUS")
 FILE_PLACEHOLDERS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}
 
 
-def in_run_dir(path: str, before: str = "") -> Joined:
-    """Return the word `before` + path of the run folder + / + `path`."""
-    return joined((before, RUN_DIR, f"/{path}" if path else ""))
+def in_run_dir(path: str, prefix: str = "") -> Joined:
+    """Return the word `prefix` + path of the run folder + / + `path`."""
+    return joined((prefix, RUN_DIR, f"/{path}" if path else ""))
 
 
 def joined(pieces: Iterable[str | Variable]) -> Joined:
@@ -134,11 +134,11 @@ def argv(  # noqa: PLR0913 - each is a variable of its own
     node_rank: int = 0,
     address: str = "",
     *,
-    uneven: Sequence[int] = (),
+    uneven_processes: Sequence[int] = (),
 ) -> list[str]:
     """Return the exact arguments of the command; those of the checkpoint only if there is one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
-    values |= {"PORT": "$PORT", "PROCESSES": str(uneven[node_rank]) if uneven else "$PROCESSES"}
+    values |= {"PORT": "$PORT", "PROCESSES": str(uneven_processes[node_rank]) if uneven_processes else "$PROCESSES"}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

@@ -10,10 +10,10 @@ from tui_train import __version__
 from tui_train.base.places import faults_log
 
 # Bytes; enough for a few dozen tracebacks.
-_MOST = 2**20
+_MAX_BYTES = 2**20
 
 
-def fault_file() -> str:
+def displayed_faults_log() -> str:
     """Return the path of the log, as a user would type it."""
     path = faults_log()
     with contextlib.suppress(ValueError, RuntimeError):
@@ -27,15 +27,15 @@ def record(error: BaseException) -> str:
 
     path = faults_log()
     lines = "".join(traceback.format_exception(error))
-    when = time.strftime("%Y-%m-%d %H:%M:%S")
-    text, _ = mask(f"{when}  tui-train {__version__}\n{lines}\n")
+    timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    text, _ = mask(f"{timestamp}  tui-train {__version__}\n{lines}\n")
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(path, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
-            if file.tell() > _MOST:
+            if file.tell() > _MAX_BYTES:
                 file.truncate(0)
             file.write(text)
     except OSError as failed:
         return f"not written ({failed.strerror})"
-    return fault_file()
+    return displayed_faults_log()

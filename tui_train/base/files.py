@@ -10,7 +10,7 @@ from stat import S_ISREG
 from tui_train.base.errors import CannotWrite
 from tui_train.base.text import size, visible
 from tui_train.supervisor import regular
-from tui_train.supervisor.regular import folder_at, open_regular, user
+from tui_train.supervisor.regular import open_folder, open_regular, user_name
 
 # For files that only the user may read.
 PRIVATE = 0o600
@@ -37,7 +37,7 @@ def read_regular(path: Path | str, max_size: int, folder: int | None = None) -> 
     return data
 
 
-def regular_size(path: Path) -> tuple[int, int]:
+def inode_and_size(path: Path) -> tuple[int, int]:
     """Return the inode of the regular file at a path (0: none) and its size in bytes."""
     try:
         status = path.stat()
@@ -77,7 +77,7 @@ def foreign_owner(folder: int) -> str:
         own_uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
     finally:
         os.rmdir(name, dir_fd=folder)
-    return "" if own_uid == owner else user(owner)
+    return "" if own_uid == owner else user_name(owner)
 
 
 @contextmanager
@@ -94,25 +94,25 @@ def reporting_write_errors(path: Path) -> Iterator[None]:
         raise CannotWrite(f"cannot write {visible(str(path))}: {why}", remedy) from error
 
 
-def own_folder(path: Path) -> None:
+def create_own_folder(path: Path) -> None:
     """Create a folder for files of this user alone; CannotWrite if a link or another user's folder is there."""
     with reporting_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with folder_at(path.parent) as parent:
+        with open_folder(path.parent) as parent:
             with suppress(FileExistsError):
                 os.mkdir(path.name, 0o755, dir_fd=parent)
-            with folder_at(path.name, parent) as folder:
+            with open_folder(path.name, parent) as folder:
                 owner = foreign_owner(folder)
     if owner:
         raise CannotWrite(f"{visible(str(path))} belongs to {visible(owner)}", "Choose another path.")
 
 
-def write_beside(path: Path, text: str | bytes, mode: int = 0o644) -> None:
+def write_atomically(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file atomically, creating its folder; CannotWrite leaves the old file."""
     with reporting_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with folder_at(path.parent) as folder:
-            _write(folder, path.name, text, mode, replace=True)
+        with open_folder(path.parent) as folder:
+            _write_atomically(folder, path.name, text, mode, replace=True)
 
 
 def write_new(path: Path, text: str | bytes, mode: int = 0o644, *, parents: bool = True) -> bool:
@@ -124,8 +124,8 @@ def write_new(path: Path, text: str | bytes, mode: int = 0o644, *, parents: bool
         if parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with folder_at(path.parent) as folder:
-                _write(folder, path.name, text, mode, replace=False)
+            with open_folder(path.parent) as folder:
+                _write_atomically(folder, path.name, text, mode, replace=False)
         except FileExistsError:
             return False
     return True
@@ -136,21 +136,21 @@ def write_inside(folder: int, name: str, text: str, mode: int = 0o644, *, replac
 
     FileExistsError if it exists and may not be replaced.
     """
-    first, slash, below = name.partition("/")
+    folder_name, slash, rest = name.partition("/")
     if not slash:
-        _write(folder, name, text, mode, replace=replace)
+        _write_atomically(folder, name, text, mode, replace=replace)
         return
     with suppress(FileExistsError):
-        os.mkdir(first, dir_fd=folder)
-    with folder_at(first, folder) as inner:
-        write_inside(inner, below, text, mode, replace=replace)
+        os.mkdir(folder_name, dir_fd=folder)
+    with open_folder(folder_name, folder) as inner:
+        write_inside(inner, rest, text, mode, replace=replace)
 
 
-def _write(folder: int, name: str, text: str | bytes, mode: int, *, replace: bool) -> None:
+def _write_atomically(folder: int, name: str, text: str | bytes, mode: int, *, replace: bool) -> None:
     """Write a file atomically in a folder; FileExistsError if it exists and may not be replaced."""
-    beside = f".{name[:40]}.{os.urandom(6).hex()}"
+    temporary = f".{name[:40]}.{os.urandom(6).hex()}"
     handle = os.open(
-        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE, dir_fd=folder
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE, dir_fd=folder
     )
     try:
         with os.fdopen(handle, "wb") as file:
@@ -159,22 +159,22 @@ def _write(folder: int, name: str, text: str | bytes, mode: int, *, replace: boo
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         if replace:
-            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
-            _put(folder, beside, name)
+            _rename_no_replace(folder, temporary, name)
     finally:
         # Already renamed.
         with suppress(FileNotFoundError):
-            os.unlink(beside, dir_fd=folder)
+            os.unlink(temporary, dir_fd=folder)
 
 
-def _put(folder: int, beside: str, name: str) -> None:
+def _rename_no_replace(folder: int, temporary: str, name: str) -> None:
     """Rename a complete file to a new name; FileExistsError if the name exists."""
     try:
-        os.link(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         # Create the name first, so that only one of two writers succeeds.
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE, dir_fd=folder))
-        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -7,17 +7,17 @@ from types import FrameType
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 
-def install(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> dict[int, Handler]:
+def install_handlers(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> dict[int, Handler]:
     """Install a handler for signals that are not ignored; return the old handlers. Only in the main thread."""
-    before: dict[int, Handler] = {}
+    old_handlers: dict[int, Handler] = {}
     for number in numbers:
         # None: not set by Python, which could not restore it.
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
-            before[number] = signal.signal(number, handler)
-    return before
+            old_handlers[number] = signal.signal(number, handler)
+    return old_handlers
 
 
-def restore(before: Mapping[int, Handler]) -> None:
-    """Restore the handlers that `install` returned."""
-    for number, handler in before.items():
+def restore_handlers(old_handlers: Mapping[int, Handler]) -> None:
+    """Restore the handlers that `install_handlers` returned."""
+    for number, handler in old_handlers.items():
         signal.signal(number, handler)

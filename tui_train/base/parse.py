@@ -9,14 +9,14 @@ import msgspec
 from tui_train.base.files import error_reason, read_regular
 from tui_train.base.text import visible
 from tui_train.supervisor import outside
-from tui_train.supervisor.outside import DEEPEST, Missing, Unparsable, deeper
+from tui_train.supervisor.outside import MAX_DEPTH, Missing, Unparsable, is_deeper
 
 __all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_type", "read_bytes", "toml_table"]
 
 _Kind = TypeVar("_Kind")
-_LONGEST = 200
-_BUILDING = threading.Lock()
-_BUILT: set[Any] = set()
+_MAX_MESSAGE_LENGTH = 200
+_PREPARE_LOCK = threading.Lock()
+_PREPARED_TYPES: set[Any] = set()
 
 
 def prepared_type(kind: type[_Kind]) -> type[_Kind]:
@@ -24,10 +24,10 @@ def prepared_type(kind: type[_Kind]) -> type[_Kind]:
 
     msgspec caches information at the first use of a type; a concurrent use by another thread crashes the process.
     """
-    with _BUILDING:
-        if kind not in _BUILT:
+    with _PREPARE_LOCK:
+        if kind not in _PREPARED_TYPES:
             msgspec.json.Decoder(kind)
-            _BUILT.add(kind)
+            _PREPARED_TYPES.add(kind)
     return kind
 
 
@@ -43,41 +43,41 @@ def read_bytes(path: Path | str, max_size: int) -> bytes:
 
 def json_as(data: bytes, kind: type[_Kind]) -> _Kind:
     """Return JSON in UTF-8 as a value of `kind`; Unparsable if it is not one."""
-    outside.bounded(data)
+    outside.check_size(data)
     try:
         return msgspec.json.decode(data, type=prepared_type(kind))
     except msgspec.ValidationError as error:
-        raise Unparsable(_short(error), form=False) from None
+        raise Unparsable(_short_message(error), form=False) from None
     except UnicodeDecodeError:
         raise Unparsable("it is not UTF-8 text") from None
     except RecursionError:
         raise Unparsable("it has too many levels") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        raise Unparsable(_short(error)) from None
+        raise Unparsable(_short_message(error)) from None
 
 
-def json_table(data: bytes, most: int = outside.MOST_VALUES) -> dict[str, Any]:
+def json_table(data: bytes, max_values: int = outside.MAX_VALUES) -> dict[str, Any]:
     """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one.
 
-    Nor may it hold more values than `most`.
+    Nor may it hold more values than `max_values`.
     """
-    table: dict[str, Any] = outside.value(data, most=most)
+    table: dict[str, Any] = outside.parse(data, max_values=max_values)
     return table
 
 
 def toml_table(data: bytes | str) -> dict[str, Any]:
     """Return the table in a TOML text, with limited depth; Unparsable if it is not one."""
-    text = data if isinstance(data, str) else outside.text(data)
+    text = data if isinstance(data, str) else outside.decode(data)
     try:
         table: dict[str, Any] = msgspec.toml.decode(text)
     except RecursionError:
         raise Unparsable("it has too many levels") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        raise Unparsable(_short(error)) from None
-    if deeper(table, DEEPEST):
+        raise Unparsable(_short_message(error)) from None
+    if is_deeper(table, MAX_DEPTH):
         raise Unparsable("it has too many levels")
     return table
 
 
-def _short(error: Exception) -> str:
-    return visible(str(error))[:_LONGEST]
+def _short_message(error: Exception) -> str:
+    return visible(str(error))[:_MAX_MESSAGE_LENGTH]

@@ -7,12 +7,12 @@ import platformdirs
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 
-_NAME = "tui-train"
+_APP_NAME = "tui-train"
 # In the folder of an environment that is being made.
-UNFINISHED = ".tui-train-unfinished"
+UNFINISHED_MARKER = ".tui-train-unfinished"
 
 
-def expanded(path: str) -> Path:
+def expand_home(path: str) -> Path:
     """Return a path with a leading `~` expanded; BadInput if there is no such user."""
     try:
         return Path(path).expanduser()
@@ -23,74 +23,74 @@ def expanded(path: str) -> Path:
 
 def profiles_folder() -> Path:
     """Return the folder of the saved profiles, which may not exist yet."""
-    return platformdirs.user_config_path(_NAME) / "profiles"
+    return platformdirs.user_config_path(_APP_NAME) / "profiles"
 
 
 def webhooks_folder() -> Path:
     """Return the folder of the addresses of webhooks, one a file of mode 0600, which may not exist yet."""
-    return platformdirs.user_config_path(_NAME) / "webhooks"
+    return platformdirs.user_config_path(_APP_NAME) / "webhooks"
 
 
 def hosts_file() -> Path:
     """Return the file of the hosts that were saved by name, which may not exist yet."""
-    return platformdirs.user_config_path(_NAME) / "hosts.toml"
+    return platformdirs.user_config_path(_APP_NAME) / "hosts.toml"
 
 
 def presets_folder() -> Path:
     """Return the folder of the user's presets, which may not exist."""
-    return platformdirs.user_config_path(_NAME) / "presets"
+    return platformdirs.user_config_path(_APP_NAME) / "presets"
 
 
 def runs_folder() -> Path:
     """Return the folder of the run folders, which may not exist yet."""
-    return platformdirs.user_state_path(_NAME) / "runs"
+    return platformdirs.user_state_path(_APP_NAME) / "runs"
 
 
 def trials_folder() -> Path:
     """Return the folder of the trials of `tune`, which may not exist yet."""
-    return platformdirs.user_state_path(_NAME) / "trials"
+    return platformdirs.user_state_path(_APP_NAME) / "trials"
 
 
 def environments_folder() -> Path:
     """Return the folder of the environments of `env create`, which may not exist yet."""
-    return platformdirs.user_data_path(_NAME) / "envs"
+    return platformdirs.user_data_path(_APP_NAME) / "envs"
 
 
-def last_profile() -> Path:
+def last_profile_file() -> Path:
     """Return the file that keeps the profile of the last session."""
-    return platformdirs.user_state_path(_NAME) / "last.toml"
+    return platformdirs.user_state_path(_APP_NAME) / "last.toml"
 
 
 def chosen_pythons_file() -> Path:
     """Return the file of the Pythons that the user chose in folders that may be clones, which may not exist yet."""
-    return platformdirs.user_state_path(_NAME) / "pythons.json"
+    return platformdirs.user_state_path(_APP_NAME) / "pythons.json"
 
 
 def theme_file() -> Path:
     """Return the file that keeps the name of the chosen colours, which may not exist."""
-    return platformdirs.user_state_path(_NAME) / "theme"
+    return platformdirs.user_state_path(_APP_NAME) / "theme"
 
 
 def images_folder() -> Path:
     """Return the folder of cached facts of images, which may not exist yet."""
-    return platformdirs.user_cache_path(_NAME) / "images"
+    return platformdirs.user_cache_path(_APP_NAME) / "images"
 
 
 def data_summaries_folder() -> Path:
     """Return the folder of what was read in training data, which may not exist yet."""
-    return platformdirs.user_cache_path(_NAME) / "data"
+    return platformdirs.user_cache_path(_APP_NAME) / "data"
 
 
 def script_help_folder() -> Path:
     """Return the folder of what scripts said to --help, which may not exist yet."""
-    return platformdirs.user_cache_path(_NAME) / "help"
+    return platformdirs.user_cache_path(_APP_NAME) / "help"
 
 
 def faults_log() -> Path:
     """Return the log of internal errors, which may not exist."""
-    return platformdirs.user_state_path(_NAME) / "faults.log"
+    return platformdirs.user_state_path(_APP_NAME) / "faults.log"
 
 
 def connections_folder() -> Path:
     """Return the folder of the sockets of shared connections over ssh, which may not exist yet."""
-    return platformdirs.user_cache_path(_NAME) / "ssh"
+    return platformdirs.user_cache_path(_APP_NAME) / "ssh"

@@ -11,23 +11,23 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-_OPAQUE = re.compile(
+_GENERATED_TEXT = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9])(?:"
     r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{20,}|(?=[A-Za-z0-9]{14})[A-Za-z]*(?:\d+[A-Za-z]+){2})"
 )
-_CLASSES = (str.isupper, str.islower, str.isdigit)
+_LETTER_CLASSES = (str.isupper, str.islower, str.isdigit)
 
 
 class SecretFormat(NamedTuple):
-    """A format: it is searched for only where one of the lower-case words `near` is in the text.
+    """A format: it is searched for only where one of the lower-case words `nearby_words` is in the text.
 
-    The group `secret` is what is masked, the whole match without it; `holds` judges that further.
+    The group `secret` is what is masked, the whole match without it; `accepts_match` judges that further.
     """
 
     kind: str
-    near: tuple[str, ...]
+    nearby_words: tuple[str, ...]
     pattern: str
-    holds: Callable[[str], bool] = bool
+    accepts_match: Callable[[str], bool] = bool
 
     @property
     def compiled(self) -> re.Pattern[str]:
@@ -35,9 +35,11 @@ class SecretFormat(NamedTuple):
         return re.compile(self.pattern)
 
 
-def random_like(text: str) -> bool:
+def looks_random(text: str) -> bool:
     """Return whether a text mixes capitals, small letters and digits as random values do; words and paths do not."""
-    classes = [next((place for place, of in enumerate(_CLASSES) if of(letter)), 3) for letter in text]
+    classes = [
+        next((index for index, is_class in enumerate(_LETTER_CLASSES) if is_class(letter)), 3) for letter in text
+    ]
     changes = sum(first != second for first, second in pairwise(classes) if 3 not in {first, second})
     mixed = min(classes.count(0), classes.count(1)) >= 4 and 2 in classes
     return mixed and changes >= (len(text) - classes.count(3)) * 0.4
@@ -45,103 +47,105 @@ def random_like(text: str) -> bool:
 
 def _looks_generated(text: str) -> bool:
     """Return whether a text is made by a machine: random, a UUID, or long letters with digits among them."""
-    return random_like(text) or bool(_OPAQUE.search(text))
+    return looks_random(text) or bool(_GENERATED_TEXT.search(text))
 
 
-def _no_number(text: str) -> bool:
+def _not_only_numbers(text: str) -> bool:
     """Return whether the value of an option is more than a port, a number of threads, or ids as 1000:1000."""
     return bool(text.strip("'\"0123456789.:"))
 
 
-def _no_option(text: str) -> bool:
+def _not_an_option_rest(text: str) -> bool:
     """Return whether what follows -p is no rest of an option: of -path and -pretrained small letters follow."""
-    return _no_number(text) and not re.fullmatch(r"[a-z_-]+", text)
+    return _not_only_numbers(text) and not re.fullmatch(r"[a-z_-]+", text)
 
 
-def _token(begin: str, rest: str, *near: str) -> SecretFormat:
+def _token_format(prefix: str, rest: str, *near: str) -> SecretFormat:
     """Return the format of a token that begins a word, or follows a colour code; the literal first is found fastest."""
-    word = re.escape(begin)
-    at = rf"{word}(?:(?<![A-Za-z0-9]{word})|(?<=[\d\[]m{word}))"
-    return SecretFormat("tokens", near or (begin.lower(),), at + rest)
+    word = re.escape(prefix)
+    anchored_prefix = rf"{word}(?:(?<![A-Za-z0-9]{word})|(?<=[\d\[]m{word}))"
+    return SecretFormat("tokens", near or (prefix.lower(),), anchored_prefix + rest)
 
 
-def _any_case_format(kind: str, near: str, pattern: str, holds: Callable[[str], bool] = bool) -> SecretFormat:
-    return SecretFormat(kind, tuple(near.lower().split()), f"(?i:{pattern})", holds)
+def _any_case_format(
+    kind: str, nearby_words: str, pattern: str, accepts_match: Callable[[str], bool] = bool
+) -> SecretFormat:
+    return SecretFormat(kind, tuple(nearby_words.lower().split()), f"(?i:{pattern})", accepts_match)
 
 
 _TOKENS = (
     # Long ones anywhere.
     SecretFormat("tokens", ("hf_",), r"hf_[A-Za-z0-9]{30,}"),
     SecretFormat("tokens", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{36,}"),
-    _token("hf_", r"(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,})"),
-    _token("api_org_", r"[A-Za-z0-9]{16,}"),
-    _token("sk-", r"[A-Za-z0-9_-]{16,}"),
-    _token("csk-", r"[A-Za-z0-9_-]{16,}"),
-    _token("gh", r"[pousr]_[A-Za-z0-9]{16,}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    _token("github_pat_", r"[A-Za-z0-9_]{16,}"),
-    _token("gl", r"(?:pat|ptt|dt|rt|cbt|ft|imt|agent|soat|oas)-[A-Za-z0-9_.-]{16,}"),
-    _token("xox", r"[abeoprs][-.][A-Za-z0-9.-]{10,}"),
-    _token("xapp-", r"\d-[A-Za-z0-9-]{10,}"),
-    _token("AKIA", r"[A-Z0-9]{12,}"),
-    _token("ASIA", r"[A-Z0-9]{12,}"),
-    _token("IQoJb3JpZ2lu", r"[A-Za-z0-9+/=]{60,}"),
-    _token("ABSK", r"[A-Za-z0-9+/=]{100,}"),
-    _token("AIza", r"[A-Za-z0-9_-]{30,}"),
-    _token("GOCSPX-", r"[A-Za-z0-9_-]{20,}"),
-    _token("ya29.", r"[A-Za-z0-9_-]{20,}"),
-    _token("1//0", r"[A-Za-z0-9_-]{30,}"),
-    _token("npm_", r"[A-Za-z0-9]{30,}"),
-    _token("dapi", r"[0-9a-f]{32}"),
-    _token("pypi-Ag", r"[A-Za-z0-9_-]{14,}"),
-    _token("lin_api_", r"[A-Za-z0-9]{16,}"),
-    _token("sk_", r"(?:live|test)_[A-Za-z0-9]{16,}"),
-    _token("rk_", r"(?:live|test)_[A-Za-z0-9]{16,}"),
-    _token("SG.", r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
-    _token("r8_", r"[A-Za-z0-9]{30,}"),
-    _token("nvapi-", r"[A-Za-z0-9_-]{16,}"),
-    _token("wandb_v1_", r"[A-Za-z0-9_]{16,}"),
-    _token("eyJ", r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
-    _token("gsk_", r"[A-Za-z0-9]{20,}"),
-    _token("xai-", r"[A-Za-z0-9]{20,}"),
-    _token("pplx-", r"[A-Za-z0-9]{20,}"),
-    _token("fw_", r"(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{20,}"),
-    _token("tvly-", r"[A-Za-z0-9-]{20,}"),
-    _token("jina_", r"[A-Za-z0-9_-]{32,}"),
-    _token("lsv2_", r"(?:pt|sk)_[0-9a-f_]{32,}"),
-    _token("do", r"[opr]_v1_[0-9a-f]{32,}", "_v1_"),
-    _token("hv", r"[sbr]\.[A-Za-z0-9_-]{20,}", "hvs.", "hvb.", "hvr."),
+    _token_format("hf_", r"(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,})"),
+    _token_format("api_org_", r"[A-Za-z0-9]{16,}"),
+    _token_format("sk-", r"[A-Za-z0-9_-]{16,}"),
+    _token_format("csk-", r"[A-Za-z0-9_-]{16,}"),
+    _token_format("gh", r"[pousr]_[A-Za-z0-9]{16,}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    _token_format("github_pat_", r"[A-Za-z0-9_]{16,}"),
+    _token_format("gl", r"(?:pat|ptt|dt|rt|cbt|ft|imt|agent|soat|oas)-[A-Za-z0-9_.-]{16,}"),
+    _token_format("xox", r"[abeoprs][-.][A-Za-z0-9.-]{10,}"),
+    _token_format("xapp-", r"\d-[A-Za-z0-9-]{10,}"),
+    _token_format("AKIA", r"[A-Z0-9]{12,}"),
+    _token_format("ASIA", r"[A-Z0-9]{12,}"),
+    _token_format("IQoJb3JpZ2lu", r"[A-Za-z0-9+/=]{60,}"),
+    _token_format("ABSK", r"[A-Za-z0-9+/=]{100,}"),
+    _token_format("AIza", r"[A-Za-z0-9_-]{30,}"),
+    _token_format("GOCSPX-", r"[A-Za-z0-9_-]{20,}"),
+    _token_format("ya29.", r"[A-Za-z0-9_-]{20,}"),
+    _token_format("1//0", r"[A-Za-z0-9_-]{30,}"),
+    _token_format("npm_", r"[A-Za-z0-9]{30,}"),
+    _token_format("dapi", r"[0-9a-f]{32}"),
+    _token_format("pypi-Ag", r"[A-Za-z0-9_-]{14,}"),
+    _token_format("lin_api_", r"[A-Za-z0-9]{16,}"),
+    _token_format("sk_", r"(?:live|test)_[A-Za-z0-9]{16,}"),
+    _token_format("rk_", r"(?:live|test)_[A-Za-z0-9]{16,}"),
+    _token_format("SG.", r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    _token_format("r8_", r"[A-Za-z0-9]{30,}"),
+    _token_format("nvapi-", r"[A-Za-z0-9_-]{16,}"),
+    _token_format("wandb_v1_", r"[A-Za-z0-9_]{16,}"),
+    _token_format("eyJ", r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    _token_format("gsk_", r"[A-Za-z0-9]{20,}"),
+    _token_format("xai-", r"[A-Za-z0-9]{20,}"),
+    _token_format("pplx-", r"[A-Za-z0-9]{20,}"),
+    _token_format("fw_", r"(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{20,}"),
+    _token_format("tvly-", r"[A-Za-z0-9-]{20,}"),
+    _token_format("jina_", r"[A-Za-z0-9_-]{32,}"),
+    _token_format("lsv2_", r"(?:pt|sk)_[0-9a-f_]{32,}"),
+    _token_format("do", r"[opr]_v1_[0-9a-f]{32,}", "_v1_"),
+    _token_format("hv", r"[sbr]\.[A-Za-z0-9_-]{20,}", "hvs.", "hvb.", "hvr."),
     SecretFormat("tokens", (".atlasv1.",), r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
-    _token("tskey-", r"[a-z]+-[A-Za-z0-9-]{12,}"),
-    _token("AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
-    _token("dckr_", r"[po]at_[A-Za-z0-9_-]{16,}"),
-    _token("KGAT_", r"[A-Za-z0-9]{20,}"),
-    _token("tk_", r"(?=[a-z]*\d)[a-z0-9]{29}(?![a-z0-9])"),
-    _token("ntn_", r"[A-Za-z0-9]{30,}"),
-    _token("gl", r"(?:sa_[A-Za-z0-9]{20,}_[0-9a-f]{8}|c_[A-Za-z0-9+/=]{40,})"),
-    _token("sbp_", r"[0-9a-f]{40}"),
-    _token("sntry", r"[su]_[A-Za-z0-9+/=_-]{40,}"),
-    _token("shp", r"(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-    _token("AT", r"(?:ATT|CTT)3[A-Za-z0-9_=-]{60,}", "att3", "ctt3"),
-    _token("whsec_", r"[A-Za-z0-9+/=]{24,}"),
-    _token("key-", r"[0-9a-f]{32}(?![0-9a-f])"),
-    _token("LTAI", r"(?=[A-Za-z]*\d)[A-Za-z0-9]{12,}"),
-    _token("AKID", r"(?=[A-Za-z]*\d)[A-Za-z0-9]{13,}"),
-    _token("SK", r"[0-9a-f]{32}(?![0-9a-f])"),
-    _token("ABIA", r"[A-Z0-9]{12,}"),
-    _token("ACCA", r"[A-Z0-9]{12,}"),
-    _token("A3-", r"[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}"),
-    _token("ops_", r"eyJ[A-Za-z0-9+/=_-]{60,}"),
-    _token("pul-", r"[0-9a-f]{40}"),
-    _token("rubygems_", r"[0-9a-f]{48}"),
-    _token("rdme_", r"[a-z0-9]{60,}"),
-    _token("pscale_", r"(?:tkn|oauth|pw)_[A-Za-z0-9_.=-]{30,}"),
-    _token("sq0", r"(?:atp|csp)-[A-Za-z0-9_-]{22,}"),
-    _token("fm", r"[12][a-z]?_[A-Za-z0-9+/=]{60,}", "fm1", "fm2"),
-    _token("EAA", r"(?=[A-Za-z]*\d)[A-Za-z0-9]{80,}"),
+    _token_format("tskey-", r"[a-z]+-[A-Za-z0-9-]{12,}"),
+    _token_format("AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
+    _token_format("dckr_", r"[po]at_[A-Za-z0-9_-]{16,}"),
+    _token_format("KGAT_", r"[A-Za-z0-9]{20,}"),
+    _token_format("tk_", r"(?=[a-z]*\d)[a-z0-9]{29}(?![a-z0-9])"),
+    _token_format("ntn_", r"[A-Za-z0-9]{30,}"),
+    _token_format("gl", r"(?:sa_[A-Za-z0-9]{20,}_[0-9a-f]{8}|c_[A-Za-z0-9+/=]{40,})"),
+    _token_format("sbp_", r"[0-9a-f]{40}"),
+    _token_format("sntry", r"[su]_[A-Za-z0-9+/=_-]{40,}"),
+    _token_format("shp", r"(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
+    _token_format("AT", r"(?:ATT|CTT)3[A-Za-z0-9_=-]{60,}", "att3", "ctt3"),
+    _token_format("whsec_", r"[A-Za-z0-9+/=]{24,}"),
+    _token_format("key-", r"[0-9a-f]{32}(?![0-9a-f])"),
+    _token_format("LTAI", r"(?=[A-Za-z]*\d)[A-Za-z0-9]{12,}"),
+    _token_format("AKID", r"(?=[A-Za-z]*\d)[A-Za-z0-9]{13,}"),
+    _token_format("SK", r"[0-9a-f]{32}(?![0-9a-f])"),
+    _token_format("ABIA", r"[A-Z0-9]{12,}"),
+    _token_format("ACCA", r"[A-Z0-9]{12,}"),
+    _token_format("A3-", r"[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}"),
+    _token_format("ops_", r"eyJ[A-Za-z0-9+/=_-]{60,}"),
+    _token_format("pul-", r"[0-9a-f]{40}"),
+    _token_format("rubygems_", r"[0-9a-f]{48}"),
+    _token_format("rdme_", r"[a-z0-9]{60,}"),
+    _token_format("pscale_", r"(?:tkn|oauth|pw)_[A-Za-z0-9_.=-]{30,}"),
+    _token_format("sq0", r"(?:atp|csp)-[A-Za-z0-9_-]{22,}"),
+    _token_format("fm", r"[12][a-z]?_[A-Za-z0-9+/=]{60,}", "fm1", "fm2"),
+    _token_format("EAA", r"(?=[A-Za-z]*\d)[A-Za-z0-9]{80,}"),
     SecretFormat("tokens", (":aa",), r"(?<![0-9])\d{8,10}:AA[A-Za-z0-9_-]{32,}"),
 )  # fmt: skip
 
-_KEYS = (
+_PRIVATE_KEYS = (
     SecretFormat(
         "private keys",
         ("private key-----",),
@@ -157,7 +161,7 @@ _KEYS = (
     ),
 )
 
-_WORD = r"[^\s'\",;<]"
+_HEADER_WORD = r"[^\s'\",;<]"
 # After a scheme nearly anything; alone what has a digit, as "enabled" and "token required" are settings.
 _AUTHORIZATIONS = (
     _any_case_format(
@@ -165,11 +169,11 @@ _AUTHORIZATIONS = (
         "authorization",
         rf"authorization['\"]?\s*[:=]\s*['\"]?(?:"
         rf"(?:basic|bearer)\s+(?!tokens?\b|auth\b|[$<{{])|(?:token\s+)?(?=[^\s'\",;<\d]*\d)(?!basic\s|bearer\s))"
-        rf"(?P<secret>{_WORD}{{4,}})",
+        rf"(?P<secret>{_HEADER_WORD}{{4,}})",
     ),
 )
 _HEADERS = (
-    _any_case_format("authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_WORD}{{16,}})", _looks_generated),
+    _any_case_format("authorizations", "bearer", rf"\bbearer\s+(?P<secret>{_HEADER_WORD}{{16,}})", _looks_generated),
     _any_case_format(
         "cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"
     ),
@@ -187,13 +191,15 @@ _URLS = (
 )
 
 # What follows the host of a webhook is the secret.
-_PATH = r"(?P<secret>[^\s'\"<>\\,;)\]}]{8,})"
+_WEBHOOK_PATH = r"(?P<secret>[^\s'\"<>\\,;)\]}]{8,})"
 _WEBHOOKS = (
-    _any_case_format("webhooks", "hooks.slack", rf"//hooks\.slack(?:-gov)?\.com/{_PATH}"),
-    _any_case_format("webhooks", "discord", rf"//(?:[a-z]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/{_PATH}"),
-    _any_case_format("webhooks", "office.com", rf"//[\w.-]*office\.com/webhook\w*/{_PATH}"),
-    _any_case_format("webhooks", "api.telegram.org", rf"//api\.telegram\.org/(?:file/)?bot{_PATH}"),
-    _any_case_format("webhooks", "hc-ping.com", rf"//hc-ping\.com/{_PATH}"),
+    _any_case_format("webhooks", "hooks.slack", rf"//hooks\.slack(?:-gov)?\.com/{_WEBHOOK_PATH}"),
+    _any_case_format(
+        "webhooks", "discord", rf"//(?:[a-z]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/{_WEBHOOK_PATH}"
+    ),
+    _any_case_format("webhooks", "office.com", rf"//[\w.-]*office\.com/webhook\w*/{_WEBHOOK_PATH}"),
+    _any_case_format("webhooks", "api.telegram.org", rf"//api\.telegram\.org/(?:file/)?bot{_WEBHOOK_PATH}"),
+    _any_case_format("webhooks", "hc-ping.com", rf"//hc-ping\.com/{_WEBHOOK_PATH}"),
     # Of any server: below its address, not in the path of a file.
     _any_case_format(
         "webhooks",
@@ -204,7 +210,7 @@ _WEBHOOKS = (
 )
 
 _BASE64 = r"[A-Za-z0-9+/]"
-_HEX = r"(?<![0-9a-z])(?P<secret>[0-9a-f]{%d})(?![0-9a-z])"
+_HEX_KEY = r"(?<![0-9a-z])(?P<secret>[0-9a-f]{%d})(?![0-9a-z])"
 _AWS = (
     # After its id.
     SecretFormat(
@@ -214,15 +220,15 @@ _AWS = (
     ),
 )
 # A commit of git has the form of a key.
-_NO_COMMIT = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
-_NEARBY = (
+_NOT_A_COMMIT = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
+_KEYS_BY_CONTEXT = (
     SecretFormat(
         "keys of Twilio",
         ("ac",),
-        rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX % 32}",
+        rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX_KEY % 32}",
     ),
     _any_case_format(
-        "keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login){_NO_COMMIT}{{0,60}}?{_HEX % 40}"
+        "keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login){_NOT_A_COMMIT}{{0,60}}?{_HEX_KEY % 40}"
     ),
     _any_case_format(
         "keys of Kaggle",
@@ -250,7 +256,7 @@ _NEARBY = (
             r"(?:[Kk]ey|KEY|[Tt]oken|TOKEN|[Ss]ecret|SECRET|[Pp]asswor?d|PASSWOR?D)['\"]?\s{1,4}['\"]?(?:is\s)?"
             r"(?P<secret>[A-Za-z0-9+/_-]{24,}={0,2})(?![A-Za-z0-9+/_-])"
         ),
-        random_like,
+        looks_random,
     ),
     # In a sentence: after a colon any, else what no word is.
     _any_case_format(
@@ -283,50 +289,59 @@ _NEARBY = (
         # The ports of PostgreSQL and of its poolers: a line of a program has the same form.
         r"(?m:^)[\w.*-]{1,200}(?<!\.py)(?<!\.cc)(?<!\.cu)(?<!\.cpp):(?:[56]4\d\d|\*):[\w.*-]{1,100}:[\w.*-]{1,100}:"
         r"(?P<secret>\S{1,200})(?m:$)",
-        _no_number,
+        _not_only_numbers,
     ),
 )
 
 # Passwords in commands: the words of a line, or of a list in JSON or Python. A variable of the shell is no secret.
-_MIDDLE = r"[^\r\n;|&]{0,200}?[\s'\"]"
-_NEXT = r"(?:=|\s+|['\"],\s*)"
+_WORDS_BETWEEN = r"[^\r\n;|&]{0,200}?[\s'\"]"
+_OPTION_SEPARATOR = r"(?:=|\s+|['\"],\s*)"
 _QUOTED = r"'[^'\r\n]+'|\"[^\"\r\n]+\""
-_ARGUMENT = rf"(?P<secret>{_QUOTED}|[^\s'\",;|&<$-][^\s'\",;|&<]*)"
-_LOGIN = r"(?P<secret>'[^'\r\n]*:[^'\r\n]*'|\"[^\"\r\n]*:[^\"\r\n]*\"|[^\s'\",:;|&<$-][^\s'\",:;|&<]*:[^\s'\",;|&<]*)"
+_OPTION_VALUE = rf"(?P<secret>{_QUOTED}|[^\s'\",;|&<$-][^\s'\",;|&<]*)"
+_USER_PAIR = (
+    r"(?P<secret>'[^'\r\n]*:[^'\r\n]*'|\"[^\"\r\n]*:[^\"\r\n]*\"|[^\s'\",:;|&<$-][^\s'\",:;|&<]*:[^\s'\",;|&<]*)"
+)
 
 
-def _command(
+def _command_format(
     programs: str,
     options: str,
-    value: str = _ARGUMENT,
+    value: str = _OPTION_VALUE,
     *,
-    between: str = _NEXT,
-    holds: Callable[[str], bool] = _no_number,
+    separator: str = _OPTION_SEPARATOR,
+    accepts_match: Callable[[str], bool] = _not_only_numbers,
 ) -> SecretFormat:
-    words = "|".join(map(re.escape, programs.split()))
-    pattern = rf"(?<![\w.-])(?:{words})(?![\w.]){_MIDDLE}(?:{options}){between}{value}"
-    return SecretFormat("passwords in commands", tuple(programs.split()), pattern, holds)
+    alternatives = "|".join(map(re.escape, programs.split()))
+    pattern = rf"(?<![\w.-])(?:{alternatives})(?![\w.]){_WORDS_BETWEEN}(?:{options}){separator}{value}"
+    return SecretFormat("passwords in commands", tuple(programs.split()), pattern, accepts_match)
 
 
 _COMMANDS = (
-    _command("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump", "-p", between="", holds=_no_option),
-    _command("curl", r"-[A-Za-z]{0,6}[uU]|--user|--proxy-user", _LOGIN, between=r"(?:=|\s*|['\"],\s*)"),
-    _command("sshpass", "-p", between=rf"(?:{_NEXT})?", holds=bool),
-    _command("redis-cli", "-a|--pass"),
-    _command("mongo mongosh mongodump mongorestore mongoimport mongoexport", "-p", between=rf"(?:{_NEXT})?"),
+    _command_format(
+        "mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump",
+        "-p",
+        separator="",
+        accepts_match=_not_an_option_rest,
+    ),
+    _command_format("curl", r"-[A-Za-z]{0,6}[uU]|--user|--proxy-user", _USER_PAIR, separator=r"(?:=|\s*|['\"],\s*)"),
+    _command_format("sshpass", "-p", separator=rf"(?:{_OPTION_SEPARATOR})?", accepts_match=bool),
+    _command_format("redis-cli", "-a|--pass"),
+    _command_format(
+        "mongo mongosh mongodump mongorestore mongoimport mongoexport", "-p", separator=rf"(?:{_OPTION_SEPARATOR})?"
+    ),
     SecretFormat(
         "passwords in commands",
         ("login", "upload"),
         r"(?<![\w.-])(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|apptainer|singularity|az|oc|twine)"
-        rf"(?:['\",\s]{{1,4}}(?:registry|acr))?['\",\s]{{1,4}}(?:login|upload)(?![\w.]){_MIDDLE}-p{_NEXT}{_ARGUMENT}",
-        _no_number,
+        rf"(?:['\",\s]{{1,4}}(?:registry|acr))?['\",\s]{{1,4}}(?:login|upload)(?![\w.]){_WORDS_BETWEEN}-p{_OPTION_SEPARATOR}{_OPTION_VALUE}",
+        _not_only_numbers,
     ),
-    _command("7z 7za 7zz", "-p", between="", holds=_no_option),
-    _command("zip unzip", "-P", between=rf"(?:{_NEXT})?"),
-    _command("ldapsearch ldapmodify ldapadd", "-w"),
-    _command("openssl", "pass:", between=""),
-    _command("lftp", "-u", r"['\"]?[^\s,'\"]+,(?P<secret>[^\s'\"]+)"),
-    _command("smbclient rpcclient", "-U", r"['\"]?[^\s%'\"]+%(?P<secret>[^\s'\"]+)"),
+    _command_format("7z 7za 7zz", "-p", separator="", accepts_match=_not_an_option_rest),
+    _command_format("zip unzip", "-P", separator=rf"(?:{_OPTION_SEPARATOR})?"),
+    _command_format("ldapsearch ldapmodify ldapadd", "-w"),
+    _command_format("openssl", "pass:", separator=""),
+    _command_format("lftp", "-u", r"['\"]?[^\s,'\"]+,(?P<secret>[^\s'\"]+)"),
+    _command_format("smbclient rpcclient", "-U", r"['\"]?[^\s%'\"]+%(?P<secret>[^\s'\"]+)"),
     # Passed to the standard input of what follows.
     _any_case_format(
         "passwords in commands",
@@ -336,25 +351,35 @@ _COMMANDS = (
 )
 
 # Values of which no format is known. Not parts of paths and of base64 text, nor keys and digests that are public.
-GUESSES = (
+GUESSED_FORMATS = (
     SecretFormat(
         "random values",
         ("",),
         r"(?<![A-Za-z0-9_+/-])(?<!SHA256:)(?<!sha256:)(?<!sha256=)(?<!base64,)(?!AAAA)"
         r"[A-Za-z0-9_-]{24,200}(?![A-Za-z0-9_+/-])",
-        random_like,
+        looks_random,
     ),
     # The secret of AWS alone.
     SecretFormat(
         "random values",
         ("",),
         rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64}{{40}}(?![A-Za-z0-9+/=_.%-])",
-        random_like,
+        looks_random,
     ),
 )
 # What stands beside another format comes before that one.
-FORMS = (*_KEYS, *_AWS, *_WEBHOOKS, *_TOKENS, *_AUTHORIZATIONS, *_HEADERS, *_URLS, *_NEARBY, *_COMMANDS)
+SECRET_FORMATS = (
+    *_PRIVATE_KEYS,
+    *_AWS,
+    *_WEBHOOKS,
+    *_TOKENS,
+    *_AUTHORIZATIONS,
+    *_HEADERS,
+    *_URLS,
+    *_KEYS_BY_CONTEXT,
+    *_COMMANDS,
+)
 # They need no words around them that other texts have too.
-PROVEN = (*_KEYS, *_WEBHOOKS, *_TOKENS, *_AUTHORIZATIONS, *_URLS)
+CERTAIN_FORMATS = (*_PRIVATE_KEYS, *_WEBHOOKS, *_TOKENS, *_AUTHORIZATIONS, *_URLS)
 # In a command a program's option for a password proves it, which among the arguments of a training is another one's.
-PROVEN_IN_COMMANDS = (*PROVEN, *_HEADERS, *_COMMANDS)
+CERTAIN_COMMAND_FORMATS = (*CERTAIN_FORMATS, *_HEADERS, *_COMMANDS)

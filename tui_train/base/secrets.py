@@ -8,23 +8,29 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from tui_train.base.secret_forms import FORMS, GUESSES, PROVEN, PROVEN_IN_COMMANDS, SecretFormat
+from tui_train.base.secret_forms import (
+    CERTAIN_COMMAND_FORMATS,
+    CERTAIN_FORMATS,
+    GUESSED_FORMATS,
+    SECRET_FORMATS,
+    SecretFormat,
+)
 
 MASK = "<masked>"
-_SHORTEST = 6
+_MIN_SECRET_LENGTH = 6
 
 # For accessToken and clientSecret.
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_PASSWORD = re.compile(r"(password|passwd|passphrase)$|[_-](pass|pwd)$", re.IGNORECASE)
-_NAME = re.compile(
+_CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PASSWORD_NAME = re.compile(r"(password|passwd|passphrase)$|[_-](pass|pwd)$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
     r"(^|[_-])(token|secrets?|credentials?|pwd|auth|key)$|[_-](pass|pat)$"
     r"|(password|passwd|passphrase|apikey|authtoken)$",
     re.IGNORECASE,
 )
 # Parts of a signed URL.
-_SIGNED = re.compile(r"(^|[_-])(sig|signature|credential|policy)$", re.IGNORECASE)
+_SIGNED_URL_PARAMETER = re.compile(r"(^|[_-])(sig|signature|credential|policy)$", re.IGNORECASE)
 # Harmless names: --pad_token=<pad>, --num_token=512, --sort_key=length.
-_HARMLESS = re.compile(
+_HARMLESS_NAME = re.compile(
     r"(^|[_-])(pad|eos|bos|unk|sep|cls|mask|stop|start|end|image|video|audio|special|new|num|max|min|per|by|sort|cache|text"
     r"|field|column|dict|primary|foreign|group|label|input|output|data|is)[_-](token|key)$|^key$"
     r"|(^|[_-])(forward|backward|first|second|last|single|multi|one|two|per|num|max|min)[_-]pass$"
@@ -32,24 +38,26 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 # Harmless values: numbers, booleans, special tokens, names of variables, and types of a program's source.
-_PLAIN = re.compile(
+_HARMLESS_VALUE = re.compile(
     r"-?\d{1,7}(\.\d*){0,3}|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+|(str|bytes|int|float|bool|any)(\|none)?",
     re.IGNORECASE,
 )
 
 # Letters and digits without a word between separators, or with signs that names do not have.
-_PASSWORDS = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{6,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
-_OPTION = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
+_PASSWORD_VALUE = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]{6,}|(?=.*[A-Za-z])(?=.*[!@#%^&*?+])[^\s/.:,=]+")
+_OPTION_NAME = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
 _VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
-_IN_QUERY = re.compile(r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})""")
-_LONG_KEY = 16
+_QUERY_PARAMETER = re.compile(
+    r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})"""
+)
+_MIN_KEY_LENGTH = 16
 # Escape sequences of a terminal, raw and as JSON or a shell writes them.
-_ESCAPE = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)"
-_COLOUR = re.compile(
-    rf"{_ESCAPE}(?:\[[0-9;:?]{{0,40}}[ -/]{{0,4}}[@-~]|\][^\x07\x1b\\]{{0,200}}(?:\x07|\x1b\\)?|[@-Z\\^_])"
+_ESCAPE_START = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)"
+_ESCAPE_SEQUENCE = re.compile(
+    rf"{_ESCAPE_START}(?:\[[0-9;:?]{{0,40}}[ -/]{{0,4}}[@-~]|\][^\x07\x1b\\]{{0,200}}(?:\x07|\x1b\\)?|[@-Z\\^_])"
 )
 # An argument and the next word, in a command or a list; a name and its value, in a shell, TOML or JSON.
-_NAMED = (
+_NAMED_VALUE_FORMS = (
     re.compile(
         rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+(?!-))){_VALUE}"""
     ),
@@ -61,15 +69,15 @@ _NAMED = (
 
 def is_secret_name(name: str) -> bool:
     """Return whether a name of a variable or argument is that of a secret, and not of a tokenizer setting."""
-    last = _HUMP.sub("_", name.rpartition(".")[2])
-    if last in {"PWD", "OLDPWD"}:
+    last_part = _CAMEL_CASE_BOUNDARY.sub("_", name.rpartition(".")[2])
+    if last_part in {"PWD", "OLDPWD"}:
         return False  # PWD and OLDPWD
-    return bool(_NAME.search(last)) and not _HARMLESS.search(last)
+    return bool(_SECRET_NAME.search(last_part)) and not _HARMLESS_NAME.search(last_part)
 
 
 def is_harmless_value(value: str) -> bool:
     """Return whether a value of a secret's name is none: a number, a special token, the name of a variable."""
-    return bool(_PLAIN.fullmatch(value))
+    return bool(_HARMLESS_VALUE.fullmatch(value))
 
 
 class SecretArgument(NamedTuple):
@@ -77,71 +85,74 @@ class SecretArgument(NamedTuple):
 
     name: str
     value: str
-    sure: bool
-    at: tuple[int, ...]
+    certain: bool
+    word_indexes: tuple[int, ...]
 
 
 def secret_arguments(words: Iterable[str], *, command: bool = False) -> Iterator[SecretArgument]:
     """Yield each argument that looks like a secret; its format or name makes that sure, in a command its program."""
-    before = ""
-    for at, word in enumerate(words):
+    previous_option = ""
+    for index, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if not (equals and _OPTION.fullmatch(name)):
-            name, value = before, word
-        sure = _is_certain_secret(name, value, command=command)
-        if sure is not None:
+        if not (equals and _OPTION_NAME.fullmatch(name)):
+            name, value = previous_option, word
+        certain = _is_certain_secret(name, value, command=command)
+        if certain is not None:
             yield SecretArgument(
-                name, value, sure, (at - 1, at) if name and name == before and value == word else (at,)
+                name,
+                value,
+                certain,
+                (index - 1, index) if name and name == previous_option and value == word else (index,),
             )
-        before = word if word.startswith("-") and not equals else ""
+        previous_option = word if word.startswith("-") and not equals else ""
 
 
 def _is_certain_secret(name: str, value: str, *, command: bool) -> bool | None:
     """Return whether an argument surely is a secret; None where nothing speaks for it."""
-    bare = name.lstrip("-+~")
+    bare_name = name.lstrip("-+~")
     if has_certain_format(value, command=command):
         return True
-    if value and not value.startswith("-") and is_secret_name(bare) and not is_harmless_value(value):
-        return bool(_PASSWORD.search(bare))
-    guessed = (
+    if value and not value.startswith("-") and is_secret_name(bare_name) and not is_harmless_value(value):
+        return bool(_PASSWORD_NAME.search(bare_name))
+    looks_secret = (
         has_secret_format(value)
-        or (name in {"-p", "-P"} and _like_password(value))
-        or any(_format_matches(value, GUESSES))
+        or (name in {"-p", "-P"} and _looks_like_password(value))
+        or any(_format_matches(value, GUESSED_FORMATS))
     )
-    return False if guessed else None
+    return False if looks_secret else None
 
 
-def _like_password(value: str) -> bool:
+def _looks_like_password(value: str) -> bool:
     """Return whether the value of -p is rather a password than a port, a path, a precision or a name."""
-    return len(value) >= _SHORTEST and not is_harmless_value(value) and bool(_PASSWORDS.fullmatch(value))
+    return len(value) >= _MIN_SECRET_LENGTH and not is_harmless_value(value) and bool(_PASSWORD_VALUE.fullmatch(value))
 
 
 def has_secret_format(value: str) -> bool:
     """Return whether a value contains what looks like a secret by its format, or by the words around it."""
-    return _has(value, FORMS)
+    return _has_any_format(value, SECRET_FORMATS)
 
 
 def has_certain_format(value: str, *, command: bool = False) -> bool:
     """Return whether a value contains a format that only secrets have: a token, a key, a URL with a password."""
-    return _has(value, PROVEN_IN_COMMANDS if command else PROVEN)
+    return _has_any_format(value, CERTAIN_COMMAND_FORMATS if command else CERTAIN_FORMATS)
 
 
-def _has(value: str, forms: tuple[SecretFormat, ...]) -> bool:
-    plain = _COLOUR.sub("", value)
-    if any(_format_matches(plain, forms)):
+def _has_any_format(value: str, formats: tuple[SecretFormat, ...]) -> bool:
+    plain = _ESCAPE_SEQUENCE.sub("", value)
+    if any(_format_matches(plain, formats)):
         return True
-    return any(_is_secret_parameter(match) for match in _IN_QUERY.finditer(plain))
+    return any(_is_secret_parameter(match) for match in _QUERY_PARAMETER.finditer(plain))
 
 
-def _format_matches(text: str, forms: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
+def _format_matches(text: str, formats: tuple[SecretFormat, ...]) -> Iterator[re.Match[str]]:
     """Yield what has one of the formats."""
-    for form in _possible_formats(forms, text):
+    for form in _possible_formats(formats, text):
         yield from (match for match in form.compiled.finditer(text) if _is_secret_match(form, match))
 
 
 def _is_secret_match(form: SecretFormat, match: re.Match[str]) -> bool:
     secret = _secret_of(match)
-    return MASK not in secret and form.holds(secret)
+    return MASK not in secret and form.accepts_match(secret)
 
 
 def _secret_of(match: re.Match[str]) -> str:
@@ -151,43 +162,49 @@ def _secret_of(match: re.Match[str]) -> str:
 def _is_secret_parameter(match: re.Match[str]) -> bool:
     """Return whether a URL parameter is a secret."""
     name, value = match["name"], match["value"]
-    secret = is_secret_name(name) or _SIGNED.search(_HUMP.sub("_", name)) or (name == "key" and len(value) >= _LONG_KEY)
-    return bool(secret) and value != MASK and not _PLAIN.fullmatch(value)
+    secret = (
+        is_secret_name(name)
+        or _SIGNED_URL_PARAMETER.search(_CAMEL_CASE_BOUNDARY.sub("_", name))
+        or (name == "key" and len(value) >= _MIN_KEY_LENGTH)
+    )
+    return bool(secret) and value != MASK and not _HARMLESS_VALUE.fullmatch(value)
 
 
-def mask(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
-    """Return a text without secrets, and their number by kind; `known` are known secret values."""
-    spelled = {form for value in known if len(value) >= _SHORTEST for form in _spellings(value)}
-    longest_first = sorted(spelled, key=len, reverse=True)
-    forms = _possible_formats(FORMS, _COLOUR.sub("", text))
-    if _COLOUR.search(text):
-        text = "".join(_uncoloured(line, longest_first, forms) for line in text.splitlines(keepends=True))
-    return _masked(text, longest_first, forms)
+def mask(text: str, known_secrets: Iterable[str] = ()) -> tuple[str, Counter[str]]:
+    """Return a text without secrets, and their number by kind; `known_secrets` are known secret values."""
+    known_spellings = {
+        form for value in known_secrets if len(value) >= _MIN_SECRET_LENGTH for form in _spellings(value)
+    }
+    longest_first = sorted(known_spellings, key=len, reverse=True)
+    formats = _possible_formats(SECRET_FORMATS, _ESCAPE_SEQUENCE.sub("", text))
+    if _ESCAPE_SEQUENCE.search(text):
+        text = "".join(_without_escapes(line, longest_first, formats) for line in text.splitlines(keepends=True))
+    return _masked(text, longest_first, formats)
 
 
-def _possible_formats(forms: tuple[SecretFormat, ...], text: str) -> tuple[SecretFormat, ...]:
+def _possible_formats(formats: tuple[SecretFormat, ...], text: str) -> tuple[SecretFormat, ...]:
     """Return the formats that a text can hold."""
     lower = text.lower()
-    return tuple(form for form in forms if any(word in lower for word in form.near))
+    return tuple(form for form in formats if any(word in lower for word in form.nearby_words))
 
 
-def _uncoloured(line: str, known: list[str], forms: tuple[SecretFormat, ...]) -> str:
+def _without_escapes(line: str, known_secrets: list[str], formats: tuple[SecretFormat, ...]) -> str:
     """Return a line without escape sequences if it contains a secret, which they could split."""
-    plain = _COLOUR.sub("", line)
-    return plain if plain != line and _masked(plain, known, forms)[1] else line
+    plain = _ESCAPE_SEQUENCE.sub("", line)
+    return plain if plain != line and _masked(plain, known_secrets, formats)[1] else line
 
 
-def _masked(text: str, known: list[str], forms: tuple[SecretFormat, ...]) -> tuple[str, Counter[str]]:
+def _masked(text: str, known_secrets: list[str], formats: tuple[SecretFormat, ...]) -> tuple[str, Counter[str]]:
     counts: Counter[str] = Counter()
-    for value in known:
+    for value in known_secrets:
         counts["known values"] += text.count(value)
         text = text.replace(value, MASK)
-    for form in forms:
+    for form in formats:
         text = form.compiled.sub(partial(_without_secret, form, counts), text)
-    text = _IN_QUERY.sub(lambda match: _without_parameter(match, counts), text)
-    for pattern in _NAMED:
+    text = _QUERY_PARAMETER.sub(lambda match: _without_parameter(match, counts), text)
+    for pattern in _NAMED_VALUE_FORMS:
         text = pattern.sub(lambda match: _without_value(match, counts), text)
-    for form in GUESSES:
+    for form in GUESSED_FORMATS:
         text = form.compiled.sub(partial(_without_secret, form, counts), text)
     return text, +counts
 
@@ -213,7 +230,7 @@ def _without_value(match: re.Match[str], counts: Counter[str]) -> str:
     value = match["value"]
     quote = value[0] if value[0] in "\"'" else ""
     inner = value[1:-1] if quote else value
-    if not is_secret_name(match["name"]) or _PLAIN.fullmatch(inner):
+    if not is_secret_name(match["name"]) or _HARMLESS_VALUE.fullmatch(inner):
         return match[0]
     counts["values of secret names"] += 1
     return f"{match['before']}{quote}{MASK}{quote}"

@@ -11,25 +11,25 @@ from typing import Any
 from tui_train.base.errors import BadInput
 from tui_train.base.places import connections_folder
 from tui_train.base.text import visible
-from tui_train.supervisor.ssh import PLAIN
+from tui_train.supervisor.ssh import PLAIN_OPTIONS
 
 SSH_FAILED = 255  # its exit code where it did not come as far as the command
-_NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
-_LONGEST = 45
+_MAX_FOLDER_LENGTH = 45
 
 
-def is_host(text: str) -> bool:
+def is_host_name(text: str) -> bool:
     """Tell whether a text can be the name of a host for ssh."""
-    return bool(_NAME.fullmatch(text))
+    return bool(_HOST_NAME.fullmatch(text))
 
 
 def ssh_command(host: str) -> list[str]:
     """Return the words that begin a command on a host; BadInput where it is no host name."""
-    if not is_host(host):
+    if not is_host_name(host):
         message = f"{visible(host) or 'an empty text'} is not a host name"
         raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
-    options = (*PLAIN, "ServerAliveCountMax=3", *_shared())
+    options = (*PLAIN_OPTIONS, "ServerAliveCountMax=3", *_sharing_options())
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
 
 
@@ -38,10 +38,10 @@ def remote_python_command(host: str, program: str, question: Mapping[str, Any]) 
     return [*ssh_command(host), shlex.join(["python3", "-c", program, json.dumps(question)])]
 
 
-def _shared() -> tuple[str, ...]:
+def _sharing_options() -> tuple[str, ...]:
     """Return the options by which commands that follow each other share a connection, which closes after a minute."""
     folder = connections_folder()
-    if len(str(folder)) > _LONGEST:
+    if len(str(folder)) > _MAX_FOLDER_LENGTH:
         return ()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

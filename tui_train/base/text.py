@@ -9,20 +9,20 @@ from tui_train.supervisor.text import visible
 __all__ = [
     "counted",
     "display_path",
-    "duration",
-    "loss",
+    "duration_text",
+    "grouped_digits",
+    "loss_text",
+    "number_ranges",
     "percent",
-    "ranges",
     "size",
     "sparkline",
-    "table",
-    "thousands",
+    "text_table",
     "typeset",
     "visible",
 ]  # fmt: skip
 
-_LEVELS = "▁▂▃▄▅▆▇█"
-_NARROWEST = 4  # of a column that is cut
+_SPARK_BLOCKS = "▁▂▃▄▅▆▇█"
+_MIN_COLUMN_WIDTH = 4  # of a column that is cut
 
 
 def display_path(path: str) -> str:
@@ -45,15 +45,15 @@ def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def thousands(value: float) -> str:
+def grouped_digits(value: float) -> str:
     """Return a whole number with its digits in groups of three: `20 480`; an integer of any length."""
     return (f"{value:,}" if isinstance(value, int) else f"{value:,.0f}").replace(",", " ")
 
 
 def percent(part: float, places: int = 0) -> str:
     """Return a share as `62 %`, rounded down: only what is whole is 100 %."""
-    whole = 10**places
-    return f"{math.floor(part * 100 * whole + 1e-9) / whole:.{places}f} %"
+    scale = 10**places
+    return f"{math.floor(part * 100 * scale + 1e-9) / scale:.{places}f} %"
 
 
 def typeset(text: str) -> str:
@@ -61,12 +61,12 @@ def typeset(text: str) -> str:
     return visible(text).replace("->", "→").replace(" x ", " × ")
 
 
-def loss(value: float) -> str:
+def loss_text(value: float) -> str:
     """Return a loss with as many digits as tell it from the next."""
     return f"{value:.3f}" if 0.1 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return seconds as `42 s`, `3 min 05 s` or `2 h 07 min`."""
     total = round(seconds)
     if total < 60:
@@ -78,39 +78,41 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def energy(joules: float) -> str:
+def energy_text(joules: float) -> str:
     """Return an energy as `0.4 Wh`, `350 Wh` or `1.2 kWh`."""
-    hours = joules / 3600
-    value, unit = (hours / 1000, "kWh") if hours >= 1000 else (hours, "Wh")
-    return f"{thousands(value) if value >= 100 else f'{value:.2g}' if value < 10 else f'{value:.0f}'} {unit}"
+    watt_hours = joules / 3600
+    value, unit = (watt_hours / 1000, "kWh") if watt_hours >= 1000 else (watt_hours, "Wh")
+    return f"{grouped_digits(value) if value >= 100 else f'{value:.2g}' if value < 10 else f'{value:.0f}'} {unit}"
 
 
-def table(rows: Sequence[tuple[str, ...]], room: int | None = None) -> str:
-    """Return rows as left-aligned columns, the first row being the heads; to fit into `room` the widest are cut."""
+def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None) -> str:
+    """Return rows as left-aligned columns, the first row being the heads; the widest are cut to `max_width`."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    if room:
-        widths = _narrowed(widths, room)
-    lines = ("  ".join(_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    if max_width:
+        widths = _narrowed(widths, max_width)
+    lines = (
+        "  ".join(_truncated(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+    )
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+def _narrowed(widths: Sequence[int], max_width: int) -> list[int]:
     """Return widths of columns that fit, the widest made narrower; the first, by which a row is named, last."""
     narrowed = list(widths)
     for columns in (range(1, len(widths)), range(len(widths))):
-        while sum(narrowed) + 2 * (len(narrowed) - 1) > room and columns:
+        while sum(narrowed) + 2 * (len(narrowed) - 1) > max_width and columns:
             widest = max(columns, key=lambda column: narrowed[column])
-            if narrowed[widest] <= _NARROWEST:
+            if narrowed[widest] <= _MIN_COLUMN_WIDTH:
                 break
             narrowed[widest] -= 1
     return narrowed
 
 
-def _cut(text: str, width: int) -> str:
+def _truncated(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def number_ranges(numbers: Sequence[int]) -> str:
     """Return ascending numbers in short: `0-63`, `0 2-5`."""
     parts: list[list[int]] = []
     for number in numbers:
@@ -130,7 +132,7 @@ def sparkline(values: Sequence[float], width: int, scale: tuple[float, float] | 
     if not values or width < 1:
         return ""
     low, high = scale or (min(values), max(values))
-    picked = [values[round(at * (len(values) - 1) / max(1, width - 1))] for at in range(width)]
+    sampled = [values[round(column * (len(values) - 1) / max(1, width - 1))] for column in range(width)]
     # By halves: the difference of the largest and the smallest number is infinite.
     half = (high / 2 - low / 2) or 0.5
-    return "".join(_LEVELS[max(0, min(7, int((value / 2 - low / 2) / half * 8)))] for value in picked)
+    return "".join(_SPARK_BLOCKS[max(0, min(7, int((value / 2 - low / 2) / half * 8)))] for value in sampled)

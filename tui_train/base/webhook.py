@@ -10,7 +10,7 @@ from tui_train.base.places import webhooks_folder
 
 _ADDRESS = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_DIGEST = 12
+_DIGEST_LENGTH = 12
 
 
 def is_address(text: str) -> bool:
@@ -52,4 +52,4 @@ def _host(address: str) -> str:
 
 
 def _digest(address: str) -> str:
-    return hashlib.sha256(address.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST]
+    return hashlib.sha256(address.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST_LENGTH]

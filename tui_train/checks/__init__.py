@@ -35,176 +35,184 @@ from tui_train.checks import (
 )
 from tui_train.checks.finding import Check, Finding
 from tui_train.memory.length import set_up
-from tui_train.profile.changes import Change, apply
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.fields import Value, field, get, put
 from tui_train.profile.types import Profile
 from tui_train.resolve.in_force import is_default
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
-__all__ = ["CHECKS", "Finding", "check"]
+__all__ = ["CHECKS", "Finding", "find_problems"]
 
 
-def _for(key: str, inner: Check) -> Check:
+def _only_for(key: str, inner_check: Check) -> Check:
     """Return a check that runs only for trainers that take this key or section."""
 
     def guarded(setup: Setup) -> Iterator[Finding]:
         if takes_field(setup.profile, key):
-            yield from inner(setup)
+            yield from inner_check(setup)
 
     return guarded
 
 
 CHECKS: tuple[Check, ...] = (
     # Before what a Python lacks for it.
-    _for("finetune", finetune.weights),
-    _for("nemo", nemo.abilities),
-    trainer.python,
+    _only_for("finetune", finetune.qlora_device),
+    _only_for("nemo", nemo.unsupported_uses),
+    trainer.training_python,
     container.engine,
     container.image,
     container.shared_memory,
-    container.mounted,
+    container.valid_mounts,
     container.hub_cache,
     container.arguments,
     hardware.devices,
     idle.all_cards,
     idle.some_cards,
-    idle.all_but_one,
+    idle.all_but_one_card,
     conflicts.cards,
     conflicts.output,
     conflicts.port,
-    hardware.unreadable,
+    hardware.unreadable_gpus,
     hardware.processes,
-    accelerate.readable,
+    accelerate.usable_config,
     accelerate.unsupported,
-    accelerate.dropped,
+    accelerate.dropped_settings,
     accelerate.precision,
     accelerate.affinity,
     accelerate.sharding,
     accelerate.devices,
-    accelerate.unread,
+    accelerate.unread_precision,
     launch.sharding,
-    launch.machines,
-    launch.uneven,
+    launch.master_address,
+    launch.uneven_processes,
     hosts.differences,
-    slurm.job,
+    slurm.valid_job,
     cluster.partition,
     cluster.account,
-    cluster.time,
+    cluster.time_limit,
     cluster.nodes,
-    unused.unused,
-    recipe.batches,
+    unused.unused_values,
+    recipe.divisible_batch,
     recipe.whole_numbers,
-    recipe.scaling,
-    recipe.model,
+    recipe.learning_rate_scaling,
+    recipe.hidden_size,
     recipe.evaluations,
     hardware.precision,
-    trainer.paths,
+    trainer.existing_paths,
     trainer.weights,
     hub.folders_only,
     hub.revision,
     hub.tokenizer,
-    hub.kind,
+    hub.architecture,
     hub.download,
     communication.backend,
-    communication.without,
+    communication.disabled_features,
     communication.interface,
-    trainer.environment,
-    communication.overridden,
-    communication.ineffective,
-    trainer.arguments,
+    trainer.environment_variables,
+    communication.overridden_keys,
+    communication.ineffective_variables,
+    trainer.placeholders,
     trainer.options_set_twice,
     trainer.lowered_batch,
     trainer.secrets_by_value,
     trainer.webhook_elsewhere,
-    _for("trainer.preset", preset.module),
-    _for("trainer.preset", preset.config),
-    _for("trainer.preset", preset.data),
-    _for("trainer.preset", preset.own),
-    _for("trainer.preset", preset.listed),
-    _for("trainer.script", script.python),
-    _for("trainer.script", script.ranks),
-    _for("trainer.script", script.resumes),
-    _for("trainer.script", script.local_rank),
-    _for("trainer.progress", script.progress),
-    _for("trainer.script", script_arguments.command),
-    _for("trainer.script", script_arguments.required),
-    _for("trainer.script", script_arguments.unknown),
-    _for("trainer.script", script_arguments.readable),
-    _for("trainer.script", script_arguments.likely),
-    _for("finetune", finetune.needed),
-    _for("finetune", finetune.targets),
-    _for("finetune", finetune.mixture),
-    _for("finetune", finetune.unread_answers),
-    _for("finetune", finetune.read),
-    _for("finetune", finetune.whole_chats),
-    _for("trainer.allow", beyond.length),
-    _for("trainer.allow", beyond.learning_rate),
-    _for("finetune", finetune.fallback),
-    _for("finetune", finetune.ends),
-    _for("finetune", finetune.micro_batch),
-    _for("finetune", finetune.arguments),
-    _for("finetune", finetune_options.known),
-    _for("finetune", finetune_options.ignored),
-    _for("finetune", finetune.evaluations),
+    _only_for("trainer.preset", preset.installed_module),
+    _only_for("trainer.preset", preset.config_file),
+    _only_for("trainer.preset", preset.data_file_format),
+    _only_for("trainer.preset", preset.shadowed_preset),
+    _only_for("trainer.preset", preset.accepted_arguments),
+    _only_for("trainer.script", script.python_file),
+    _only_for("trainer.script", script.launcher_ranks),
+    _only_for("trainer.script", script.loads_checkpoint),
+    _only_for("trainer.script", script.local_rank),
+    _only_for("trainer.progress", script.progress_expression),
+    _only_for("trainer.script", script_arguments.command),
+    _only_for("trainer.script", script_arguments.required_arguments),
+    _only_for("trainer.script", script_arguments.unknown),
+    _only_for("trainer.script", script_arguments.valid_values),
+    _only_for("trainer.script", script_arguments.recipe_lookalikes),
+    _only_for("finetune", finetune.model_and_data),
+    _only_for("finetune", finetune.targets),
+    _only_for("finetune", finetune.data_weights),
+    _only_for("finetune", finetune.unread_answers),
+    _only_for("finetune", finetune.data_problems),
+    _only_for("finetune", finetune.whole_chats),
+    _only_for("trainer.allow", beyond.sequence_length),
+    _only_for("trainer.allow", beyond.learning_rate),
+    _only_for("finetune", finetune.fallback_rate),
+    _only_for("finetune", finetune.steps_or_epochs),
+    _only_for("finetune", finetune.micro_batch),
+    _only_for("finetune", finetune.undoing_arguments),
+    _only_for("finetune", finetune_options.unknown_options),
+    _only_for("finetune", finetune_options.ignored_values),
+    _only_for("finetune", finetune.evaluations),
     tracking.packages,
-    wandb.key,
+    wandb.missing_key,
     recipe.fallbacks,
     recipe.checkpoints,
     recipe.memory,
-    disk.checkpoints,
-    _for("nemo", nemo.recipe),
-    _for("nemo", nemo.data),
-    _for("nemo", nemo.parallel),
-    _for("nemo", nemo.warmup),
-    _for("nemo", nemo.tokenizer),
-    _for("nemo", nemo_options.lora),
-    _for("nemo", nemo_options.weights),
-    _for("nemo", nemo_options.splits),
-    _for("nemo", nemo_options.settings),
-    _for("nemo", nemo.automodel),
-    _for("nemo", bridge.bridge),
+    disk.checkpoint_space,
+    _only_for("nemo", nemo.known_recipe),
+    _only_for("nemo", nemo.data),
+    _only_for("nemo", nemo.parallel_sizes),
+    _only_for("nemo", nemo.warmup),
+    _only_for("nemo", nemo.tokenizer),
+    _only_for("nemo", nemo_options.lora),
+    _only_for("nemo", nemo_options.weights),
+    _only_for("nemo", nemo_options.validation_and_test),
+    _only_for("nemo", nemo_options.user_settings),
+    _only_for("nemo", nemo.replaces_recipes),
+    _only_for("nemo", bridge.replaces_nemo),
     hardware.logout,
-    unused.older,
+    unused.old_schema,
 )
 
 
-def check(setup: Setup) -> tuple[Finding, ...]:
+def find_problems(setup: Setup) -> tuple[Finding, ...]:
     """Return all findings: first the errors that forbid a plan, then those that forbid only a start here."""
     if problem := setup.problem:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         key = "trainer.preset"
-        return (_safe(Finding(level="error", key=key, message=problem.message, remedy=problem.remedy, change=change)),)
-    findings = [_safe(_undoing(finding, setup)) for question in CHECKS for finding in question(setup)]
+        return (
+            _with_visible_text(
+                Finding(level="error", key=key, message=problem.message, remedy=problem.remedy, change=change)
+            ),
+        )
+    findings = [
+        _with_visible_text(_with_defaults_unset(finding, setup)) for run_check in CHECKS for finding in run_check(setup)
+    ]
     return tuple(sorted(findings, key=_rank))
 
 
 def _rank(finding: Finding) -> tuple[bool, int]:
     """Return how far to the end a finding stands: the worst are first."""
-    return not finding.forbids, ("error", "warning", "note").index(finding.level)
+    return not finding.forbids_plan, ("error", "warning", "note").index(finding.level)
 
 
-def _undoing(finding: Finding, setup: Setup) -> Finding:
+def _with_defaults_unset(finding: Finding, setup: Setup) -> Finding:
     """Return the finding with a change that unsets what holds by default, so that it follows what is chosen later."""
     change = finding.change
     if change is None:
         return finding
-    edits = tuple((key, None if _holds_anyway(key, value, change, setup) else value) for key, value in change.edits)
+    edits = tuple(
+        (key, None if _is_default_afterwards(key, value, change, setup) else value) for key, value in change.edits
+    )
     return msgspec.structs.replace(finding, change=msgspec.structs.replace(change, edits=edits))
 
 
-def _holds_anyway(key: str, value: Value, change: Change, setup: Setup) -> bool:
+def _is_default_afterwards(key: str, value: Value, change: Change, setup: Setup) -> bool:
     """Return whether a value that a change would set in the recipe is the default in force after that change."""
     section, _, name = key.partition(".")
     if section != "recipe" or value is None or not field(key).optional or get(setup.profile, key) is None:
         return False
-    changed = set_up(put(apply(change, setup.profile), key, None), setup.facts)
-    held = None if changed.problem else changed.values.get(name)
-    return held is not None and held.value == value and is_default(held)
+    changed = set_up(put(apply_change(change, setup.profile), key, None), setup.facts)
+    value_after = None if changed.problem else changed.values.get(name)
+    return value_after is not None and value_after.value == value and is_default(value_after)
 
 
-def _safe(finding: Finding) -> Finding:
+def _with_visible_text(finding: Finding) -> Finding:
     """Return the finding with words that are safe to show, wherever they came from."""
     change = finding.change
     if change:

@@ -14,19 +14,21 @@ from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
 _KEY = "trainer.accelerate_config"
-_UNSHARDED: Strategy = "ddp"
+_NO_SHARDING: Strategy = "ddp"
 _AFFINITY = "ACCELERATE_CPU_AFFINITY"
 
 
-def readable(setup: Setup) -> Iterator[Finding]:
+def usable_config(setup: Setup) -> Iterator[Finding]:
     """A config that accelerate itself could use."""
     profile, facts = setup.profile, setup.facts
-    document = launcher_config.document_of(profile, facts)
+    document = launcher_config.launcher_config_document(profile, facts)
     if document is None or not LAUNCHERS[setup.launcher].READS_CONFIG:
         return
-    path = launcher_config.path_of(profile, facts)
+    path = launcher_config.launcher_config_path(profile, facts)
     named = bool(profile.trainer.accelerate_config)
-    why = f"cannot be used: {document.problem}" if document.problem else accelerate_config.problem(document.values)
+    why = (
+        f"cannot be used: {document.problem}" if document.problem else accelerate_config.config_problem(document.values)
+    )
     if why:
         yield Finding(
             level="error" if named else "warning",
@@ -36,22 +38,27 @@ def readable(setup: Setup) -> Iterator[Finding]:
         )
 
 
+def _shown_config(setup: Setup) -> str:
+    """Return the path of accelerate's config as it is shown."""
+    return display_path(launcher_config.launcher_config_path(setup.profile, setup.facts))
+
+
 def unsupported(setup: Setup) -> Iterator[Finding]:
     """Keys of the config that would change the training, and that the plan cannot follow."""
-    for key in accelerate_config.unsupported(setup.launcher_config):
+    for key in accelerate_config.unsupported_keys(setup.launcher_config):
         yield Finding(
             level="error",
             key=_KEY,
-            message=f"{key} in {display_path(launcher_config.path_of(setup.profile, setup.facts))} is not supported",
+            message=f"{key} in {_shown_config(setup)} is not supported",
             remedy="Take it out, or name a file without it (trainer.accelerate_config).",
         )
 
 
-def dropped(setup: Setup) -> Iterator[Finding]:
+def dropped_settings(setup: Setup) -> Iterator[Finding]:
     """Entries of the config that are not used; the rest of it is."""
     profile = setup.profile
-    path = display_path(launcher_config.path_of(profile, setup.facts))
-    for entry, why in accelerate_config.dropped(setup.launcher_config, profile.trainer.strategy).items():
+    path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
+    for entry, why in accelerate_config.dropped_settings(setup.launcher_config, profile.trainer.strategy).items():
         yield Finding(
             level="warning",
             key=_KEY,
@@ -63,14 +70,14 @@ def dropped(setup: Setup) -> Iterator[Finding]:
 def precision(setup: Setup) -> Iterator[Finding]:
     """A precision of a config for GPUs that a plan on the CPU cannot have."""
     profile = setup.profile
-    document, config = launcher_config.document_of(profile, setup.facts), setup.launcher_config
+    document, config = launcher_config.launcher_config_document(profile, setup.facts), setup.launcher_config
     if document is None or not config or setup.values["precision"].value not in {None, "fp32"}:
         return
-    held = launcher_config.held(profile, setup.preset, document.values).get("precision")
-    if held and not accelerate_config.precision(config) and not profile.recipe.precision:
-        named = held.words or held.value
+    value = launcher_config.recipe_values_in(profile, setup.preset, document.values).get("precision")
+    if value and not accelerate_config.precision(config) and not profile.recipe.precision:
+        named = value.other_form or value.value
         message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
-        yield _differs("recipe.precision", message, "Set recipe.precision to choose one.", None, note=True)
+        yield _difference("recipe.precision", message, "Set recipe.precision to choose one.", None, note=True)
 
 
 def affinity(setup: Setup) -> Iterator[Finding]:
@@ -81,9 +88,9 @@ def affinity(setup: Setup) -> Iterator[Finding]:
     if not wanted or setup.device != "cuda" or _AFFINITY in environment:
         return
     edits = (("trainer.environment", {**environment, _AFFINITY: "1"}),)
-    yield _differs(
+    yield _difference(
         "trainer.environment",
-        f"enable_cpu_affinity in {display_path(launcher_config.path_of(profile, setup.facts))} has no effect: "
+        f"enable_cpu_affinity in {_shown_config(setup)} has no effect: "
         "`accelerate launch` does not read it from a file",
         f"Set {_AFFINITY}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),
@@ -95,20 +102,20 @@ def sharding(setup: Setup) -> Iterator[Finding]:
     """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
     config, trainer = setup.launcher_config, setup.profile.trainer
     wanted = accelerate_config.strategy(config)
-    if wanted == _UNSHARDED or setup.device != "cuda":
+    if wanted == _NO_SHARDING or setup.device != "cuda":
         return
-    if trainer.strategy == _UNSHARDED:
+    if trainer.strategy == _NO_SHARDING:
         edits: tuple[tuple[str, Any], ...] = (("trainer.strategy", wanted),)
         if accelerate_config.offloads(config):
             edits = (*edits, ("trainer.offload", True))
-        what = "FSDP" if wanted == "fsdp2" else "DeepSpeed"
-        message = f"your accelerate config shards the model ({what}), and this plan keeps all of it on each GPU"
+        library = "FSDP" if wanted == "fsdp2" else "DeepSpeed"
+        message = f"your accelerate config shards the model ({library}), and this plan keeps all of it on each GPU"
         change = Change(f"sharding {wanted}", "as in your accelerate config", edits)
-        yield _differs("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
+        yield _difference("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
     elif trainer.strategy == wanted and accelerate_config.offloads(config) and not trainer.offload:
         message = "your accelerate config offloads shards to host memory, and this plan does not"
         change = Change("CPU offload", "as in your accelerate config", (("trainer.offload", True),))
-        yield _differs("trainer.offload", message, "Set trainer.offload=yes.", change)
+        yield _difference("trainer.offload", message, "Set trainer.offload=yes.", change)
 
 
 def devices(setup: Setup) -> Iterator[Finding]:
@@ -117,30 +124,30 @@ def devices(setup: Setup) -> Iterator[Finding]:
     config, hardware = setup.launcher_config, profile.hardware
     if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or setup.scheduled:
         return
-    machines = accelerate_config.whole_number(config.get("num_machines")) or 1
+    machines = accelerate_config.positive_integer(config.get("num_machines")) or 1
     if machines > 1:
-        yield _machines(config, machines)
-    elif hardware.device == "auto" and accelerate_config.on_cpu(config) and setup.device == "cuda":
+        yield _machines_finding(config, machines)
+    elif hardware.device == "auto" and accelerate_config.is_for_cpu(config) and setup.device == "cuda":
         change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
         message = "your accelerate config trains on the CPU, and this plan on GPUs"
-        yield _differs("hardware.device", message, "Set hardware.device=cpu to train there.", change, note=True)
+        yield _difference("hardware.device", message, "Set hardware.device=cpu to train there.", change, note=True)
     elif setup.device == "cuda":
-        yield from _gpus(config, setup)
-    elif accelerate_config.on_cpu(config):
-        yield from _processes(config, setup)
+        yield from _gpu_findings(config, setup)
+    elif accelerate_config.is_for_cpu(config):
+        yield from _process_findings(config, setup)
 
 
-def _machines(config: Mapping[str, Any], machines: int) -> Finding:
+def _machines_finding(config: Mapping[str, Any], machines: int) -> Finding:
     edits: list[tuple[str, Any]] = [("nodes.count", machines)]
-    address, port = config.get("main_process_ip"), accelerate_config.whole_number(config.get("main_process_port"))
+    address, port = config.get("main_process_ip"), accelerate_config.positive_integer(config.get("main_process_port"))
     edits += [("nodes.address", address)] if isinstance(address, str) else []
     edits += [("nodes.port", port)] if port else []
     change = Change(f"{machines} machines", "as in your accelerate config", tuple(edits))
     message = f"your accelerate config trains on {machines} machines, and this plan on one"
-    return _differs("nodes.count", message, f"Set nodes.count={machines} and nodes.address.", change)
+    return _difference("nodes.count", message, f"Set nodes.count={machines} and nodes.address.", change)
 
 
-def _gpus(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+def _gpu_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
     ids, cards = accelerate_config.gpu_ids(config), setup.facts.machine.gpus
     named = {find_gpus(cards, name)[0].uuid for name in ids if len(find_gpus(cards, name)) == 1}
@@ -149,14 +156,14 @@ def _gpus(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
         change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))
         message = f"your accelerate config names GPU {', '.join(ids)}, and this plan trains on others"
         remedy = f"Set hardware.gpus={','.join(ids)} to train on those."
-        yield _differs("hardware.gpus", message, remedy, change if len(named) == len(ids) else None, note=True)
+        yield _difference("hardware.gpus", message, remedy, change if len(named) == len(ids) else None, note=True)
     elif not ids:
-        yield from _processes(config, setup)
+        yield from _process_findings(config, setup)
 
 
-def _processes(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+def _process_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Another number of processes."""
-    wanted = accelerate_config.whole_number(config.get("num_processes"))
+    wanted = accelerate_config.positive_integer(config.get("num_processes"))
     if wanted is None or wanted == setup.world_size:
         return
     message = (
@@ -167,13 +174,13 @@ def _processes(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
         counted(wanted, "process", "processes"), "as in your accelerate config", (("hardware.processes", wanted),)
     )
     remedy = f"Set hardware.processes={wanted}." if on_cpu else "Choose the GPUs (hardware.gpus): one process for each."
-    yield _differs("hardware.processes", message, remedy, change if on_cpu else None, note=True)
+    yield _difference("hardware.processes", message, remedy, change if on_cpu else None, note=True)
 
 
-def unread(setup: Setup) -> Iterator[Finding]:
+def unread_precision(setup: Setup) -> Iterator[Finding]:
     """A mixed precision that `accelerate launch` would set, and the automatic launcher does not."""
     profile, facts = setup.profile, setup.facts
-    document, trainer = launcher_config.document_of(profile, facts), profile.trainer
+    document, trainer = launcher_config.launcher_config_document(profile, facts), profile.trainer
     script = facts.sources.get(trainer.script)
     if (
         document is None
@@ -181,23 +188,23 @@ def unread(setup: Setup) -> Iterator[Finding]:
         or trainer.launcher != "auto"
         or not takes_field(profile, "trainer.script")
         or LAUNCHERS[setup.launcher].READS_CONFIG
-        or not (script and script.accelerates)
-        or accelerate_config.problem(document.values)
+        or not (script and script.creates_accelerator)
+        or accelerate_config.config_problem(document.values)
     ):
         return
-    config = launcher_config.for_device(document.values, setup.device)
-    values = launcher_config.held(profile, setup.preset, config)
-    held = values.get("precision")
-    if held is None or held.value in {"fp32", setup.settled.recipe.precision} or profile.recipe.precision:
+    config = launcher_config.config_for_device(document.values, setup.device)
+    values = launcher_config.recipe_values_in(profile, setup.preset, config)
+    value = values.get("precision")
+    if value is None or value.value in {"fp32", setup.settled.recipe.precision} or profile.recipe.precision:
         return
     launcher = next(name for name, other in LAUNCHERS.items() if other.READS_CONFIG)
-    yield _differs(
+    yield _difference(
         "trainer.launcher",
-        f"your accelerate config sets {held.words or held.value}, which only `accelerate launch` reads",
+        f"your accelerate config sets {value.other_form or value.value}, which only `accelerate launch` reads",
         f"Set trainer.launcher={launcher} to train with it, or recipe.precision.",
         Change(f"launcher {launcher}", "reads your accelerate config", (("trainer.launcher", launcher),)),
     )
 
 
-def _differs(key: str, message: str, remedy: str, change: Change | None, *, note: bool = False) -> Finding:
+def _difference(key: str, message: str, remedy: str, change: Change | None, *, note: bool = False) -> Finding:
     return Finding(level="note" if note else "warning", key=key, message=message, remedy=remedy, change=change)

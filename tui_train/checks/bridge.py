@@ -11,7 +11,7 @@ from tui_train.resolve.setup import Setup
 _READS_HF = "0.6"
 
 
-def bridge(setup: Setup) -> Iterator[Finding]:
+def replaces_nemo(setup: Setup) -> Iterator[Finding]:
     """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
     profile = setup.profile
     if setup.nemo != "bridge" or setup.toolchain is None:

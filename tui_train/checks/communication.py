@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.checks.ineffective_variables import INEFFECTIVE, Run, why_ineffective
+from tui_train.checks.ineffective_variables import REASON_FINDERS, RunLibraries, why_ineffective
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import variables
-from tui_train.resolve.communication import CURES, why_no_gloo, without_effect
+from tui_train.resolve.communication import NCCL_WORKAROUNDS, why_no_gloo, why_without_effect
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 
-_ENVIRONMENT = "trainer.environment"
+_ENVIRONMENT_KEY = "trainer.environment"
 
 
 def backend(setup: Setup) -> Iterator[Finding]:
@@ -27,7 +27,7 @@ def backend(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="error", key=key, message=message, remedy=remedy, change=auto)
     if chosen != "gloo" or setup.device == "cpu" or setup.world_size < 2:
         return
-    if why := refused(setup):
+    if why := why_gloo_refused(setup):
         yield Finding(level="error", key=key, message=why, remedy="Choose auto or nccl.", change=auto)
     else:
         message = "Gloo copies every gradient through the host's memory: about 0.7 GB a second on one machine"
@@ -37,93 +37,96 @@ def backend(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="warning", key=key, message=message, remedy=remedy, change=auto)
 
 
-def refused(setup: Setup) -> str:
+def why_gloo_refused(setup: Setup) -> str:
     """Return why Gloo cannot be chosen for GPUs, empty where it can."""
     profile = setup.profile
     trainer, torch = profile.trainer, setup.toolchain.torch if setup.toolchain else None
-    return trainer_of(profile).no_gloo or why_no_gloo(sharded=trainer.strategy == "fsdp2", torch=torch)
+    return trainer_of(profile).why_no_gloo or why_no_gloo(sharded=trainer.strategy == "fsdp2", torch=torch)
 
 
-def without(setup: Setup) -> Iterator[Finding]:
+def disabled_features(setup: Setup) -> Iterator[Finding]:
     """Cures that exist and that the installed versions read."""
     key = "communication.without"
     for name in dict.fromkeys(setup.profile.communication.without):
-        if name not in CURES:
+        if name not in NCCL_WORKAROUNDS:
             message = f"NCCL has no option named {visible(name)}"
             yield Finding(
-                level="error", key=key, message=message, remedy=fields.similar_word_remedy(name, tuple(CURES))
+                level="error",
+                key=key,
+                message=message,
+                remedy=fields.similar_word_remedy(name, tuple(NCCL_WORKAROUNDS)),
             )
-        elif setup.backend == "nccl" and (why := without_effect(CURES[name], setup.toolchain)):
-            message, remedy = f"{CURES[name].name} {why}: it is left out", "Take it off the list."
+        elif setup.backend == "nccl" and (why := why_without_effect(NCCL_WORKAROUNDS[name], setup.toolchain)):
+            message, remedy = f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out", "Take it off the list."
             yield Finding(level="note", key=key, message=message, remedy=remedy)
 
 
 def interface(setup: Setup) -> Iterator[Finding]:
     """A network interface that this machine has, whether the key names it or a variable does."""
     profile = setup.profile
-    chosen, there = profile.communication.interface, setup.facts.machine.interfaces
-    if not there:
+    chosen, existing = profile.communication.interface, setup.facts.machine.interfaces
+    if not existing:
         return
-    remedy = f"It has: {', '.join(map(visible, there))}."
-    if chosen and chosen not in there:
+    remedy = f"It has: {', '.join(map(visible, existing))}."
+    if chosen and chosen not in existing:
         message = f"this machine has no network interface {visible(chosen)}"
         yield Finding(level="error", key="communication.interface", message=message, remedy=remedy, machine=True)
     own = profile.trainer.environment
-    for name in variables.SOCKETS if setup.backend else ():
-        names, exact = variables.interfaces(name, own.get(name, ""))
-        found = any(known == named or (not exact and known.startswith(named)) for named in names for known in there)
-        if names and not found and not why_ineffective(name, _run(setup)):
+    for name in variables.SOCKET_VARIABLES if setup.backend else ():
+        names, exact = variables.named_interfaces(name, own.get(name, ""))
+        exists = any(known == named or (not exact and known.startswith(named)) for named in names for known in existing)
+        if names and not exists and not why_ineffective(name, _run_libraries(setup)):
             message = f"{name}={visible(own[name])}: this machine has no such network interface"
             yield Finding(
                 level="error",
-                key=_ENVIRONMENT,
+                key=_ENVIRONMENT_KEY,
                 message=message,
                 remedy=remedy,
-                change=_without(profile, name, "the interface is found without it"),
+                change=_without_variable(profile, name, "the interface is found without it"),
                 machine=True,
             )
 
 
-def overridden(setup: Setup) -> Iterator[Finding]:
+def overridden_keys(setup: Setup) -> Iterator[Finding]:
     """Variables of the environment that say otherwise than a key that was chosen."""
-    for each in variables.overridden(setup):
+    for each in variables.overridden_variables(setup):
         yield Finding(
             level="error",
-            key=_ENVIRONMENT,
+            key=_ENVIRONMENT_KEY,
             message=f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
             remedy=f"Take it out, or leave {each.key} unset.",
-            change=_without(setup.profile, each.name, f"{each.key} is used"),
+            change=_without_variable(setup.profile, each.name, f"{each.key} is used"),
         )
 
 
-def _without(profile: Profile, name: str, why: str) -> Change:
+def _without_variable(profile: Profile, name: str, why: str) -> Change:
     """Return the change that takes a variable out of the environment."""
     rest = {other: value for other, value in profile.trainer.environment.items() if other != name}
-    return Change(f"without {name}", why, ((_ENVIRONMENT, rest),))
+    return Change(f"without {name}", why, ((_ENVIRONMENT_KEY, rest),))
 
 
-def _run(setup: Setup) -> Run:
-    return Run(setup.toolchain, setup.launcher, setup.backend, setup.nemo is not None)
+def _run_libraries(setup: Setup) -> RunLibraries:
+    return RunLibraries(setup.toolchain, setup.launcher, setup.backend, setup.nemo is not None)
 
 
-def ineffective(setup: Setup) -> Iterator[Finding]:
+def ineffective_variables(setup: Setup) -> Iterator[Finding]:
     """Variables, of the profile or inherited, that have no effect or a bad one here."""
     profile = setup.profile
-    run = _run(setup)
+    run = _run_libraries(setup)
     environment = profile.trainer.environment
     for name in environment:
         if why := why_ineffective(name, run):
-            change = _without(profile, name, why)
+            change = _without_variable(profile, name, why)
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
-            yield Finding(level="warning", key=_ENVIRONMENT, message=message, remedy=remedy, change=change)
+            yield Finding(level="warning", key=_ENVIRONMENT_KEY, message=message, remedy=remedy, change=change)
     for variable in setup.facts.variables:
         if (
-            variable.name in INEFFECTIVE
+            variable.name in REASON_FINDERS
             and variable.name not in environment
             and (why := why_ineffective(variable.name, run))
         ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
-            yield Finding(level="note", key=_ENVIRONMENT, message=message, remedy="Remove it.")
+            yield Finding(level="note", key=_ENVIRONMENT_KEY, message=message, remedy="Remove it.")
         elif variable.source != "the environment" and setup.backend == "nccl":
             message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
             yield Finding(

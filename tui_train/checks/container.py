@@ -10,18 +10,18 @@ from tui_train.profile import fields, mounts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Container, Profile
 from tui_train.resolve import container
-from tui_train.resolve.hub import loaded_id
+from tui_train.resolve.hub import loaded_model_id
 from tui_train.resolve.setup import Setup
 from tui_train.resolve.toolchain import image_of, why_unusable
 
-_SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
+_MEMORY_SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 # A mount over one of these would hide what the image needs.
-_SYSTEM = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
-_LOCAL = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
-_OF_THE_IMAGE = frozenset({"/", container.CACHE, *(f"/{name}" for name in (*_SYSTEM, *_LOCAL))})
-_HUB_PLACES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
-_OF_THE_KERNEL = ("/proc", "/sys", "/dev")
-_INSTALL = {
+_SYSTEM_FOLDERS = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
+_USR_FOLDERS = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
+_IMAGE_FOLDERS = frozenset({"/", container.CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_USR_FOLDERS))})
+_HUB_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+_GPU_SETUP = {
     "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
     "podman": "describe the GPUs (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
 }
@@ -33,8 +33,8 @@ def engine(setup: Setup) -> Iterator[Finding]:
     name = setup.profile.container.engine
     if name == "none":
         return
-    if facts.elsewhere:
-        message = f"what {name} has on another machine ({facts.elsewhere}) is not known here"
+    if facts.other_machine:
+        message = f"what {name} has on another machine ({facts.other_machine}) is not known here"
         yield Finding(level="error", key="container.engine", message=message, remedy="Make this plan there.")
         return
     bare = Change(
@@ -47,7 +47,7 @@ def engine(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
     elif state and setup.gpus and not state.gpus:
         message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
-        remedy = f"Install nvidia-container-toolkit and {_INSTALL.get(name, 'set it up')}."
+        remedy = f"Install nvidia-container-toolkit and {_GPU_SETUP.get(name, 'set it up')}."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
 
 
@@ -55,14 +55,14 @@ def image(setup: Setup) -> Iterator[Finding]:
     """An image that is on this machine and contains the trainer."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
-    if chosen.engine == "none" or facts.elsewhere:
+    if chosen.engine == "none" or facts.other_machine:
         return
     shown = visible(chosen.image)
     chosen_image = image_of(profile, facts)
     if not chosen.image:
         message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
         yield Finding(level="error", key="container.image", message=message, remedy=remedy)
-    elif not _is_name(chosen):
+    elif not _is_image_name(chosen):
         message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
         yield Finding(level="error", key="container.image", message=message, remedy=remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
@@ -71,19 +71,19 @@ def image(setup: Setup) -> Iterator[Finding]:
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
     elif chosen_image is None or chosen_image.missing:
-        yield _missing(profile, facts)
-    elif reason := _missing_part(profile, chosen_image):
+        yield _missing_image(profile, facts)
+    elif reason := _why_image_unusable(profile, chosen_image):
         message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
         yield Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
 
 
-def _is_name(chosen: Container) -> bool:
+def _is_image_name(chosen: Container) -> bool:
     if chosen.image.startswith("-") or not chosen.image.isprintable():
         return False
     return chosen.engine == "apptainer" or not any(letter.isspace() for letter in chosen.image)
 
 
-def _missing(profile: Profile, facts: Facts) -> Finding:
+def _missing_image(profile: Profile, facts: Facts) -> Finding:
     chosen = profile.container
     message = f"the image {chosen.image} is not on this machine"
     if chosen.engine == "apptainer":
@@ -95,7 +95,7 @@ def _missing(profile: Profile, facts: Facts) -> Finding:
     return Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
 
 
-def _missing_part(profile: Profile, image_facts: ContainerImage) -> str:
+def _why_image_unusable(profile: Profile, image_facts: ContainerImage) -> str:
     if image_facts.problem or image_facts.toolchain is None:
         return image_facts.problem or "it could not be started"
     return why_unusable(profile, image_facts.toolchain)
@@ -107,7 +107,7 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
     if chosen.engine == "none" or chosen.shared_memory == container.HOST_SHARED_MEMORY:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
-    if not _SIZE.fullmatch(chosen.shared_memory):
+    if not _MEMORY_SIZE.fullmatch(chosen.shared_memory):
         message, remedy = f"{chosen.shared_memory!r} is not a memory size", "Write host, or a size such as 16g."
         yield Finding(level="error", key="container.shared_memory", message=message, remedy=remedy, change=host)
     elif chosen.engine == "apptainer":
@@ -115,14 +115,14 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="note", key="container.shared_memory", message=message, remedy=remedy, change=host)
 
 
-def mounted(setup: Setup) -> Iterator[Finding]:
+def valid_mounts(setup: Setup) -> Iterator[Finding]:
     """Mounts that parse, exist, can be written for the engine, and hide nothing that the image needs."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
     if chosen.engine == "none":
         return
     for text in chosen.mounts:
-        mount_point = mounts.parse(text)
+        mount_point = mounts.parse_mount(text)
         if mount_point is None:
             message = f"{text} is not a mount"
             remedy = "Write HOST:INSIDE or HOST:INSIDE:ro, both absolute paths."
@@ -131,17 +131,17 @@ def mounted(setup: Setup) -> Iterator[Finding]:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[mount_point.host]]
             message, remedy = f"the mount {mount_point.host} {what}", "Name a path that exists."
             yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
-    for path in container.unsayable(profile):
+    for path in container.unmountable_paths(profile):
         message = f"{chosen.engine} cannot mount {path}"
         remedy = "Move it to a path without colons, commas, quotes and line breaks."
-        yield Finding(level="error", key=_key_of(profile, path), message=message, remedy=remedy)
+        yield Finding(level="error", key=_key_of_path(profile, path), message=message, remedy=remedy)
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
-    for mount in container.mounts(profile, outputs):
+    for mount in container.container_mounts(profile, outputs):
         inside = mount.inside.rstrip("/") or "/"
-        if inside in _OF_THE_IMAGE or any(f"{inside}/".startswith(f"{folder}/") for folder in _OF_THE_KERNEL):
+        if inside in _IMAGE_FOLDERS or any(f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FOLDERS):
             message = f"{mount.host} would hide the image's own {inside}"
             remedy = "Move it to a folder of its own, such as one in your home."
-            yield Finding(level="error", key=_key_of(profile, mount.host), message=message, remedy=remedy)
+            yield Finding(level="error", key=_key_of_path(profile, mount.host), message=message, remedy=remedy)
 
 
 def hub_cache(setup: Setup) -> Iterator[Finding]:
@@ -151,20 +151,26 @@ def hub_cache(setup: Setup) -> Iterator[Finding]:
     if profile.container.engine == "none":
         return
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
-    kept = (container.CACHE, *(mount.inside.rstrip("/") for mount in container.mounts(profile, outputs)))
-    lost = [
-        name for name in _HUB_PLACES if own.get(name) and not any(f"{own[name]}/".startswith(f"{at}/") for at in kept)
+    persistent = (
+        container.CACHE_FOLDER,
+        *(mount.inside.rstrip("/") for mount in container.container_mounts(profile, outputs)),
+    )
+    lost_variables = [
+        name
+        for name in _HUB_VARIABLES
+        if own.get(name) and not any(f"{own[name]}/".startswith(f"{at}/") for at in persistent)
     ]
-    if not lost:
+    if not lost_variables:
         return
-    rest = {name: value for name, value in own.items() if name not in lost}
+    rest = {name: value for name, value in own.items() if name not in lost_variables}
     change = Change(
-        f"without {', '.join(lost)}", "the machine's own cache is mounted", (("trainer.environment", rest),)
+        f"without {', '.join(lost_variables)}", "the machine's own cache is mounted", (("trainer.environment", rest),)
     )
     yield Finding(
-        level="error" if loaded_id(setup) else "warning",
+        level="error" if loaded_model_id(setup) else "warning",
         key="trainer.environment",
-        message=f"{lost[0]}={own[lost[0]]} is not mounted: what is downloaded there is lost with the container",
+        message=f"{lost_variables[0]}={own[lost_variables[0]]} is not mounted: "
+        "what is downloaded there is lost with the container",
         remedy="Remove it, and export HF_HOME in the shell where you start the run: launch.sh mounts that folder.",
         change=change,
     )
@@ -177,7 +183,7 @@ def arguments(setup: Setup) -> Iterator[Finding]:
     if chosen.engine == "none":
         return
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
-    visible_folders = [f"{mount.inside.rstrip('/')}/" for mount in container.mounts(profile, outputs)]
+    visible_folders = [f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, outputs)]
     for word in profile.trainer.arguments:
         path = word.partition("=")[2] if word.startswith("-") else word
         if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in visible_folders):
@@ -191,7 +197,7 @@ def arguments(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="warning", key="container.mounts", message=message, remedy=remedy, change=change)
 
 
-def _key_of(profile: Profile, path: str) -> str:
+def _key_of_path(profile: Profile, path: str) -> str:
     """Return the field that names a path."""
     trainer = profile.trainer
     if path == trainer.working_directory:
@@ -201,6 +207,6 @@ def _key_of(profile: Profile, path: str) -> str:
     for name in ("data", "validation_data", "test_data"):
         if path in getattr(trainer, name):
             return f"trainer.{name}"
-    if path == container.script_folder(profile):
+    if path == container.script_mount(profile):
         return "trainer.script"
     return "trainer.model" if trainer.model.startswith(path) else fields.field("container.mounts").key

@@ -6,11 +6,11 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.profile.changes import Change
-from tui_train.resolve.own_arguments import row_key
+from tui_train.resolve.own_arguments import argument_row_key
 from tui_train.resolve.setup import Setup
 
 
-class Install(Struct, frozen=True):
+class EnvironmentInstall(Struct, frozen=True):
     """An environment to make: its package set, and what is installed, as the title of a fix."""
 
     set_name: str
@@ -30,29 +30,29 @@ class Finding(Struct, frozen=True, kw_only=True):
     message: str
     remedy: str
     change: Change | None = None
-    install: Install | None = None
+    install: EnvironmentInstall | None = None
     keys: str = ""
     machine: bool = False
     start: bool = False
     argument: str = ""
 
     @property
-    def fix(self) -> Install | Change | None:
+    def fix(self) -> EnvironmentInstall | Change | None:
         """What one key does about it."""
         return self.install or self.change
 
     @property
-    def row(self) -> str:
+    def row_key(self) -> str:
         """The row of a form that it is of."""
-        return row_key(self.argument) if self.argument else self.key
+        return argument_row_key(self.argument) if self.argument else self.key
 
     @property
-    def on_screen(self) -> str:
+    def screen_remedy(self) -> str:
         """The remedy as a screen gives it."""
         return self.keys or self.remedy
 
     @property
-    def forbids(self) -> bool:
+    def forbids_plan(self) -> bool:
         """Whether nothing can be planned before it is fixed."""
         return self.level == "error" and not self.start
 

@@ -5,22 +5,22 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from tui_train.base.text import display_path, visible
-from tui_train.checks.data import Room, data_findings
+from tui_train.checks.data import LengthLimits, data_findings
 from tui_train.checks.finding import Finding
 from tui_train.facts.data_use import format_of_files, learns_whole_chats
 from tui_train.facts.types import Facts
-from tui_train.memory.length import longest
+from tui_train.memory.length import longest_length
 from tui_train.profile import mixture as weights_of_files
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import data, options
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
-from tui_train.trainers.finetune import METHODS, evaluated, keeps_best, rate
-from tui_train.trainers.finetune_options import ALL_LINEAR, marks_answers
+from tui_train.trainers.finetune import METHOD_LABELS, default_learning_rate, is_evaluated, keeps_best
+from tui_train.trainers.finetune_options import ALL_LINEAR, learns_marked_answers
 
 # What the plan sets, each with the key for it.
-INSTEAD = {
+KEY_INSTEAD = {
     "config": "",
     "dataset_name": "trainer.data",
     "datasets": "trainer.data",
@@ -37,14 +37,14 @@ _NO_TARGETS = frozenset({"embed_tokens", "lm_head", "wte", "wpe", "word_embeddin
 _SHOWN = 12
 
 
-def needed(setup: Setup) -> Iterator[Finding]:
+def model_and_data(setup: Setup) -> Iterator[Finding]:
     """A model to start from, and data to learn from."""
     profile = setup.profile
     if not profile.trainer.model:
         message = "no model is chosen"
         remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
-    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and missing_weights(profile, setup.facts):
+    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and has_no_weights(profile, setup.facts):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
         remedy = "Name a complete model folder or an id of the Hub. Merge an adapter first (tui-train merge)."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
@@ -54,19 +54,22 @@ def needed(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 
 
-def mixture(setup: Setup) -> Iterator[Finding]:
+def data_weights(setup: Setup) -> Iterator[Finding]:
     """Weights of the data files: one for each, and rows in each that is to be learned from."""
     profile = setup.profile
-    why, look = weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)), data.look_of(setup)
+    why, report = (
+        weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)),
+        data.data_report(setup),
+    )
     if why:
         yield Finding(
             level="error",
             key="data.weights",
             message=f"the weights of the files cannot be used: {why}",
-            remedy=weights_of_files.REMEDY,
+            remedy=weights_of_files.WEIGHTS_REMEDY,
             change=Change("no weights", "every row counts once", (("data.weights", ()),)),
         )
-    for share in look.shares if look else ():
+    for share in report.shares if report else ():
         if share.weight and not share.rows:
             yield Finding(
                 level="error",
@@ -79,8 +82,8 @@ def mixture(setup: Setup) -> Iterator[Finding]:
 def unread_answers(setup: Setup) -> Iterator[Finding]:
     """Answers alone of data that is read where it trains: whether these are chats is known then."""
     profile, facts = setup.profile, setup.facts
-    away = bool(facts.elsewhere) or profile.container.engine != "none"
-    if away and marks_answers(profile.finetune, format_of_files(profile.trainer.data, facts.data)):
+    away = bool(facts.other_machine) or profile.container.engine != "none"
+    if away and learns_marked_answers(profile.finetune, format_of_files(profile.trainer.data, facts.data)):
         yield Finding(
             level="note",
             key="finetune.answers_only",
@@ -91,36 +94,38 @@ def unread_answers(setup: Setup) -> Iterator[Finding]:
 
 def whole_chats(setup: Setup) -> Iterator[Finding]:
     """Chats of which everything is learned, as the template does not mark answers."""
-    look, asked = data.look_of(setup), data.question(setup)
+    report, question = data.data_report(setup), data.question_of(setup)
     if (
-        look
-        and asked
-        and look.tokens
+        report
+        and question
+        and report.tokens
         and setup.profile.finetune.answers_only is None
-        and learns_whole_chats(look, asked)
+        and learns_whole_chats(report, question)
     ):
         yield Finding(
             level="note",
             key="finetune.answers_only",
-            message=f"the users' words are learned too: {look.answers.caution or look.answers.why}",
+            message=f"the users' words are learned too: {report.answers.caution or report.answers.why}",
             remedy="To learn answers alone, name a chat template that marks them (--chat_template_path).",
         )
 
 
-def missing_weights(profile: Profile, facts: Facts) -> bool:
+def has_no_weights(profile: Profile, facts: Facts) -> bool:
     """Tell whether the model is a folder that was looked at and holds no weights."""
     states = [facts.paths.get(path) for path in trainer_of(profile).paths(profile)]
     return bool(states) and all(state == "missing" for state in states)
 
 
-def read(setup: Setup) -> Iterator[Finding]:
+def data_problems(setup: Setup) -> Iterator[Finding]:
     """What is wrong with the data, but for paths that are no files: those are checked for every trainer."""
     profile = setup.profile
-    asked, look = data.as_cut(setup), data.look_of(setup)
-    if asked and look:
-        room = Room(profile.data.cut, longest(setup))
-        known = {path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}}
-        yield from data_findings(look, asked, frozenset(map(visible, known)), room)
+    question, report = data.question_with_length(setup), data.data_report(setup)
+    if question and report:
+        limits = LengthLimits(profile.data.cut, longest_length(setup))
+        known_bad = {
+            path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}
+        }
+        yield from data_findings(report, question, frozenset(map(visible, known_bad)), limits)
 
 
 def targets(setup: Setup) -> Iterator[Finding]:
@@ -132,8 +137,8 @@ def targets(setup: Setup) -> Iterator[Finding]:
     missing = [name for name in names if not model.has_layer(name)]
     if not missing:
         return
-    known = dict.fromkeys(path.rpartition(".")[2] for path in model.layers)
-    layers = ", ".join([name for name in known if name not in _NO_TARGETS][:_SHOWN])
+    known_bad = dict.fromkeys(path.rpartition(".")[2] for path in model.layers)
+    layers = ", ".join([name for name in known_bad if name not in _NO_TARGETS][:_SHOWN])
     # Experts may be stored by other names than the classes of transformers have.
     fails = len(missing) == len(names) and not (model.dimensions and model.dimensions.experts)
     rest = tuple(name for name in names if name not in missing)
@@ -148,7 +153,7 @@ def targets(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def weights(setup: Setup) -> Iterator[Finding]:
+def qlora_device(setup: Setup) -> Iterator[Finding]:
     """Weights in 4 bits need a GPU."""
     if setup.profile.finetune.tuning == "qlora" and setup.device != "cuda":
         yield Finding(
@@ -160,22 +165,22 @@ def weights(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def fallback(setup: Setup) -> Iterator[Finding]:
+def fallback_rate(setup: Setup) -> Iterator[Finding]:
     """A fallback to an adapter, which takes another rate than all weights."""
     profile = setup.profile
     chosen, ladder = profile.finetune, profile.ladder
-    falls = chosen.tuning == "full" and "lora" in ladder.rungs and "lora" in ladder.consent
-    if falls and profile.recipe.learning_rate is None:
-        usual = rate(structs.replace(chosen, tuning="lora"))
+    may_fall_back = chosen.tuning == "full" and "lora" in ladder.rungs and "lora" in ladder.consent
+    if may_fall_back and profile.recipe.learning_rate is None:
+        adapter_rate = default_learning_rate(structs.replace(chosen, tuning="lora"))
         yield Finding(
             level="note",
             key="recipe.learning_rate",
-            message=f"the fallback LoRA trains with a learning rate of {usual:g}, as adapters do",
+            message=f"the fallback LoRA trains with a learning rate of {adapter_rate:g}, as adapters do",
             remedy="Set a learning rate to use it for both.",
         )
 
 
-def ends(setup: Setup) -> Iterator[Finding]:
+def steps_or_epochs(setup: Setup) -> Iterator[Finding]:
     """Epochs that the number of steps takes the place of."""
     recipe = setup.profile.recipe
     if recipe.steps is not None and recipe.epochs is not None:
@@ -192,16 +197,16 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
     profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
-    if evaluated(setup.settled) and not keeps_best(setup.settled) and every and saved:
-        to = -(-saved // every) * every
+    if is_evaluated(setup.settled) and not keeps_best(setup.settled) and every and saved:
+        aligned = -(-saved // every) * every
         yield Finding(
             level="warning",
             key="recipe.checkpoint_every",
             message=f"the best checkpoint is not kept: it saves every {saved} steps and evaluates every {every}",
             remedy="Save at evaluations, so that the best one is the result.",
-            change=Change(f"save every {to} steps", "each is evaluated", (("recipe.checkpoint_every", to),)),
+            change=Change(f"save every {aligned} steps", "each is evaluated", (("recipe.checkpoint_every", aligned),)),
         )
-    if every is not None and not evaluated(setup.settled):
+    if every is not None and not is_evaluated(setup.settled):
         yield Finding(
             level="warning",
             key="recipe.evaluate_every",
@@ -213,29 +218,30 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
 
 def micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
-    least, micro = setup.context.least_micro, setup.settled.recipe.micro_batch
-    if micro is not None and micro < least:
-        method = METHODS[setup.profile.finetune.method]
+    min_micro, micro = setup.context.min_micro, setup.settled.recipe.micro_batch
+    if micro is not None and micro < min_micro:
+        method = METHOD_LABELS[setup.profile.finetune.method]
         yield Finding(
             level="error",
             key="recipe.micro_batch",
-            message=f"{method} needs a micro batch of {least} or more: it compares the answers in it with each other",
+            message=f"{method} needs a micro batch of {min_micro} or more: "
+            "it compares the answers in it with each other",
             remedy="Raise the micro batch, and the global batch if it is smaller than micro batch x processes.",
         )
 
 
-def arguments(setup: Setup) -> Iterator[Finding]:
+def undoing_arguments(setup: Setup) -> Iterator[Finding]:
     """Arguments that would undo what the plan says, unseen."""
     profile = setup.profile
-    for argument in options.arguments(profile.trainer.arguments):
-        instead = INSTEAD.get(argument.option)
+    for argument in options.set_options(profile.trainer.arguments):
+        instead = KEY_INSTEAD.get(argument.option)
         if instead is not None:
             words = " ".join(argument.words)
-            left = argument.left_out(profile.trainer.arguments)
+            remaining = argument.removed_from(profile.trainer.arguments)
             yield Finding(
                 level="error",
                 key="trainer.arguments",
                 message=f"{words} would override what the plan sets and checks",
                 remedy=f"Leave it out{f' and set {instead}' if instead else ''}.",
-                change=Change(f"without {words}", "the plan sets it", (("trainer.arguments", left),)),
+                change=Change(f"without {words}", "the plan sets it", (("trainer.arguments", remaining),)),
             )

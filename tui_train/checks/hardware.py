@@ -7,11 +7,11 @@ from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import ever_supported, find_gpus, supports_bf16, why_unsupported
 from tui_train.facts.types import Gpu
-from tui_train.launchers import LAUNCHERS, labels
+from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.profile.changes import Change
 from tui_train.resolve.setup import Setup
 
-_MOST_FOR_NCCL = 32
+_MAX_NCCL_GPUS = 32
 
 
 def devices(setup: Setup) -> Iterator[Finding]:
@@ -26,14 +26,14 @@ def devices(setup: Setup) -> Iterator[Finding]:
         matches = find_gpus(gpus, name)
         if len(matches) != 1:
             message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
-            remedy = f"Choose the GPUs again{_listed(matches or gpus)}."
+            remedy = f"Choose the GPUs again{_gpu_list(matches or gpus)}."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
-            if profile.container.engine == "none" and _lacks_code(matches[0], setup):
+            if profile.container.engine == "none" and _is_unsupported(matches[0], setup):
                 remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
@@ -46,31 +46,31 @@ def devices(setup: Setup) -> Iterator[Finding]:
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
 
 
-def _lacks_code(gpu: Gpu, setup: Setup) -> bool:
+def _is_unsupported(gpu: Gpu, setup: Setup) -> bool:
     tool = setup.toolchain
     no_code = tool is not None and bool(why_unsupported(gpu, tool, setup.facts.machine.driver_cuda)[0])
     return no_code and not gpu.problem and ever_supported(gpu)
 
 
-def _listed(gpus: tuple[Gpu, ...]) -> str:
+def _gpu_list(gpus: tuple[Gpu, ...]) -> str:
     return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
 
 
-def unreadable(setup: Setup) -> Iterator[Finding]:
+def unreadable_gpus(setup: Setup) -> Iterator[Finding]:
     """Cards that keep NCCL from starting, though they are not chosen."""
     if setup.backend != "nccl" or setup.profile.container.engine in {"docker", "podman"}:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}
-    ways = "show a container the chosen GPUs alone, or choose Gloo."
+    alternative = "show a container the chosen GPUs alone, or choose Gloo."
     for gpu in boards.values():
         if gpu.problem:
             message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
-            remedy = f"Repair or remove that GPU, {ways}"
+            remedy = f"Repair or remove that GPU, {alternative}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
-    if len(boards) > _MOST_FOR_NCCL:
-        message = f"NCCL fails on a machine of more than {_MOST_FOR_NCCL} GPUs, and this one has {len(boards)}"
-        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one GPU, {ways}")
+    if len(boards) > _MAX_NCCL_GPUS:
+        message = f"NCCL fails on a machine of more than {_MAX_NCCL_GPUS} GPUs, and this one has {len(boards)}"
+        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one GPU, {alternative}")
 
 
 def logout(setup: Setup) -> Iterator[Finding]:
@@ -97,15 +97,16 @@ def processes(setup: Setup) -> Iterator[Finding]:
     devices = cards if setup.device == "cuda" else process_count
     world_size = profile.nodes.machines * max(process_count, devices)
     launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machines
-    alone = not launcher.SEVERAL and world_size > 1
-    if alone or (not launcher.SPANS and machines > 1):
+    starts_only_one = not launcher.STARTS_SEVERAL and world_size > 1
+    if starts_only_one or (not launcher.SPANS_MACHINES and machines > 1):
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
-        what = f"one process, and {world_size}" if alone else f"processes on one machine, and {machines}"
+        suitable = launcher_labels(lambda other: other.SPANS_MACHINES or (machines == 1 and other.STARTS_SEVERAL))
+        what = f"one process, and {world_size}" if starts_only_one else f"processes on one machine, and {machines}"
         yield Finding(
             level="error",
             key="trainer.launcher",
             message=f"{launcher.LABEL} starts {what} are wanted",
-            remedy=f"Choose {labels(lambda other: other.SPANS or (machines == 1 and other.SEVERAL))}, or fewer.",
+            remedy=f"Choose {suitable}, or fewer.",
             change=change,
         )
     elif setup.device == "cuda" and cards and process_count != cards:
@@ -120,7 +121,7 @@ def processes(setup: Setup) -> Iterator[Finding]:
 def precision(setup: Setup) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
     precision_value, cuda = setup.values["precision"], setup.device == "cuda"
-    if "precision" not in setup.context.takes:
+    if "precision" not in setup.context.accepted:
         return
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"

@@ -6,23 +6,23 @@ from typing import Literal, NamedTuple
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts, Gpu, Peer, Toolchain
+from tui_train.facts.types import Facts, Gpu, Toolchain, TrainingHost
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve.others import choose, counts
+from tui_train.resolve.others import choose_host_cards, process_counts
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 
 # Hosts that are named in one finding.
-_NAMED = 4
+_MAX_NAMED_HOSTS = 4
 # Seconds after which clocks confuse whoever reads the logs.
-_APART = 30.0
-_INSTALL = "Install the same versions on all hosts."
+_MAX_CLOCK_OFFSET = 30.0
+_SAME_VERSIONS = "Install the same versions on all hosts."
 _PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
-class _First(NamedTuple):
+class _FirstHost(NamedTuple):
     """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own."""
 
     host: str
@@ -32,14 +32,14 @@ class _First(NamedTuple):
     uneven: bool
 
 
-class _Wrong(NamedTuple):
+class _HostProblem(NamedTuple):
     """What is wrong with a host; an empty `remedy` is to see why it does not answer.
 
     `processes` is how many it could have instead, 0 where that would not help.
     """
 
     level: Literal["error", "warning"]
-    what: str
+    message: str
     remedy: str
     processes: int = 0
 
@@ -48,55 +48,55 @@ def differences(setup: Setup) -> Iterator[Finding]:
     """Hosts that answer, and have what the first one trains with: Python, versions, GPUs, files, the time of day."""
     profile, facts = setup.profile, setup.facts
     first, *others = profile.nodes.hosts or ("",)
-    known = {host: facts.peers[host] for host in others if host in facts.peers}
-    if at := next((host for host, peer in known.items() if peer.is_first), ""):
+    answered = {host: facts.training_hosts[host] for host in others if host in facts.training_hosts}
+    if real_first := next((host for host, peer in answered.items() if peer.is_first), ""):
         # The others are compared once the right one is first.
-        yield _twice(profile, at) if _is_first(facts, first) else _wrong_order(profile, at)
+        yield _named_twice(profile, real_first) if _is_first_host(facts, first) else _wrong_order(profile, real_first)
         return
-    by_fault: dict[_Wrong, list[str]] = {}
-    able = LAUNCHERS[setup.launcher].UNEVEN and trainer_of(profile).uneven
+    by_problem: dict[_HostProblem, list[str]] = {}
+    allows_uneven = LAUNCHERS[setup.launcher].ALLOWS_UNEVEN and trainer_of(profile).allows_uneven
     # A number of processes that is wrong for the first host is a finding of its own.
-    compares = setup.device == "cuda" and (profile.nodes.uneven or setup.processes == len(setup.gpus))
-    against = _First(first, facts, setup.toolchain, setup.gpus if compares else (), able)
-    for host, wanted in zip(others, counts(setup)[1:], strict=False):
-        for wrong in _wrong(facts.peers[host], wanted, against) if host in known else ():
-            by_fault.setdefault(wrong, []).append(host)
-    for wrong, names in by_fault.items():
-        is_error = wrong.level == "error"
-        remedy = wrong.remedy or f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work. Then look again."
+    compares = setup.device == "cuda" and (profile.nodes.uneven_processes or setup.processes == len(setup.gpus))
+    first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
+    for host, wanted in zip(others, process_counts(setup)[1:], strict=False):
+        for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
+            by_problem.setdefault(problem, []).append(host)
+    for problem, names in by_problem.items():
+        is_error = problem.level == "error"
+        remedy = problem.remedy or f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work. Then look again."
         yield Finding(
-            level=wrong.level,
+            level=problem.level,
             key="nodes.hosts",
-            message=visible(f"{_listed(names)}: {wrong.what}"),
+            message=visible(f"{_host_list(names)}: {problem.message}"),
             remedy=visible(remedy),
             machine=True,
             start=is_error,
-            change=_instead(names, wrong.processes, setup) if is_error else None,
+            change=_fewer_processes(names, problem.processes, setup) if is_error else None,
         )
 
 
-def _is_first(facts: Facts, host: str) -> bool:
-    return host in facts.peers and facts.peers[host].is_first
+def _is_first_host(facts: Facts, host: str) -> bool:
+    return host in facts.training_hosts and facts.training_hosts[host].is_first
 
 
-def _twice(profile: Profile, at: str) -> Finding:
-    message = f"{profile.nodes.hosts[0]} and {at} are the same machine"
-    return _misnamed(message, "Name each machine once.", _without(profile, [at]))
+def _named_twice(profile: Profile, same_host: str) -> Finding:
+    message = f"{profile.nodes.hosts[0]} and {same_host} are the same machine"
+    return _naming_error(message, "Name each machine once.", _without_hosts(profile, [same_host]))
 
 
-def _wrong_order(profile: Profile, at: str) -> Finding:
+def _wrong_order(profile: Profile, real_first: str) -> Finding:
     hosts, counts = profile.nodes.hosts, profile.nodes.processes
-    places = sorted(range(len(hosts)), key=lambda place: hosts[place] != at)
+    places = sorted(range(len(hosts)), key=lambda place: hosts[place] != real_first)
     values = (
         ("nodes.hosts", tuple(hosts[place] for place in places)),
         *((("nodes.processes", tuple(counts[place] for place in places)),) if len(counts) == len(hosts) else ()),
     )
-    change = Change(visible(f"put {at} first"), "it starts the others", values)
-    message = f"it would start on {at}, and {profile.nodes.hosts[0]} is named first"
-    return _misnamed(message, "Name the host on which it starts first.", change)
+    change = Change(visible(f"put {real_first} first"), "it starts the others", values)
+    message = f"it would start on {real_first}, and {profile.nodes.hosts[0]} is named first"
+    return _naming_error(message, "Name the host on which it starts first.", change)
 
 
-def _misnamed(message: str, remedy: str, change: Change) -> Finding:
+def _naming_error(message: str, remedy: str, change: Change) -> Finding:
     return Finding(
         level="error",
         key="nodes.hosts",
@@ -108,75 +108,83 @@ def _misnamed(message: str, remedy: str, change: Change) -> Finding:
     )
 
 
-def _instead(names: list[str], processes: int, setup: Setup) -> Change:
+def _fewer_processes(names: list[str], processes: int, setup: Setup) -> Change:
     """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
     profile = setup.profile
     if not processes:
-        return _without(profile, names)
-    now = dict(zip(profile.nodes.hosts, profile.nodes.uneven, strict=False))
-    counts = {host: now.get(host, setup.processes) for host in profile.nodes.hosts} | dict.fromkeys(names, processes)
-    title = visible(f"{counted(processes, 'process', 'processes')} on {_listed(names)}")
+        return _without_hosts(profile, names)
+    current = dict(zip(profile.nodes.hosts, profile.nodes.uneven_processes, strict=False))
+    counts = {host: current.get(host, setup.processes) for host in profile.nodes.hosts} | dict.fromkeys(
+        names, processes
+    )
+    title = visible(f"{counted(processes, 'process', 'processes')} on {_host_list(names)}")
     total = counted(sum(counts.values()), "process", "processes")
     return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
 
 
-def _without(profile: Profile, names: list[str]) -> Change:
+def _without_hosts(profile: Profile, names: list[str]) -> Change:
     """Return the change that leaves hosts out; the first one alone needs none to be named."""
     kept = [place for place, host in enumerate(profile.nodes.hosts) if host not in names]
-    left = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
-    counts = tuple(count for place, count in enumerate(profile.nodes.processes) if left and place in kept)
-    values = (("nodes.hosts", left), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
-    return Change(visible(f"train without {_listed(names)}"), "fewer machines", values)
+    hosts = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
+    counts = tuple(count for place, count in enumerate(profile.nodes.processes) if hosts and place in kept)
+    values = (("nodes.hosts", hosts), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
+    return Change(visible(f"train without {_host_list(names)}"), "fewer machines", values)
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {counted(more, 'other')}"
+def _host_list(names: list[str]) -> str:
+    more = len(names) - _MAX_NAMED_HOSTS
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {counted(more, 'other')}"
 
 
-def _wrong(peer: Peer, wanted: int, first: _First) -> Iterator[_Wrong]:
-    if peer.problem:
-        yield _Wrong("error", peer.problem, "")
+def _host_problems(host: TrainingHost, wanted: int, first: _FirstHost) -> Iterator[_HostProblem]:
+    if host.problem:
+        yield _HostProblem("error", host.problem, "")
         return
     if first.toolchain:
-        yield from _python(peer, first.host, first.toolchain)
+        yield from _python_problems(host, first.host, first.toolchain)
     if first.gpus:
-        yield from _cards(peer, wanted, first)
-    for path, state in peer.paths.items():
+        yield from _gpu_problems(host, wanted, first)
+    for path, state in host.paths.items():
         if state in {"missing", "unreadable"} and first.facts.paths.get(path) in {"file", "folder"}:
             why = "there is no" if state == "missing" else "it may not read"
-            yield _Wrong("error", f"{why} {path}", f"Copy it there from {first.host}, to the same path.")
-    if abs(peer.ahead) > _APART:
-        side = "ahead of" if peer.ahead > 0 else "behind"
+            yield _HostProblem("error", f"{why} {path}", f"Copy it there from {first.host}, to the same path.")
+    if abs(host.clock_offset) > _MAX_CLOCK_OFFSET:
+        side = "ahead of" if host.clock_offset > 0 else "behind"
         # To the minute, or equal faults of hosts would differ.
-        apart = counted(max(1, round(abs(peer.ahead) / 60)), "minute")
-        yield _Wrong(
+        apart = counted(max(1, round(abs(host.clock_offset) / 60)), "minute")
+        yield _HostProblem(
             "warning",
             f"the clock is about {apart} {side} that of {first.host}",
             "Set it (NTP): times in the logs do not match.",
         )
 
 
-def _python(peer: Peer, first: str, own: Toolchain) -> Iterator[_Wrong]:
-    there, python = peer.toolchain, own.python
-    if there is None or there.problem:
-        missing = peer.paths.get(own.python) == "missing"
+def _python_problems(peer: TrainingHost, first: str, first_toolchain: Toolchain) -> Iterator[_HostProblem]:
+    toolchain, python = peer.toolchain, first_toolchain.python
+    if toolchain is None or toolchain.problem:
+        missing = peer.paths.get(first_toolchain.python) == "missing"
         words = f"there is no {python}" if missing else f"{python} does not run there"
-        yield _Wrong("error", words, "Put the same environment at the same path there.")
+        yield _HostProblem("error", words, "Put the same environment at the same path there.")
         return
-    if _release(there.torch) != _release(own.torch):
-        yield _Wrong("error", f"{_named('torch', there.torch)}, {first} has {own.torch or 'none'}", _INSTALL)
-    elif there.cuda != own.cuda:
-        builds = f"torch for CUDA {there.cuda or 'none'}, {first} has it for {own.cuda or 'none'}"
-        yield _Wrong("warning", builds, _INSTALL)
-    ours, theirs = _versions(own), _versions(there)
-    other = [name for name in ours if ours[name] != theirs[name]]
+    if _without_build(toolchain.torch) != _without_build(first_toolchain.torch):
+        yield _HostProblem(
+            "error",
+            f"{_name_and_version('torch', toolchain.torch)}, {first} has {first_toolchain.torch or 'none'}",
+            _SAME_VERSIONS,
+        )
+    elif toolchain.cuda != first_toolchain.cuda:
+        builds = f"torch for CUDA {toolchain.cuda or 'none'}, {first} has it for {first_toolchain.cuda or 'none'}"
+        yield _HostProblem("warning", builds, _SAME_VERSIONS)
+    own_versions, host_versions = _versions(first_toolchain), _versions(toolchain)
+    other = [name for name in own_versions if own_versions[name] != host_versions[name]]
     if other:
-        has = ", ".join(_named(name, theirs[name]) for name in other)
-        yield _Wrong("warning", f"{has}; {first} has {', '.join(ours[name] or 'none' for name in other)}", _INSTALL)
+        has = ", ".join(_name_and_version(name, host_versions[name]) for name in other)
+        yield _HostProblem(
+            "warning", f"{has}; {first} has {', '.join(own_versions[name] or 'none' for name in other)}", _SAME_VERSIONS
+        )
 
 
-def _release(version: str | None) -> str:
+def _without_build(version: str | None) -> str:
     """Return a version without what it was built for."""
     return (version or "").partition("+")[0]
 
@@ -188,26 +196,28 @@ def _versions(tool: Toolchain) -> dict[str, str]:
     return named | {name: tool.packages.get(name, "") for name in _PACKAGES}
 
 
-def _named(name: str, version: str | None) -> str:
+def _name_and_version(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else f"no {name}"
 
 
-def _cards(peer: Peer, wanted: int, first: _First) -> Iterator[_Wrong]:
+def _gpu_problems(peer: TrainingHost, wanted: int, first: _FirstHost) -> Iterator[_HostProblem]:
     if peer.machine is None:
         remedy = f"nvidia-smi gives no answer there over ssh; {first.host} asks again at the start."
-        yield _Wrong("warning", "its GPUs are not known", remedy)
+        yield _HostProblem("warning", "its GPUs are not known", remedy)
         return
     names = dict.fromkeys(gpu.name for gpu in first.gpus)
-    cards, able, why = choose(peer, wanted, names)
+    cards, usable_count, why = choose_host_cards(peer, wanted, names)
     if why:
-        yield _Wrong("error", f"no GPU there can train: {why}", "Fix that, or leave it out.")
+        yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave it out.")
     elif not cards:
-        has = counted(able, "GPU") if able else "no GPU"
-        at = f"{first.host} trains on {wanted}" if wanted == len(first.gpus) else f"{wanted} are to train"
-        own = "give each machine its own number (nodes.processes)"
-        less = own if first.uneven else f"choose another number on {first.host} (hardware.gpus)"
-        yield _Wrong("error", f"{has}, and {at}", f"Leave it out, or {less}.", able if first.uneven else 0)
+        has = counted(usable_count, "GPU") if usable_count else "no GPU"
+        expected = f"{first.host} trains on {wanted}" if wanted == len(first.gpus) else f"{wanted} are to train"
+        uneven_remedy = "give each machine its own number (nodes.processes)"
+        alternative = uneven_remedy if first.uneven else f"choose another number on {first.host} (hardware.gpus)"
+        yield _HostProblem(
+            "error", f"{has}, and {expected}", f"Leave it out, or {alternative}.", usable_count if first.uneven else 0
+        )
     elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):
         kinds = ", ".join(f"{count} × {name}" for name, count in other.items())
         remedy = "The slowest sets the pace, and the memory estimate is for the GPUs of the first host."
-        yield _Wrong("warning", f"{kinds}, and {first.host} trains on {', '.join(names)}", remedy)
+        yield _HostProblem("warning", f"{kinds}, and {first.host} trains on {', '.join(names)}", remedy)

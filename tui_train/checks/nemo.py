@@ -8,51 +8,56 @@ from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts import recipes
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS, labels
+from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile, Recipe
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import nemo
 
-_FIRST = "qwen25_500m"
-_EXPERTS = "trainer.strategy.expert_model_parallel_size"
-_EXPERT_TENSOR = "trainer.strategy.expert_tensor_parallel_size"
-_VOCABULARY = "model.config.vocab_size"
-_NO_LORA = ("hyena_", "mamba2_", "nemotronh_")
+_SUGGESTED_RECIPE = "qwen25_500m"
+_EXPERT_PARALLEL = "trainer.strategy.expert_model_parallel_size"
+_EXPERT_TENSOR_PARALLEL = "trainer.strategy.expert_tensor_parallel_size"
+_VOCABULARY_SIZE = "model.config.vocab_size"
+_PREFIXES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
-def recipe(setup: Setup) -> Iterator[Finding]:
+def known_recipe(setup: Setup) -> Iterator[Finding]:
     """A recipe that exists for the chosen task."""
     profile, facts = setup.profile, setup.facts
     if setup.nemo == "automodel":
         return
-    name, task = profile.nemo.recipe, nemo.task(profile.nemo, setup.nemo)
+    name, task = profile.nemo.recipe, nemo.required_task(profile.nemo, setup.nemo)
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_by_name, from_python = recipes.of(facts, python, setup.nemo)
+    tasks_by_name, from_python = recipes.recipes_of_python(facts, python, setup.nemo)
     names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
     if not name:
-        first = _FIRST if _FIRST in names or not names else names[0]
-        change = Change(f"recipe {first}", "a small model", (("nemo.recipe", first),))
+        suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]
+        change = Change(f"recipe {suggested}", "a small model", (("nemo.recipe", suggested),))
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
         yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
-    elif not nemo.attribute(name) or name not in names:
-        whose = _whose(setup.nemo, from_python=from_python)
-        yield _unknown(name, task, names, whose, certain=from_python or not nemo.attribute(name))
+    elif not nemo.is_python_name(name) or name not in names:
+        whose = _recipe_source(setup.nemo, from_python=from_python)
+        yield _unknown_recipe(name, task, names, whose, certain=from_python or not nemo.is_python_name(name))
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
         message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
         remedy = "Make a Python for it: tui-train env create nemo."
         yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
-    if setup.nemo != "bridge" and task == "finetune" and profile.nemo.peft == "lora" and name.startswith(_NO_LORA):
+    if (
+        setup.nemo != "bridge"
+        and task == "finetune"
+        and profile.nemo.peft == "lora"
+        and name.startswith(_PREFIXES_WITHOUT_LORA)
+    ):
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
         yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
     if setup.nemo == "recipes":
-        yield from _weights(profile)
+        yield from _initial_weights(profile)
 
 
-def _weights(profile: Profile) -> Iterator[Finding]:
+def _initial_weights(profile: Profile) -> Iterator[Finding]:
     """Weights that a finetune by a recipe starts from: those of a NeMo checkpoint."""
     if profile.nemo.task != "finetune" or profile.trainer.model:
         return
@@ -66,13 +71,13 @@ def _weights(profile: Profile) -> Iterator[Finding]:
     )
 
 
-def _whose(flavour: nemo.Flavour | None, *, from_python: bool) -> str:
+def _recipe_source(flavour: nemo.Flavour | None, *, from_python: bool) -> str:
     if flavour == "bridge":
         return "this Megatron-Bridge has" if from_python else "Megatron-Bridge 0.3 and 0.6 are known to have"
     return "this NeMo has" if from_python else "NeMo 2.7 is known to have"
 
 
-def _unknown(name: str, task: str, names: tuple[str, ...], whose: str, *, certain: bool) -> Finding:
+def _unknown_recipe(name: str, task: str, names: tuple[str, ...], whose: str, *, certain: bool) -> Finding:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     change = Change(f"recipe {close[0]}", "the nearest name", (("nemo.recipe", close[0]),)) if close else None
     what = "finetune with LoRA" if task == "lora" else task
@@ -90,11 +95,13 @@ def data(setup: Setup) -> Iterator[Finding]:
     """Data of the user, or mock data that the user asked for."""
     profile = setup.profile
     chosen, trainer = profile.nemo, profile.trainer
-    mock = Change("mock data", "random tokens: only to see whether it runs", (("nemo.mock_data", True),))
-    real = Change("train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),))
+    use_mock = Change("mock data", "random tokens: only to see whether it runs", (("nemo.mock_data", True),))
+    use_data = Change(
+        "train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),)
+    )
     if chosen.mock_data and trainer.data:
         message, remedy = "mock data leaves the named data unread", "Switch one of them off."
-        yield Finding(level="error", key="nemo.mock_data", message=message, remedy=remedy, change=real)
+        yield Finding(level="error", key="nemo.mock_data", message=message, remedy=remedy, change=use_data)
     elif chosen.mock_data:
         message = "MOCK DATA: it trains on random tokens, and learns nothing of use"
         remedy = "Name data (trainer.data) once it runs."
@@ -105,18 +112,18 @@ def data(setup: Setup) -> Iterator[Finding]:
             "finetune": "Name the folder with training.jsonl (trainer.data).",
         }[chosen.task]
         message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
-        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=mock)
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=use_mock)
     else:
-        yield from _form(profile, setup.facts)
+        yield from _data_format(profile, setup.facts)
     if setup.nemo == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
         message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
         yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
     if setup.nemo == "bridge":
-        yield from _vocabulary(profile)
+        yield from _bridge_tokenizer(profile)
 
 
-def _vocabulary(profile: Profile) -> Iterator[Finding]:
+def _bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
     """The tokenizer of data for Megatron-Bridge, whose recipes to pretrain have none."""
     chosen = profile.nemo
     if chosen.tokenizer or chosen.task == "finetune" or chosen.mock_data or not profile.trainer.data:
@@ -126,12 +133,12 @@ def _vocabulary(profile: Profile) -> Iterator[Finding]:
     yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
 
 
-def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
+def _data_format(profile: Profile, facts: Facts) -> Iterator[Finding]:
     paths, task = profile.trainer.data, profile.nemo.task
     if task == "pretrain":
         for name in ("data", "validation_data", "test_data"):
             for path in getattr(profile.trainer, name):
-                yield from _indexed(f"trainer.{name}", path, facts)
+                yield from _bin_with_index(f"trainer.{name}", path, facts)
         return
     (folder, *others) = paths
     if others:
@@ -143,7 +150,7 @@ def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 
 
-def _indexed(key: str, path: str, facts: Facts) -> Iterator[Finding]:
+def _bin_with_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
     """A .bin file with its index."""
     if not path.endswith(".bin"):
         message = f"data: {visible(path)} is not a .bin file"
@@ -156,26 +163,27 @@ def _indexed(key: str, path: str, facts: Facts) -> Iterator[Finding]:
         yield Finding(level="error", key=key, message=message, remedy="Prepare the data again, or copy it too.")
 
 
-def parallel(setup: Setup) -> Iterator[Finding]:
+def parallel_sizes(setup: Setup) -> Iterator[Finding]:
     """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
     profile = setup.profile
-    sizes, world = nemo.parallel(profile.nemo, setup.nemo), setup.world_size
-    parts = nemo.split(profile.nemo, setup.nemo)
-    if world % parts:
+    sizes, world = nemo.parallel_sizes(profile.nemo, setup.nemo), setup.world_size
+    gpus_per_copy = nemo.gpus_per_copy(profile.nemo, setup.nemo)
+    if world % gpus_per_copy:
         edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
         key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
         whose = "" if key else f"the recipe {profile.nemo.recipe} is made for more GPUs: its "
         yield Finding(
             level="error",
             key=key or edits[0][0],
-            message=f"{whose}tensor × pipeline × context parallel is {' × '.join(map(str, sizes.values()))} = {parts},"
+            message=f"{whose}tensor × pipeline × context parallel is "
+            f"{' × '.join(map(str, sizes.values()))} = {gpus_per_copy},"
             f" which does not divide {counted(world, 'process', 'processes')}",
             remedy="Choose sizes whose product divides the number of GPUs.",
             change=Change("do not split the model", "each GPU holds all of it", edits),
         )
     elif setup.nemo:
-        yield from _experts(setup)
-        yield from _shares(profile, setup.nemo)
+        yield from _expert_split(setup)
+        yield from _even_splits(profile, setup.nemo)
     if setup.nemo == "automodel" and sizes["pipeline_parallel"] > 1:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
@@ -187,24 +195,25 @@ def parallel(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
 
 
-def _experts(setup: Setup) -> Iterator[Finding]:
+def _expert_split(setup: Setup) -> Iterator[Finding]:
     """Experts of an MoE that the recipe distributes over more GPUs than there are."""
     profile = setup.profile
-    own, chosen = nemo.own(profile.nemo, setup.nemo), profile.nemo.set
-    stages = nemo.parallel(profile.nemo, setup.nemo)["pipeline_parallel"]
-    if own is None or _EXPERTS in chosen or (setup.world_size // stages) % own.expert_parallel == 0:
+    defaults, chosen = nemo.own_recipe_defaults(profile.nemo, setup.nemo), profile.nemo.set
+    stages = nemo.parallel_sizes(profile.nemo, setup.nemo)["pipeline_parallel"]
+    if defaults is None or _EXPERT_PARALLEL in chosen or (setup.world_size // stages) % defaults.expert_parallel == 0:
         return
     change = Change(
         "all experts on each GPU",
         "the recipe's GPUs are not here",
-        (("nemo.set", {**chosen, _EXPERTS: "1", _EXPERT_TENSOR: "none"}),),
+        (("nemo.set", {**chosen, _EXPERT_PARALLEL: "1", _EXPERT_TENSOR_PARALLEL: "none"}),),
     )
     yield Finding(
         level="error",
         key="nemo.set",
-        message=f"the recipe {visible(profile.nemo.recipe)} distributes its experts over {own.expert_parallel} GPUs,"
+        message=f"the recipe {visible(profile.nemo.recipe)} distributes its experts "
+        f"over {defaults.expert_parallel} GPUs,"
         f" which does not divide {counted(setup.world_size, 'process', 'processes')}",
-        remedy=f"Set {_EXPERTS} to a number of GPUs (nemo.set).",
+        remedy=f"Set {_EXPERT_PARALLEL} to a number of GPUs (nemo.set).",
         change=change,
     )
 
@@ -212,14 +221,14 @@ def _experts(setup: Setup) -> Iterator[Finding]:
 def warmup(setup: Setup) -> Iterator[Finding]:
     """A warm-up of the recipe that is longer than the training."""
     profile = setup.profile
-    own, recipe = nemo.own(profile.nemo, setup.nemo), profile.recipe
-    if own is None or recipe.warmup is not None or not recipe.steps or own.warmup < recipe.steps:
+    defaults, recipe = nemo.own_recipe_defaults(profile.nemo, setup.nemo), profile.recipe
+    if defaults is None or recipe.warmup is not None or not recipe.steps or defaults.warmup < recipe.steps:
         return
-    reached = (recipe.steps + 1) / (own.warmup + 1)
+    reached = (recipe.steps + 1) / (defaults.warmup + 1)
     yield Finding(
         level="warning",
         key="recipe.warmup",
-        message=f"the recipe warms up for {own.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
+        message=f"the recipe warms up for {defaults.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
         f" learning rate reaches {min(reached, 1):.0%}",
         remedy="Set a warm-up (recipe.warmup), such as 0.1: a tenth of the steps.",
         change=Change("warm up for a tenth of the steps", "to reach the learning rate", (("recipe.warmup", 0.1),)),
@@ -230,46 +239,48 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
     """A tokenizer that this NeMo can load, and whose tokens the model has."""
     profile = setup.profile
     chosen = profile.nemo
-    found = setup.facts.tokenizers.get(chosen.tokenizer)
-    if found is None or setup.nemo != "recipes":
+    tokenizer_facts = setup.facts.tokenizers.get(chosen.tokenizer)
+    if tokenizer_facts is None or setup.nemo != "recipes":
         return
-    if found.kind == "TokenizersBackend":
+    if tokenizer_facts.kind == "TokenizersBackend":
         message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
         remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
         yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy)
-    own = nemo.own(chosen, setup.nemo)
-    rows = chosen.set.get(_VOCABULARY, str(own.vocabulary) if own else "")
-    if not rows.isdecimal() or not int(rows) or found.vocabulary <= int(rows):
+    defaults = nemo.own_recipe_defaults(chosen, setup.nemo)
+    rows = chosen.set.get(_VOCABULARY_SIZE, str(defaults.vocabulary) if defaults else "")
+    if not rows.isdecimal() or not int(rows) or tokenizer_facts.vocabulary <= int(rows):
         return
-    message = f"the tokenizer has {found.vocabulary:,} tokens, and the model {int(rows):,}: the others would end it"
+    message = (
+        f"the tokenizer has {tokenizer_facts.vocabulary:,} tokens, and the model {int(rows):,}: the others would end it"
+    )
     change = None
     if not profile.trainer.model:
         why = "every token gets a row"
-        edits = (("nemo.set", {**chosen.set, _VOCABULARY: str(found.vocabulary)}),)
-        change = Change(f"{found.vocabulary:,} tokens in the model", why, edits)
-    remedy = f"Name the recipe's own tokenizer, or set {_VOCABULARY} (nemo.set); weights need their own tokenizer."
+        edits = (("nemo.set", {**chosen.set, _VOCABULARY_SIZE: str(tokenizer_facts.vocabulary)}),)
+        change = Change(f"{tokenizer_facts.vocabulary:,} tokens in the model", why, edits)
+    remedy = f"Name the recipe's own tokenizer, or set {_VOCABULARY_SIZE} (nemo.set); weights need their own tokenizer."
     yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy, change=change)
 
 
-def _shares(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
+def _even_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
     """Heads, layers and tokens that can be split evenly."""
     recipe = profile.recipe
-    tensor, pipeline, context = nemo.parallel(profile.nemo, flavour).values()
+    tensor, pipeline, context = nemo.parallel_sizes(profile.nemo, flavour).values()
     if nemo.takes_size(profile, flavour):
-        yield from _together(recipe)
-        yield from _even("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
-        yield from _even("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
-        yield from _halved(profile, "layers", recipe.layers, pipeline)
+        yield from _hidden_size_and_heads(recipe)
+        yield from _even_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
+        yield from _even_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
+        yield from _halved_fallback(profile, "layers", recipe.layers, pipeline)
     # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
     tokens = context if flavour == "automodel" else context * tensor
     unit = math.lcm(2 * context, tokens) if context > 1 else tokens
     by = [f"2 × context parallel {context}"] if context > 1 else []
     by += [f"tensor parallel {tensor}"] if tokens > context else []
-    yield from _even("sequence_length", recipe.sequence_length, unit, ", ".join(by))
-    yield from _halved(profile, "sequence_length", recipe.sequence_length, unit)
+    yield from _even_split("sequence_length", recipe.sequence_length, unit, ", ".join(by))
+    yield from _halved_fallback(profile, "sequence_length", recipe.sequence_length, unit)
 
 
-def _together(recipe: Recipe) -> Iterator[Finding]:
+def _hidden_size_and_heads(recipe: Recipe) -> Iterator[Finding]:
     """A hidden size and heads that are chosen together: one alone would not fit the recipe's other."""
     if (recipe.hidden_size is None) != (recipe.heads is None):
         key = "recipe.heads" if recipe.heads is None else "recipe.hidden_size"
@@ -277,7 +288,7 @@ def _together(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(level="error", key=key, message=message, remedy=remedy)
 
 
-def _even(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]:
+def _even_split(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]:
     if value is None or value % unit == 0:
         return
     key, words = f"recipe.{name}", name.replace("_", " ")
@@ -293,7 +304,7 @@ def _even(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]
     )
 
 
-def _halved(profile: Profile, rung: str, value: int | None, unit: int) -> Iterator[Finding]:
+def _halved_fallback(profile: Profile, rung: str, value: int | None, unit: int) -> Iterator[Finding]:
     """A fallback to half of a value that can still be split evenly."""
     chosen = profile.ladder
     if value is None:
@@ -311,24 +322,24 @@ def _halved(profile: Profile, rung: str, value: int | None, unit: int) -> Iterat
     )
 
 
-def abilities(setup: Setup) -> Iterator[Finding]:
+def unsupported_uses(setup: Setup) -> Iterator[Finding]:
     """What NeMo cannot do: train on the CPU, be started by accelerate, take more arguments."""
     if setup.device == "cpu":
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
     if not LAUNCHERS[setup.launcher].STARTS_RECIPES:
-        able = labels(lambda other: other.STARTS_RECIPES)
-        change = Change("launcher auto", f"NeMo runs under {able}", (("trainer.launcher", "auto"),))
+        launchers = launcher_labels(lambda other: other.STARTS_RECIPES)
+        change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
         message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
     if setup.profile.trainer.arguments and setup.nemo in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
-        message, remedy = "a NeMo recipe takes no more arguments", f"Export it, and edit {nemo.FILES[setup.nemo]}."
+        message, remedy = "a NeMo recipe takes no more arguments", f"Export it, and edit {nemo.FILE_NAMES[setup.nemo]}."
         yield Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=none)
 
 
-def automodel(setup: Setup) -> Iterator[Finding]:
+def replaces_recipes(setup: Setup) -> Iterator[Finding]:
     """AutoModel in place of recipes: what that means, and what it needs."""
     profile = setup.profile
     if setup.nemo != "automodel" or setup.toolchain is None:
@@ -340,7 +351,7 @@ def automodel(setup: Setup) -> Iterator[Finding]:
         level="note",
         key="trainer.kind",
         message=f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
-        remedy=f"For recipes: tui-train env create nemo, or an image {nemo.IMAGES}.",
+        remedy=f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES}.",
     )
     if profile.nemo.task != "finetune":
         change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))

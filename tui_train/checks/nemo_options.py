@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.nemo_models import SIZES, sizes
+from tui_train.facts.nemo_models import SIZE_NAMES, sizes_by_recipe
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Recipe
@@ -25,7 +25,8 @@ def lora(setup: Setup) -> Iterator[Finding]:
         level="error",
         key="nemo.peft",
         message=f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
-        remedy=f"Train in an image, {nemo.IMAGES}, which has it; install it there (`pip install --no-build-isolation"
+        remedy=f"Train in an image, {nemo.RECOMMENDED_IMAGES}, which has it; "
+        "install it there (`pip install --no-build-isolation"
         " 'transformer_engine[pytorch]'`: it is built with the CUDA toolkit); or finetune all weights.",
         change=Change("finetune all weights", "without LoRA: it takes much more memory", (("nemo.peft", "none"),)),
     )
@@ -38,7 +39,7 @@ def weights(setup: Setup) -> Iterator[Finding]:
     if setup.nemo != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
         return
     if facts.paths.get(f"{model}/context", "folder") == "folder":
-        yield from _other_size(profile, facts)
+        yield from _size_differences(profile, facts)
         return
     if facts.paths.get(f"{model}/config.json") == "file":
         target = f"{model.rstrip('/')}-nemo"
@@ -51,7 +52,7 @@ def weights(setup: Setup) -> Iterator[Finding]:
     yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
 
 
-def _other_size(profile: Profile, facts: Facts) -> Iterator[Finding]:
+def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
     model, chosen = profile.trainer.model, profile.nemo
     checkpoint = facts.checkpoints.get(model)
     if checkpoint is None:
@@ -60,21 +61,21 @@ def _other_size(profile: Profile, facts: Facts) -> Iterator[Finding]:
         message = f"{visible(model)} cannot be used: {visible(checkpoint.problem)}"
         yield Finding(level="error", key="trainer.model", message=message, remedy="Name a complete NeMo 2 checkpoint.")
         return
-    recipe_sizes = sizes().get(chosen.recipe)
+    recipe_sizes = sizes_by_recipe().get(chosen.recipe)
     if recipe_sizes is None:
         return
-    overrides = {name: chosen.set.get(f"model.config.{name}") for name in SIZES}
+    overrides = {name: chosen.set.get(f"model.config.{name}") for name in SIZE_NAMES}
     differences = []
     if checkpoint.model and checkpoint.model != recipe_sizes.model:
         differences.append(f"a {checkpoint.model} for a {recipe_sizes.model}")
-    for name in SIZES:
+    for name in SIZE_NAMES:
         actual, expected = checkpoint.numbers.get(name), overrides[name] or recipe_sizes.numbers.get(name)
         if actual is not None and expected is not None and str(actual) != str(expected):
             differences.append(f"{name} {actual} for {expected}")
     if differences:
         matching = [
             name
-            for name, size in sizes().items()
+            for name, size in sizes_by_recipe().items()
             if (size.model, size.numbers) == (checkpoint.model, checkpoint.numbers)
         ]
         change = None
@@ -90,14 +91,14 @@ def _other_size(profile: Profile, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def splits(setup: Setup) -> Iterator[Finding]:
+def validation_and_test(setup: Setup) -> Iterator[Finding]:
     """Data for validation and test, which only NeMo's recipes to pretrain take by path."""
     profile = setup.profile
     trainer = profile.trainer
     set_keys = tuple(key for key in ("validation_data", "test_data") if getattr(trainer, key))
     if not set_keys:
         return
-    cleared = Change(
+    without_data = Change(
         "no data for validation and test", "it cannot be passed", tuple((f"trainer.{key}", ()) for key in set_keys)
     )
     message = remedy = ""
@@ -111,7 +112,7 @@ def splits(setup: Setup) -> Iterator[Finding]:
     elif not trainer.validation_data:
         message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
     if message:
-        yield Finding(level="error", key=f"trainer.{set_keys[0]}", message=message, remedy=remedy, change=cleared)
+        yield Finding(level="error", key=f"trainer.{set_keys[0]}", message=message, remedy=remedy, change=without_data)
     elif trainer.test_data:
         message = "NeMo gets the test data, and does not evaluate on it in a pretraining"
         yield Finding(
@@ -124,7 +125,7 @@ def _has_own_size(recipe: Recipe) -> bool:
     return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.ffn_hidden_size, recipe.heads))
 
 
-def settings(setup: Setup) -> Iterator[Finding]:
+def user_settings(setup: Setup) -> Iterator[Finding]:
     """Settings of the recipe that the user named: names and values that can be written, and that the plan does not."""
     profile = setup.profile
     chosen = profile.nemo
@@ -138,13 +139,13 @@ def settings(setup: Setup) -> Iterator[Finding]:
     for name, text in chosen.set.items():
         rest = {key: value for key, value in chosen.set.items() if key != name}
         change = Change("without that setting", "it cannot be passed", (("nemo.set", rest),))
-        why, remedy = nemo_settings.why_not(name, own_size=not _has_own_size(profile.recipe))
+        why, remedy = nemo_settings.why_setting_refused(name, own_size=not _has_own_size(profile.recipe))
         if why:
             message = f"{visible(name)} {why}"
             yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
             continue
         try:
-            nemo_settings.value(text)
+            nemo_settings.parse_setting(text)
         except BadInput as error:
             message = f"{visible(name)}: {error.message}"
             yield Finding(level="error", key="nemo.set", message=message, remedy=error.remedy, change=change)

@@ -4,48 +4,48 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import counted, size, thousands, visible
+from tui_train.base.text import counted, grouped_digits, size, visible
 from tui_train.checks.finding import Finding
-from tui_train.ladder.rungs import rung
-from tui_train.memory.predict import fitting, predict
+from tui_train.ladder.rungs import get_rung
+from tui_train.memory.predict import predict, smallest_fitting_change
 from tui_train.profile import batch
 from tui_train.profile.changes import Change
-from tui_train.resolve.data import steps_of
+from tui_train.resolve.data import training_steps
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 
 # Checkpoints of a training that had none.
-_PARTS = 4
+_SUGGESTED_CHECKPOINTS = 4
 # So few steps are soon repeated.
-_FEW = 20
+_MIN_STEPS = 20
 _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
 
-def batches(setup: Setup) -> Iterator[Finding]:
+def divisible_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
-    micro, whole, world = setup.settled.recipe.micro_batch, setup.settled.recipe.global_batch, setup.copies
-    if not batch.BATCH_PLACEHOLDERS & setup.context.takes:
+    micro, global_batch, world = setup.settled.recipe.micro_batch, setup.settled.recipe.global_batch, setup.copies
+    if not batch.BATCH_PLACEHOLDERS & setup.context.accepted:
         return
-    if undivided := [*_undivided(setup)]:
+    if undivided := [*_undivided_totals(setup)]:
         yield from undivided
         return
-    if whole is None or micro is None:
+    if global_batch is None or micro is None:
         yield from _unknown_batch(setup)
         return
-    if batch.gradient_accumulation(whole, micro, world):
+    if batch.gradient_accumulation(global_batch, micro, world):
         yield from _unknown_batch(setup)
         return
-    nearest = batch.nearest_global(whole, micro, world)
-    smaller = batch.nearest_micro(whole, micro, world)
-    remedy = f"Nearest global batches: {_or(nearest)}."
+    nearest = batch.nearest_global_batches(global_batch, micro, world)
+    smaller = batch.nearest_micro_batches(global_batch, micro, world)
+    remedy = f"Nearest global batches: {_joined_by_or(nearest)}."
     if smaller:
-        remedy += f" Or, for {whole}, a micro batch of {_or(smaller)}."
-    best = min(nearest, key=lambda value: abs(value - whole))
+        remedy += f" Or, for {global_batch}, a micro batch of {_joined_by_or(smaller)}."
+    best = min(nearest, key=lambda value: abs(value - global_batch))
     change = Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
     yield Finding(
         level="error",
         key="recipe.global_batch",
-        message=f"the global batch {whole} is not a multiple of micro batch {micro} x"
+        message=f"the global batch {global_batch} is not a multiple of micro batch {micro} x"
         f" {counted(world, *_UNITS[world == setup.world_size])}",
         remedy=remedy,
         change=change,
@@ -61,63 +61,68 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
         return
     context = setup.context
-    if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.refuses_all:
+    if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.why_none:
         message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
         remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
         keys = "Set Micro batch and Global batch, or switch “Smaller micro batch” off."
-        if context.takes & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
+        if context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
             message = "after out of memory no smaller batch is tried: the script takes no gradient accumulation"
             remedy, keys = "A smaller batch would change the training.", ""
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy, keys=keys)
 
 
-def _undivided(setup: Setup) -> Iterator[Finding]:
+def _undivided_totals(setup: Setup) -> Iterator[Finding]:
     """Totals of the script's own that the processes do not divide, with the nearest that they do."""
     copies = setup.copies
     for name in ("micro_batch", "global_batch"):
-        held = setup.values[name]
-        if not held.undivided:
+        effective = setup.values[name]
+        if not effective.undivided_total:
             continue
         micro = setup.settled.recipe.micro_batch or 1
-        shares = tuple(share for share in (held.undivided // copies, held.undivided // copies + 1) if share)
+        shares = tuple(
+            share for share in (effective.undivided_total // copies, effective.undivided_total // copies + 1) if share
+        )
         totals = tuple(share * copies for share in shares)
-        best = min(shares, key=lambda share: abs(share * copies - held.undivided))
-        value = best if name == "micro_batch" else best * copies * micro
+        best = min(shares, key=lambda share: abs(share * copies - effective.undivided_total))
+        suggested = best if name == "micro_batch" else best * copies * micro
         # Two totals may be as near; the remedy names both.
         why = f"{best * copies} in all, {counted(best, 'sample' if name == 'micro_batch' else 'step')} a process"
         label = "micro batch" if name == "micro_batch" else "global batch"
         yield Finding(
             level="error",
             key=f"recipe.{name}",
-            message=f"{visible(held.option)} {held.undivided} ({visible(held.source)}) is for all {copies} processes, "
+            message=f"{visible(effective.option)} {effective.undivided_total} ({visible(effective.source)}) "
+            f"is for all {copies} processes, "
             "which do not divide it",
-            remedy=f"Nearest values: {_or(totals)}; here: {label} {value} (recipe.{name}).",
-            change=Change(f"{label} {value}", why, ((f"recipe.{name}", value),)),
+            remedy=f"Nearest values: {_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",
+            change=Change(f"{label} {suggested}", why, ((f"recipe.{name}", suggested),)),
         )
 
 
 def whole_numbers(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
-    takes, recipe = setup.context.takes, setup.profile.recipe
-    if "num_warmup_steps" in takes and recipe.warmup and recipe.warmup < 1 and not setup.settled.recipe.steps:
+    accepted, recipe = setup.context.accepted, setup.profile.recipe
+    if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.settled.recipe.steps:
         yield Finding(
             level="error",
             key="recipe.warmup",
             message=f"{setup.preset.named} takes the warmup in steps, and {recipe.warmup:g} is a share",
             remedy="Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
         )
-    if "whole_epochs" in takes and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
-        whole = math.ceil(recipe.epochs)
+    if "whole_epochs" in accepted and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
+        whole_epochs = math.ceil(recipe.epochs)
         yield Finding(
             level="error",
             key="recipe.epochs",
             message=f"{setup.preset.named} takes whole epochs, and {recipe.epochs:g} are set",
             remedy="Set a whole number, or recipe.steps.",
-            change=Change(counted(whole, "epoch"), "the next whole number", (("recipe.epochs", float(whole)),)),
+            change=Change(
+                counted(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)
+            ),
         )
 
 
-def scaling(setup: Setup) -> Iterator[Finding]:
+def learning_rate_scaling(setup: Setup) -> Iterator[Finding]:
     """A learning rate that can be scaled: both it and the global batch are known."""
     recipe = setup.profile.recipe
     if recipe.lr_scaling == "none":
@@ -129,17 +134,17 @@ def scaling(setup: Setup) -> Iterator[Finding]:
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
         return
-    if "learning_rate" in setup.context.takes and batch.learning_rate(setup.settled.recipe) is None:
+    if "learning_rate" in setup.context.accepted and batch.scaled_learning_rate(setup.settled.recipe) is None:
         what = "global batch" if setup.settled.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
         yield Finding(level="error", key="recipe.lr_scaling", message=message, remedy=f"Set the {what}.", change=change)
 
 
-def model(setup: Setup) -> Iterator[Finding]:
+def hidden_size(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
     hidden, heads = setup.settled.recipe.hidden_size, setup.settled.recipe.heads
-    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.takes:
+    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.accepted:
         return
     unit = heads * 2
     if hidden % unit:
@@ -151,7 +156,7 @@ def model(setup: Setup) -> Iterator[Finding]:
             level="error",
             key="recipe.hidden_size",
             message=f"the hidden size {hidden} is not a multiple of 2 × {heads} heads",
-            remedy=f"Nearest hidden sizes: {_or(sizes)}.",
+            remedy=f"Nearest hidden sizes: {_joined_by_or(sizes)}.",
             change=change,
         )
 
@@ -176,7 +181,7 @@ def fallbacks(setup: Setup) -> Iterator[Finding]:
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
         try:
-            fallback = rung(name)
+            fallback = get_rung(name)
         except BadInput as error:
             yield Finding(level="error", key="ladder.rungs", message=error.message, remedy=error.remedy)
             continue
@@ -197,25 +202,27 @@ def fallbacks(setup: Setup) -> Iterator[Finding]:
 
 def checkpoints(setup: Setup) -> Iterator[Finding]:
     """A training that ends before its first checkpoint, whether steps or epochs end it."""
-    every, steps = setup.settled.recipe.checkpoint_every, steps_of(setup)
-    if not setup.profile.ladder.rungs or not setup.preset.checkpoints or not every or not _FEW <= steps <= every:
+    every, steps = setup.settled.recipe.checkpoint_every, training_steps(setup)
+    if not setup.profile.ladder.rungs or not setup.preset.checkpoints or not every or not _MIN_STEPS <= steps <= every:
         return
-    often = max(1, steps // _PARTS)
+    interval = max(1, steps // _SUGGESTED_CHECKPOINTS)
     yield Finding(
         level="note",
         key="recipe.checkpoint_every",
-        message=f"no checkpoint is saved before the end, at step {thousands(steps)}: after a failure the training "
+        message=f"no checkpoint is saved before the end, at step {grouped_digits(steps)}: after a failure the training "
         "restarts from step 0",
         remedy="Lower “Checkpoint every”.",
         change=Change(
-            f"a checkpoint every {counted(often, 'step')}",
-            f"{_PARTS} of them before the end" if steps > _PARTS else "so that a failure loses little",
-            (("recipe.checkpoint_every", often),),
+            f"a checkpoint every {counted(interval, 'step')}",
+            f"{_SUGGESTED_CHECKPOINTS} of them before the end"
+            if steps > _SUGGESTED_CHECKPOINTS
+            else "so that a failure loses little",
+            (("recipe.checkpoint_every", interval),),
         ),
     )
 
 
-def _or(values: tuple[int, ...]) -> str:
+def _joined_by_or(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
 
 
@@ -224,8 +231,8 @@ def memory(setup: Setup) -> Iterator[Finding]:
     prediction = predict(setup)
     if prediction.estimate is None or prediction.band != "will not fit":
         return
-    place, verdict = prediction.places[0]
-    change = fitting(setup)
+    pool, verdict = prediction.pools[0]
+    change = smallest_fitting_change(setup)
     remedy = (
         f"It would fit with {change.title}."
         if change
@@ -235,7 +242,7 @@ def memory(setup: Setup) -> Iterator[Finding]:
         level="warning",
         key="recipe.micro_batch",
         message=f"it needs about {size(verdict.reserved)} ({size(verdict.needed)} allocated),"
-        f" and {place.name} has {size(verdict.left)} free",
+        f" and {pool.name} has {size(verdict.available)} free",
         remedy=remedy,
         change=change,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.checks.preset import names, takes, whole
+from tui_train.checks.preset import arguments_in_words, declared_names, is_fully_known
 from tui_train.facts.types import Parameter, Source
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
 from tui_train.profile import fields
@@ -21,15 +21,17 @@ _KEY = "trainer.arguments"
 _SHOWN = 6  # subcommands that a sentence names
 _VALUES = {"int": "a whole number", "float": "a number"}
 _TRAINS = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
-_PATHS = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
+_PATH_KEYS = frozenset(
+    {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
+)
 
 
-def required(setup: Setup) -> Iterator[Finding]:
+def required_arguments(setup: Setup) -> Iterator[Finding]:
     """Arguments without which the script ends at once."""
     profile = setup.profile
-    source = own_arguments.source_of(profile, setup.facts, setup.preset)
-    for parameter in own_arguments.missing(source, profile.trainer.arguments) if source else ():
-        keys = [_unset(argument, profile) for argument in own_arguments.by_preset(setup.preset, parameter)]
+    source = own_arguments.script_source(profile, setup.facts, setup.preset)
+    for parameter in own_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
+        keys = [_unset_key(argument, profile) for argument in own_arguments.preset_arguments(setup.preset, parameter)]
         if "" in keys:
             continue
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
@@ -37,7 +39,7 @@ def required(setup: Setup) -> Iterator[Finding]:
             level="error",
             key=keys[0] if keys else _KEY,
             argument="" if keys else parameter.name,
-            message=f"missing required argument: {visible(name)} ({_where(parameter)})",
+            message=f"missing required argument: {visible(name)} ({_source_place(parameter)})",
             remedy=f"Set {keys[0]}." if keys else f"Write it into the arguments (trainer.arguments){_form(parameter)}.",
             keys="" if keys else "Type it in its row on Recipe.",
         )
@@ -45,8 +47,8 @@ def required(setup: Setup) -> Iterator[Finding]:
 
 def unknown(setup: Setup) -> Iterator[Finding]:
     """Options that the script does not declare: its parser would end at once."""
-    source = own_arguments.source_of(setup.profile, setup.facts, setup.preset)
-    if source is None or not whole(source):
+    source = own_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    if source is None or not is_fully_known(source):
         return
     words = setup.profile.trainer.arguments
     for at in own_arguments.unknown(source, words):
@@ -54,7 +56,7 @@ def unknown(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error",
             key=_KEY,
-            message=f"the script does not take {visible(words[at].partition('=')[0])}; {takes(source)}",
+            message=f"the script does not take {visible(words[at].partition('=')[0])}; {arguments_in_words(source)}",
             remedy=f"Did you mean {visible(right)}?" if right else "Leave it out.",
             change=instead(words, at, right) if right else None,
         )
@@ -62,7 +64,7 @@ def unknown(setup: Setup) -> Iterator[Finding]:
 
 def near(source: Source, word: str) -> str:
     """Return the declared option that an unknown one is most like, empty for none."""
-    declared = sorted(flag for flag in names(source) if flag.startswith("--"))
+    declared = sorted(flag for flag in declared_names(source) if flag.startswith("--"))
     return next(iter(difflib.get_close_matches(word.partition("=")[0], declared, n=1, cutoff=0.75)), "")
 
 
@@ -75,19 +77,22 @@ def instead(words: tuple[str, ...], at: int, right: str) -> Change:
 
 def command(setup: Setup) -> Iterator[Finding]:
     """A script that has subcommands, of which the arguments choose none."""
-    source, words = own_arguments.source_of(setup.profile, setup.facts, setup.preset), setup.profile.trainer.arguments
-    if source is None or not source.commands or command_of(source, words):
+    source, words = (
+        own_arguments.script_source(setup.profile, setup.facts, setup.preset),
+        setup.profile.trainer.arguments,
+    )
+    if source is None or not source.subcommands or command_of(source, words):
         return
     if not source.needs_command and source.kind != "argparse":
         return
-    trains = next((name for name in source.commands if _TRAINS.match(name)), source.commands[0])
+    trains = next((name for name in source.subcommands if _TRAINS.match(name)), source.subcommands[0])
     change = Change(f"the subcommand {trains}", "it is the first argument", ((_KEY, (trains, *words)),))
     yield Finding(
-        level="error" if source.needs_command and own_arguments.reads_alike(source) else "warning",
+        level="error" if source.needs_command and own_arguments.is_read_alike(source) else "warning",
         key=_KEY,
-        message=f"no subcommand is given: the script has {visible(_several(source.commands))}",
+        message=f"no subcommand is given: the script has {visible(_several(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
-        change=None if words or (len(source.commands) > 1 and not _TRAINS.match(trains)) else change,
+        change=None if words or (len(source.subcommands) > 1 and not _TRAINS.match(trains)) else change,
     )
 
 
@@ -96,41 +101,41 @@ def _several(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def readable(setup: Setup) -> Iterator[Finding]:
+def valid_values(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
-    source = own_arguments.source_of(profile, setup.facts, setup.preset)
-    if source is None or not own_arguments.reads_alike(source):
+    source = own_arguments.script_source(profile, setup.facts, setup.preset)
+    if source is None or not own_arguments.is_read_alike(source):
         return
     words = profile.trainer.arguments
-    by_name = own_arguments.given(source, words)
+    by_name = own_arguments.given_arguments(source, words)
     for parameter in in_scope(source, words):
-        known = by_name.get(parameter.name, own_arguments.Given())
-        if not (problem := own_arguments.problem(parameter, known.values)):
+        given = by_name.get(parameter.name, own_arguments.GivenArgument())
+        if not (problem := own_arguments.value_problem(parameter, given.values)):
             continue
-        rest = own_arguments.put(source, words, parameter, ())
+        rest = own_arguments.with_argument(source, words, parameter, ())
         change = Change(f"without {parameter.name}", "the script takes its own", ((_KEY, rest),))
         yield Finding(
             level="error",
             key=_KEY,
             argument=parameter.name,
-            message=f"{visible(parameter.name)} {problem} ({_where(parameter)} of the script)",
+            message=f"{visible(parameter.name)} {problem} ({_source_place(parameter)} of the script)",
             remedy="Give another value, or leave it out.",
             change=None if parameter.required else change,
         )
 
 
-def likely(setup: Setup) -> Iterator[Finding]:
+def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
     """Arguments that may be a value of the recipe by their name, which only the user knows."""
     profile = setup.profile
-    source = own_arguments.source_of(profile, setup.facts, setup.preset)
+    source = own_arguments.script_source(profile, setup.facts, setup.preset)
     words = profile.trainer.arguments
     for parameter in in_scope(source, words) if source else ():
-        name = own_arguments.likely(parameter)
-        if not source or not name or name in setup.context.takes:
+        name = own_arguments.likely_placeholder(parameter)
+        if not source or not name or name in setup.context.accepted:
             continue
-        change = _matching(source, profile, parameter, name)
-        if change is None or own_arguments.by_preset(setup.preset, parameter):
+        change = _pass_value_change(source, profile, parameter, name)
+        if change is None or own_arguments.preset_arguments(setup.preset, parameter):
             continue
         key = PLACEHOLDERS[name]
         label = fields.field(key).label.lower()
@@ -144,31 +149,35 @@ def likely(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _matching(source: Source, profile: Profile, parameter: Parameter, name: str) -> Change | None:
+def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, name: str) -> Change | None:
     """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
     key = PLACEHOLDERS[name]
     words = profile.trainer.arguments
-    known = own_arguments.given(source, words).get(parameter.name, own_arguments.Given()).values
-    edits: list[tuple[str, fields.Value]] = [(_KEY, own_arguments.put(source, words, parameter, (f"{{{name}}}",)))]
+    given_values = (
+        own_arguments.given_arguments(source, words).get(parameter.name, own_arguments.GivenArgument()).values
+    )
+    edits: list[tuple[str, fields.Value]] = [
+        (_KEY, own_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
+    ]
     if key.startswith("recipe."):
         try:
-            value = fields.parse(fields.field(key), known[-1] if known else parameter.default)
+            value = fields.parse(fields.field(key), given_values[-1] if given_values else parameter.default)
         except BadInput:
             value = None
         chosen = fields.get(profile, key)
         if value is None and chosen is None:
             return None
-        if known or chosen is None:
+        if given_values or chosen is None:
             edits.append((key, value))
     label = fields.field(key).label.lower()
     why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} by it"
     return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
-def _unset(argument: PresetArgument, profile: Profile) -> str:
+def _unset_key(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
-    own = (key for key in keys if key.startswith("recipe.") or key in _PATHS)
+    own = (key for key in keys if key.startswith("recipe.") or key in _PATH_KEYS)
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 
@@ -181,5 +190,5 @@ def _form(parameter: Parameter) -> str:
     return f": {visible(said)}" if said else ""
 
 
-def _where(parameter: Parameter) -> str:
+def _source_place(parameter: Parameter) -> str:
     return visible(f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}")

@@ -10,37 +10,37 @@ from tui_train.profile import fields
 from tui_train.resolve.setup import Setup
 
 # Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
-BEFORE_THE_END = 60
+SIGNAL_LEAD_SECONDS = 60
 # sbatch reads its options from comments, which it splits at spaces and unquotes.
-_VALUE = re.compile(r"[\w.,:@+/-]*", re.ASCII)
-_OPTION = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
-_OURS = frozenset({
+_SBATCH_VALUE = re.compile(r"[\w.,:@+/-]*", re.ASCII)
+_SBATCH_OPTION = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
+_SET_BY_PLAN = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "cpus-per-task",
     "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task", "partition",
     "account", "time", "signal", "requeue", "no-requeue", "output", "error", "open-mode", "chdir", "array", "wrap",
     "parsable", "job-name",
 })  # fmt: skip
 # With these sbatch submits no job, or another one than is followed.
-_NO_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
+_SUBMITS_NO_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
-def job(setup: Setup) -> Iterator[Finding]:
+def valid_job(setup: Setup) -> Iterator[Finding]:
     """Values that a job of Slurm can have, and a training that Slurm can start."""
     profile, facts = setup.profile, setup.facts
     if facts.scheduler != "slurm":
         return
     for key in ("slurm.partition", "slurm.account", "slurm.time"):
         value = str(fields.get(profile, key))
-        if not _VALUE.fullmatch(value):
+        if not _SBATCH_VALUE.fullmatch(value):
             message = f"{visible(value)!r} cannot be an option of sbatch"
             yield Finding(level="error", key=key, message=message, remedy="Use letters, digits and ._:+/- only.")
     for word in profile.slurm.options:
-        if refused := _refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
+        if refused := _why_refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
             yield Finding(level="error", key="slurm.options", message=message, remedy=remedy)
-    shortest = setup.preset.stop.grace + BEFORE_THE_END
-    limit = seconds(profile.slurm.time)
+    shortest = setup.preset.stop.grace + SIGNAL_LEAD_SECONDS
+    limit = sbatch_seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
         remedy = "Set slurm.time longer, well above the time to the first checkpoint."
@@ -50,37 +50,37 @@ def job(setup: Setup) -> Iterator[Finding]:
         remedy = "Choose no container, and a Python on the shared disk (trainer.python)."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy)
     # Of cards that cannot train, another check says why.
-    none = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))
-    if setup.device == "cpu" and profile.hardware.device != "cpu" and none:
-        known = facts.cluster is not None and not facts.cluster.problem
-        who = facts.machine.hostname if known else "this machine"
-        message = f"the job asks Slurm for no GPU: {who} has none that can train"
+    no_gpus_known = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))
+    if setup.device == "cpu" and profile.hardware.device != "cpu" and no_gpus_known:
+        cluster_known = facts.cluster is not None and not facts.cluster.problem
+        asked_machine = facts.machine.hostname if cluster_known else "this machine"
+        message = f"the job asks Slurm for no GPU: {asked_machine} has none that can train"
         remedy = "Plan for a compute node: run `tui-train facts --save node.json` there, then add --machine node.json."
-        if known:
+        if cluster_known:
             remedy = "Choose another partition (slurm.partition); `tui-train facts --slurm` lists the GPUs of each."
         yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
 
 
-def _refused(word: str, gpus: int) -> tuple[str, str] | None:
+def _why_refused(word: str, gpus: int) -> tuple[str, str] | None:
     """Return why an option of sbatch cannot be passed and what to do, for a plan with so many GPUs on each node."""
-    match = _OPTION.fullmatch(word)
+    match = _SBATCH_OPTION.fullmatch(word)
     if match is None:
         return f"{visible(word)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
     name = match[1]
     # sbatch takes the beginning of a name for the whole.
-    if any(option.startswith(name) for option in _NO_JOB):
+    if any(option.startswith(name) for option in _SUBMITS_NO_JOB):
         return f"--{name} cannot be used here: the job is submitted to one cluster and followed", "Leave it out."
-    if any(option.startswith(name) for option in _OURS):
+    if any(option.startswith(name) for option in _SET_BY_PLAN):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy
-    asked = sum(count for _, count in gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpus
-    if asked != gpus:
+    requested = sum(count for _, count in gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpus
+    if requested != gpus:
         remedy = f"Write gpu:{gpus} or gpu:TYPE:{gpus} in it, or change hardware.gpus."
-        return f"--{name} asks for {asked} GPUs on each node, the plan for {gpus}", remedy
+        return f"--{name} asks for {requested} GPUs on each node, the plan for {gpus}", remedy
     return None
 
 
-def seconds(limit: str) -> int | None:
+def sbatch_seconds(limit: str) -> int | None:
     """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
     match = _DURATION.fullmatch(limit)
     if match is None:

@@ -17,7 +17,7 @@ def packages(setup: Setup) -> Iterator[Finding]:
     tool = setup.toolchain
     for name, label in _LABELS.items():
         key = f"tracking.{name}"
-        wanted = getattr(profile.tracking, name) and not reach.why_not(key, setup)
+        wanted = getattr(profile.tracking, name) and not reach.why_no_effect(key, setup)
         if not wanted or tool is None or name in tool.packages:
             continue
         where = "the image" if profile.container.engine != "none" else display_path(tool.python)

@@ -11,20 +11,20 @@ from tui_train.base.places import webhooks_folder
 from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import PathState, Toolchain
-from tui_train.memory.trainers import on
+from tui_train.memory.trainers import is_on
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
 from tui_train.profile import batch, fields, secret_values
-from tui_train.profile.changes import Change, apply
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.resolve import reach
 from tui_train.resolve.in_force import EffectiveValue
-from tui_train.resolve.options import SetOption, options, script_options, user_arguments
+from tui_train.resolve.options import SetOption, option_names, script_options, user_arguments
 from tui_train.resolve.setup import Setup
 from tui_train.resolve.toolchain import why_unusable
 from tui_train.trainers import nemo, takes_field, trainer_of
 from tui_train.trainers.script import entry_point
 
-_OURS = {
+_SET_BY_PLAN = {
     "CUDA_VISIBLE_DEVICES": "choose the GPUs on the Hardware screen (hardware.gpus)",
     "CUDA_DEVICE_ORDER": "it is next to the GPUs' UUIDs already",
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
@@ -35,7 +35,7 @@ _OURS = {
 }
 
 
-_THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+_THREAD_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 _FROM_A_VARIABLE = "Have the training read it from a variable: name that under trainer.secrets, and export it."
 _REMEDIES = {
     "trainer.arguments": (
@@ -46,12 +46,14 @@ _REMEDIES = {
         "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
     ),
 }
-_KNOWN = EffectiveValue(0)
+_NOT_A_RECIPE_VALUE = EffectiveValue(0)
 # What an argument may name by a placeholder, and a profile may leave empty.
-_NAMED = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
+_KEYS_MAY_BE_EMPTY = frozenset(
+    {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
+)
 
 
-def python(setup: Setup) -> Iterator[Finding]:
+def training_python(setup: Setup) -> Iterator[Finding]:
     """A Python that has what trains; in a container it is the image that has it."""
     profile, facts = setup.profile, setup.facts
     if profile.container.engine != "none":
@@ -63,18 +65,18 @@ def python(setup: Setup) -> Iterator[Finding]:
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
     )
     if takes_field(profile, "nemo"):
-        install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
+        install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
     elif trainer_of(profile).wants_data:
-        packages = " ".join(trainer_of(profile).needs(profile))
+        packages = " ".join(trainer_of(profile).needed_packages(profile))
         install = (
-            f"Make one: tui-train env create {trainer_of(profile).libraries}. "
+            f"Make one: tui-train env create {trainer_of(profile).library_set}. "
             "Or name one that has them (trainer.python), "
             f"or `pip install {packages}` there."
         )
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
     if setup.toolchain is None and unchosen:
-        yield _not_started(unchosen[0], install)
+        yield _unchosen_python(unchosen[0], install)
     elif setup.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
@@ -88,7 +90,7 @@ def python(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
 
 
-def _not_started(tool: Toolchain, install: str) -> Finding:
+def _unchosen_python(tool: Toolchain, install: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
     name = display_path(tool.python)
     change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
@@ -97,7 +99,7 @@ def _not_started(tool: Toolchain, install: str) -> Finding:
     return Finding(level="error", key="trainer.python", message=message, remedy=remedy, change=change, machine=True)
 
 
-def paths(setup: Setup) -> Iterator[Finding]:
+def existing_paths(setup: Setup) -> Iterator[Finding]:
     """Paths that exist and are of the expected kind."""
     profile, facts = setup.profile, setup.facts
     trainer = profile.trainer
@@ -109,14 +111,14 @@ def paths(setup: Setup) -> Iterator[Finding]:
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and setup.preset.wants_script:
         expected.append(("trainer.script", trainer.script, "file"))
-    if not script or "model" in setup.context.takes:
+    if not script or "model" in setup.context.accepted:
         expected.append(("trainer.model", trainer.model, "folder"))
     recipe = takes_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
-    either = {path for path, state in facts.paths.items() if state == "folder" and trainer_of(profile).wants_data}
-    expected.extend(("trainer.data", path, "folder" if folder or path in either else "file") for path in trainer.data)
+    folders = {path for path, state in facts.paths.items() if state == "folder" and trainer_of(profile).wants_data}
+    expected.extend(("trainer.data", path, "folder" if folder or path in folders else "file") for path in trainer.data)
     expected.extend(
-        ("trainer.validation_data", path, "folder" if path in either else "file") for path in trainer.validation_data
+        ("trainer.validation_data", path, "folder" if path in folders else "file") for path in trainer.validation_data
     )
     expected.extend(("trainer.test_data", path, "file") for path in trainer.test_data)
     if recipe:
@@ -127,7 +129,7 @@ def paths(setup: Setup) -> Iterator[Finding]:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
             yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
-    yield from _output(setup)
+    yield from _output_folder(setup)
 
 
 def weights(setup: Setup) -> Iterator[Finding]:
@@ -142,15 +144,16 @@ def weights(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _output(setup: Setup) -> Iterator[Finding]:
+def _output_folder(setup: Setup) -> Iterator[Finding]:
     """An output folder in which nothing can be written, or that is there already."""
     profile, facts = setup.profile, setup.facts
     key, output = "trainer.output", profile.trainer.output or setup.user_output
-    closed = facts.closed.get(output, "")
-    if not output or reach.why_not(key, setup):
+    why_unwritable = facts.unwritable.get(output, "")
+    if not output or reach.why_no_effect(key, setup):
         return
-    if closed or facts.paths.get(output) == "file":
-        message = f"the output folder {display_path(output)} {'cannot be used: ' + closed if closed else 'is a file'}"
+    if why_unwritable or facts.paths.get(output) == "file":
+        problem = f"cannot be used: {why_unwritable}" if why_unwritable else "is a file"
+        message = f"the output folder {display_path(output)} {problem}"
         remedy = "Name one in a folder where you may write."
         change = Change("the run's own folder", "where runs are kept", ((key, ""),)) if profile.trainer.output else None
         yield Finding(level="error", key=key, message=message, remedy=remedy, change=change)
@@ -160,12 +163,12 @@ def _output(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="warning", key=key, message=message, remedy=remedy)
 
 
-def environment(setup: Setup) -> Iterator[Finding]:
+def environment_variables(setup: Setup) -> Iterator[Finding]:
     """Variables that may be set, and secrets by name only."""
     trainer = setup.profile.trainer
     for name, value in trainer.environment.items():
-        if name in _OURS:
-            message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
+        if name in _SET_BY_PLAN:
+            message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_SET_BY_PLAN[name]}."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
         elif fields.is_secret_variable(name) or secrets.has_certain_format(value):
             remaining = {other: text for other, text in trainer.environment.items() if other != name}
@@ -188,7 +191,7 @@ def environment(setup: Setup) -> Iterator[Finding]:
             remedy = "Write only the name, such as HF_TOKEN."
             yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
     for name, value in trainer.environment.items():
-        if name in _THREADS and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
+        if name in _THREAD_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
             message = f"{name}={visible(value)} is not a number of threads"
             rest = {other: text for other, text in trainer.environment.items() if other != name}
             change = Change(f"without {name}", "the cores are shared out", (("trainer.environment", rest),))
@@ -202,12 +205,12 @@ def environment(setup: Setup) -> Iterator[Finding]:
 def secrets_by_value(setup: Setup) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
     for secret in secret_values.secret_values(setup.profile):
-        if secret.key != secret_values.ENVIRONMENT or not secret.sure:
+        if secret.key != secret_values.ENVIRONMENT_KEY or not secret.certain:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
             yield Finding(
-                level="error" if secret.sure else "warning",
+                level="error" if secret.certain else "warning",
                 key=secret.key,
-                message=f"{visible(secret.words)} looks like a secret, and {what} written to files",
+                message=f"{visible(secret.place)} looks like a secret, and {what} written to files",
                 remedy=_REMEDIES.get(secret.key, _FROM_A_VARIABLE),
             )
 
@@ -238,9 +241,9 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
         change = Change(
             f"without {words}",
             "the value of the recipe is used",
-            (("trainer.arguments", _without(profile, own_settings)),),
+            (("trainer.arguments", _without_options(profile, own_settings)),),
         )
-        yield _both(words, fields.field(key).label.lower(), preset, change)
+        yield _set_twice(words, fields.field(key).label.lower(), preset, change)
     batch_settings = {
         name: own_settings
         for name, own_settings in settings_by_name.items()
@@ -251,21 +254,25 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     words = " ".join(
         dict.fromkeys(" ".join(setting.words) for own_settings in batch_settings.values() for setting in own_settings)
     )
-    into = _into_recipe(setup, batch_settings)
+    move_to_recipe = _into_recipe(setup, batch_settings)
     if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
-        yield _both(words, "batch", preset, into)
+        yield _set_twice(words, "batch", preset, move_to_recipe)
     elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
         message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
         remedy = "Remove it, and set recipe.micro_batch and recipe.global_batch."
-        yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy, change=into)
+        yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy, change=move_to_recipe)
 
 
-def _both(words: str, what: str, preset: Preset, change: Change | None) -> Finding:
+def _set_twice(words: str, what: str, preset: Preset, change: Change | None) -> Finding:
     """Return the finding that a value is set twice; the later argument wins."""
-    last = preset.user_arguments_first
-    wins = f"has no effect: the {what} of the recipe comes after it" if last else f"overrides the {what} of the recipe"
+    recipe_wins = preset.user_arguments_first
+    wins = (
+        f"has no effect: the {what} of the recipe comes after it"
+        if recipe_wins
+        else f"overrides the {what} of the recipe"
+    )
     return Finding(
-        level="warning" if last else "error",
+        level="warning" if recipe_wins else "error",
         key="trainer.arguments",
         message=f"{visible(words)} in your arguments {wins}",
         remedy=f"Remove it, or leave the {what} of the recipe unset.",
@@ -273,16 +280,18 @@ def _both(words: str, what: str, preset: Preset, change: Change | None) -> Findi
     )
 
 
-def _without(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
+def _without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
     """Return the user's arguments without these options."""
-    positions = {at for setting in own_settings for at in range(setting.at, setting.at + len(setting.words))}
-    return tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in positions)
+    positions = {
+        index for setting in own_settings for index in range(setting.position, setting.position + len(setting.words))
+    }
+    return tuple(word for index, word in enumerate(profile.trainer.arguments) if index not in positions)
 
 
 def lowered_batch(setup: Setup) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
-    batch_option = "per_device_train_batch_size" in options("micro_batch", setup.preset)
-    if batch_option and on(script_options(setup.profile, setup.facts.documents), "auto_find_batch_size"):
+    batch_option = "per_device_train_batch_size" in option_names("micro_batch", setup.preset)
+    if batch_option and is_on(script_options(setup.profile, setup.facts.documents), "auto_find_batch_size"):
         yield Finding(
             level="warning",
             key="trainer.arguments",
@@ -296,14 +305,14 @@ def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...
     profile = setup.profile
     values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
     every_setting = [setting for own_settings in batch_settings.values() for setting in own_settings]
-    remaining = _without(profile, every_setting)
+    remaining = _without_options(profile, every_setting)
     if setup.preset.user_arguments_first:
         return Change(
             f"without {' '.join(sorted(batch_settings))}", "nothing else", (("trainer.arguments", remaining),)
         )
-    if batch_settings.keys() - {"micro_batch", "accumulation"} or len({setting.at for setting in every_setting}) < len(
-        every_setting
-    ):
+    if batch_settings.keys() - {"micro_batch", "accumulation"} or len(
+        {setting.index for setting in every_setting}
+    ) < len(every_setting):
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):
         return None
@@ -319,13 +328,13 @@ def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...
     }
     change = Change(f"micro batch {micro} in the recipe", f"global batch {total}", tuple(edits.items()))
     try:
-        apply(change, profile)
+        apply_change(change, profile)
     except BadInput:
         return None
     return change
 
 
-def arguments(setup: Setup) -> Iterator[Finding]:
+def placeholders(setup: Setup) -> Iterator[Finding]:
     """Placeholders in the arguments that mean something, and have a value."""
     profile = setup.profile
     for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
@@ -337,8 +346,8 @@ def arguments(setup: Setup) -> Iterator[Finding]:
                 message=f"there is no {{{name}}} to fill in: it is passed unchanged",
                 remedy=fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
             )
-        elif setup.values.get(key.removeprefix("recipe."), _KNOWN).value is None or (
-            key in _NAMED and not fields.get(profile, key)
+        elif setup.values.get(key.removeprefix("recipe."), _NOT_A_RECIPE_VALUE).value is None or (
+            key in _KEYS_MAY_BE_EMPTY and not fields.get(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"
             yield Finding(level="error", key=key, message=message, remedy=f"Set {key}, or take them out.")

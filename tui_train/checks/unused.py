@@ -12,7 +12,7 @@ from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field
 
 # What is learned would be something else without them.
-_TRAINING = (
+_CHANGES_RESULT = (
     "recipe.",
     "trainer.model",
     "trainer.revision",
@@ -22,27 +22,29 @@ _TRAINING = (
     "trainer.config",
 )
 # Checks of their own say more.
-_SAID = frozenset({"trainer.offload", "trainer.arguments"})
+_CHECKED_ELSEWHERE = frozenset({"trainer.offload", "trainer.arguments"})
 
 
-def unused(setup: Setup) -> Iterator[Finding]:
+def unused_values(setup: Setup) -> Iterator[Finding]:
     """Chosen values that what trains does not take, each with a Change that unsets all of them."""
     profile = setup.profile
-    reasons = {key: reach.why_not(key, setup) for key in fields.chosen_keys(profile) if key not in _SAID}
-    idle = {key: why for key, why in reasons.items() if why}
+    reasons = {
+        key: reach.why_no_effect(key, setup) for key in fields.chosen_keys(profile) if key not in _CHECKED_ELSEWHERE
+    }
+    why_unused = {key: why for key, why in reasons.items() if why}
     empty = Profile()
-    edits = tuple((key, fields.get(empty, key)) for key in idle)
-    change = Change("unset what is not used", ", ".join(fields.field(key).label.lower() for key in idle), edits)
-    for key, why in idle.items():
+    edits = tuple((key, fields.get(empty, key)) for key in why_unused)
+    change = Change("unset what is not used", ", ".join(fields.field(key).label.lower() for key in why_unused), edits)
+    for key, why in why_unused.items():
         row = fields.field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
-        passable = takes_field(profile, "trainer.preset") and key.startswith(_TRAINING)
+        passable = takes_field(profile, "trainer.preset") and key.startswith(_CHANGES_RESULT)
         if key == "trainer.output":
             yield _output(setup, change)
             continue
         yield Finding(
             level="error"
-            if key.startswith((*_TRAINING, "tracking."))
+            if key.startswith((*_CHANGES_RESULT, "tracking."))
             else "note"
             if key.startswith("communication.")
             else "warning",
@@ -66,7 +68,7 @@ def _output(setup: Setup, change: Change) -> Finding:
     )
 
 
-def older(setup: Setup) -> Iterator[Finding]:
+def old_schema(setup: Setup) -> Iterator[Finding]:
     """A profile that was, or may have been, written when each value was passed, chosen or not."""
     profile = setup.profile
     if profile.schema == SCHEMA:

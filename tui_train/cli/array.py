@@ -8,23 +8,23 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, visible
 from tui_train.cli import columns
-from tui_train.cli.plans import edited, require
+from tui_train.cli.plans import apply_edits, require_plan
 from tui_train.memory.length import set_up
 from tui_train.plan.types import Plan
 from tui_train.profile import fields, lists
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.runs import folders, queue
-from tui_train.runs.interrupts import deferred
+from tui_train.runs.interrupts import defer_signals
 from tui_train.runs.rundir import RunDir
 from tui_train.targets import Target
 
-_MOST = 100
+_MAX_MEMBERS = 100
 # Of other sections a value may need another look at the machine.
 _SECTIONS = ("recipe.", "finetune.")
 
 
-class Member(msgspec.Struct, frozen=True):
+class ArrayMember(msgspec.Struct, frozen=True):
     """One of an array: its `KEY=VALUE`, and what is submitted."""
 
     edit: str
@@ -39,22 +39,22 @@ def edits_of(array: str) -> tuple[str, ...]:
     remedy = "Write it as --array recipe.seed=1,2,3."
     if not key.startswith(_SECTIONS):
         raise BadInput(f"--array {visible(array)}: only a value of recipe or finetune differs in an array", remedy)
-    if fields.field(key).kind in lists.KINDS:
+    if fields.field(key).kind in lists.LIST_KINDS:
         raise BadInput(f"--array {visible(array)}: {visible(key)} is a list", "Choose a key that has one value.")
     if not all(values) or len(set(values)) < len(values):
         raise BadInput(f"--array {visible(array)}: a value is missing or there twice", remedy)
-    if len(values) > _MOST:
-        raise BadInput(f"--array has {len(values)} values", f"Submit at most {_MOST} at a time.")
+    if len(values) > _MAX_MEMBERS:
+        raise BadInput(f"--array has {len(values)} values", f"Submit at most {_MAX_MEMBERS} at a time.")
     return tuple(f"{key}={value}" for value in values)
 
 
-def planned(profile: Profile, array: str, target: Target) -> tuple[Member, ...]:
+def plan_members(profile: Profile, array: str, target: Target) -> tuple[ArrayMember, ...]:
     """Return all members, planned before any is submitted; exits where an error forbids one."""
     edits = edits_of(array)
-    facts = target.look(profile, columns.waiting)
+    facts = target.probe_for(profile, columns.waiting)
     members, shown_messages = [], set[str]()
     for edit in edits:
-        own = edited(profile, (edit,))
+        own = apply_edits(profile, (edit,))
         setup = set_up(own, facts)
         if output := own.trainer.output or setup.user_output:
             message = f"all runs of the array would write to {visible(output)}"
@@ -62,15 +62,15 @@ def planned(profile: Profile, array: str, target: Target) -> tuple[Member, ...]:
         prepared = prepare(setup)
         news = tuple(each for each in prepared.findings if each.level == "error" or each.message not in shown_messages)
         shown_messages |= {each.message for each in news}
-        plan = require(msgspec.structs.replace(prepared, findings=news), starts=True)
-        members.append(Member(edit, prepared, plan))
+        plan = require_plan(msgspec.structs.replace(prepared, findings=news), starts=True)
+        members.append(ArrayMember(edit, prepared, plan))
     return tuple(members)
 
 
-def submit(members: tuple[Member, ...], target: Target) -> None:
+def submit_members(members: tuple[ArrayMember, ...], target: Target) -> None:
     """Submit a job for each member and say which; what was submitted stays, also where a later one is refused."""
     runs: list[RunDir] = []
-    with deferred(click.echo) as interrupts:
+    with defer_signals(click.echo) as interrupts:
         for member in members:
             try:
                 run = target.submit(member.prepared, member.plan, interrupts)
@@ -79,7 +79,7 @@ def submit(members: tuple[Member, ...], target: Target) -> None:
                     click.echo(f"{counted(len(runs), 'job')} of {len(members)} submitted before that", err=True)
                 raise
             runs.append(run)
-            folders.put_note(run, member.edit)
+            folders.write_note(run, member.edit)
             click.echo(f"{visible(run.name)} is {queue.queue_summary(run.path)}, with {visible(member.edit)}")
         if interrupts.number:
             # It came after the last start: it ends this command, not the runs.

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from tui_train.base.text import table as whole
+from tui_train.base.text import text_table as whole
 from tui_train.base.text import visible
 
-_WIDEST = 120
+_MAX_WIDTH = 120
 
 
-def width() -> int | None:
+def terminal_width() -> int | None:
     """Return how wide standard output is; None where it is no terminal, and nothing is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
@@ -23,9 +23,9 @@ def waiting(what: str) -> None:
         click.echo(visible(what), err=True)
 
 
-def listed(rows: Sequence[tuple[str, str]]) -> str:
+def description_list(rows: Sequence[tuple[str, str]]) -> str:
     """Return names with their descriptions, folded to the terminal's width."""
-    formatter = click.HelpFormatter(width=min(_WIDEST, shutil.get_terminal_size().columns))
+    formatter = click.HelpFormatter(width=min(_MAX_WIDTH, shutil.get_terminal_size().columns))
     with formatter.indentation():
         formatter.write_dl(rows, col_max=32)
     return formatter.getvalue().rstrip("\n")
@@ -33,4 +33,4 @@ def listed(rows: Sequence[tuple[str, str]]) -> str:
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as columns, the first row being the heads; at a terminal the widest are cut."""
-    return whole(rows, width())
+    return whole(rows, terminal_width())

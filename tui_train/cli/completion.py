@@ -93,7 +93,7 @@ def edits(_context: click.Context, _parameter: click.Parameter, text: str) -> li
         rows = (row for row in fields.FIELDS.values() if row.key.startswith(text))
         return [CompletionItem(f"{row.key}=", help=row.label) for row in rows]
     with suppress(TuiTrainError):
-        values = choices.words(key)
+        values = choices.all_values(key)
         if not values and fields.field(key).kind in {"path", "paths"}:
             return [CompletionItem(f"{key}={path}") for path in _paths(value)]
         return [CompletionItem(f"{key}={name}") for name in values if name.startswith(value)]

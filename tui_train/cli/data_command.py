@@ -52,4 +52,4 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     question = DataQuestion(
         files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only or None
     )
-    data.data(files, question, python, batch or 0, weights, as_json=as_json)
+    data.show_data(files, question, python, batch or 0, weights, as_json=as_json)

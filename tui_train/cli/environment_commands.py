@@ -35,7 +35,7 @@ def env_create(  # noqa: PLR0913 - one for each option
     """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli import environments
 
-    environments.create(name, environments.Where(path, python, index_url), dry_run=dry_run, yes=yes)
+    environments.create_environment(name, environments.CreateOptions(path, python, index_url), dry_run=dry_run, yes=yes)
 
 
 @cli.group("nemo")
@@ -74,12 +74,12 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
     An interrupted preparation resumes when started again.
     """
     from tui_train.cli import nemo
-    from tui_train.workflow.nemo_files import Data
+    from tui_train.workflow.nemo_files import TextData
 
     named = {"train": files, "validation": validation, "test": test}
-    splits = {name: tuple(map(nemo.absolute, paths)) for name, paths in named.items()}
-    data = Data(splits=splits, tokenizer=nemo.absolute(tokenizer), out=nemo.absolute(out))
-    nemo.prepare(data, python, force=force)
+    splits = {name: tuple(map(nemo.absolute_path, paths)) for name, paths in named.items()}
+    data = TextData(splits=splits, tokenizer=nemo.absolute_path(tokenizer), out=nemo.absolute_path(out))
+    nemo.prepare_data(data, python, force=force)
 
 
 @nemo_group.command("import")
@@ -90,7 +90,7 @@ def nemo_import(folder: Path, out: Path, python: str) -> None:
     """Convert the Hugging Face folder FOLDER to the NeMo checkpoint OUT, with NeMo's own converter."""
     from tui_train.cli import nemo
 
-    nemo.convert("import", nemo.absolute(folder), nemo.absolute(out), python)
+    nemo.convert_model("import", nemo.absolute_path(folder), nemo.absolute_path(out), python)
 
 
 @nemo_group.command("export")
@@ -101,7 +101,7 @@ def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
     """Convert a NeMo checkpoint to the Hugging Face folder OUT, with NeMo's own converter."""
     from tui_train.cli import nemo
 
-    nemo.convert("export", nemo.absolute(checkpoint), nemo.absolute(out), python)
+    nemo.convert_model("export", nemo.absolute_path(checkpoint), nemo.absolute_path(out), python)
 
 
 @cli.command()

@@ -14,7 +14,7 @@ from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError
 from tui_train.supervisor.refused import BUSY
 
 if TYPE_CHECKING:
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
 # Click's own code is 2, which a training may end with.
 _WRONG_USAGE = 64
@@ -40,7 +40,7 @@ _EPILOG = (
 )
 
 
-def completed_by(name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+def shell_completion(name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
     """Return what completes an argument in a shell: a function of `completion`, which is imported only then."""
 
     def complete(context: click.Context, parameter: click.Parameter, text: str) -> Any:
@@ -56,11 +56,11 @@ SET = click.option(
     "edits",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=completed_by("edits"),
+    shell_complete=shell_completion("edits"),
     help="Change a value; see `tui-train keys`.",
 )
-PROFILE = click.argument("profile", shell_complete=completed_by("profiles"))
-RUN = click.argument("run", shell_complete=completed_by("runs"))
+PROFILE = click.argument("profile", shell_complete=shell_completion("profiles"))
+RUN = click.argument("run", shell_complete=shell_completion("runs"))
 FILE = click.Path(path_type=Path)
 YES = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 SLURM = click.option("--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of --on's.")
@@ -98,38 +98,38 @@ class _Commands(click.Group):
             ctx.exit(130)
 
 
-def on_host(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def host_option(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option that names a host."""
-    return click.option("--on", "--host", "host", metavar="NAME", shell_complete=completed_by("hosts"), help=words)
+    return click.option("--on", "--host", "host", metavar="NAME", shell_complete=shell_completion("hosts"), help=words)
 
 
-def elsewhere(command: Callable[..., None]) -> Callable[..., None]:
+def machine_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name another machine, which become the one argument `source`."""
 
     @click.option("--machine", metavar="FILE", type=FILE, help="For the machine in that file (`facts --save`).")
-    @on_host("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
+    @host_option("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
     @SLURM
     @functools.wraps(command)
-    def wrapped(*arguments: Any, machine: Path | None, host: str | None, slurm: bool, **options: Any) -> None:
+    def with_source(*arguments: Any, machine: Path | None, host: str | None, slurm: bool, **options: Any) -> None:
         command(*arguments, source=source_of(machine, host, slurm=slurm), **options)
 
-    return wrapped
+    return with_source
 
 
 def source_of(
     machine: Path | None, host: str | None, toolchain: Path | None = None, *, slurm: bool = False
-) -> "Source":
+) -> "MachineSource":
     """Return the machine that options name; UsageError where they name two, or an invalid host.
 
     With Slurm a host is where jobs are submitted, and the machine in a file is a node.
     """
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
     if machine and host is not None and not slurm:
         raise click.UsageError("--machine and --on exclude each other.")
     if host is not None and (not host or host.startswith("-")):
         raise click.UsageError("--on needs the name of a host.")
-    return Source(machine, toolchain, host or "", slurm=slurm)
+    return MachineSource(machine, toolchain, host or "", slurm=slurm)
 
 
 @click.group(
@@ -139,9 +139,9 @@ def source_of(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tui-train %(version)s")
-@elsewhere
+@machine_options
 @click.pass_context
-def cli(context: click.Context, source: "Source") -> None:
+def cli(context: click.Context, source: "MachineSource") -> None:
     """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
     if source.slurm:
         raise click.UsageError("--slurm comes after a command; in the wizard, H on Hardware chooses Slurm.")

@@ -2,7 +2,7 @@
 
 import click
 
-from tui_train.cli.group import JSON, cli, completed_by
+from tui_train.cli.group import JSON, cli, shell_completion
 
 
 @cli.group(invoke_without_command=True)
@@ -24,11 +24,11 @@ def hosts_add(name: str, address: str, *, force: bool) -> None:
     """Save the host at ADDRESS, as ssh takes it, under NAME; without ADDRESS the name is the address."""
     from tui_train.cli import hosts
 
-    hosts.add(name, address, force=force)
+    hosts.add_host(name, address, force=force)
 
 
 @hosts.command("rm")
-@click.argument("name", shell_complete=completed_by("hosts"))
+@click.argument("name", shell_complete=shell_completion("hosts"))
 def hosts_rm(name: str) -> None:
     """Forget a host; its runs stay, there and here."""
     from tui_train.profile import hosts

@@ -3,7 +3,7 @@
 import click
 
 from tui_train.base.text import visible
-from tui_train.cli.columns import listed
+from tui_train.cli.columns import description_list
 from tui_train.cli.plans import print_json
 from tui_train.profile import hosts
 
@@ -14,12 +14,12 @@ def show_all(*, as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "address": address} for name, address in known.items()])
     elif known:
-        click.echo(listed([(visible(name), visible(address)) for name, address in known.items()]))
+        click.echo(description_list([(visible(name), visible(address)) for name, address in known.items()]))
     else:
         click.echo("No host is saved: tui-train hosts add NAME USER@HOST")
 
 
-def add(name: str, address: str, *, force: bool) -> None:
+def add_host(name: str, address: str, *, force: bool) -> None:
     """Save a host, which is not asked for that."""
     hosts.add(name, address, replace=force)
     click.echo(f"saved {visible(name)}: tui-train facts --on {visible(name)} shows what it has")

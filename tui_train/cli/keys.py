@@ -12,10 +12,10 @@ from tui_train.presets import shipped_presets
 from tui_train.profile import fields, lists
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
-from tui_train.trainers.finetune import DEFAULTS
+from tui_train.trainers.finetune import FINETUNE_DEFAULTS
 from tui_train.workflow import choices
 
-_KINDS = {
+_KIND_TEXTS = {
     "text": "text",
     "path": "a path",
     "model": "a folder, or an id of the Hugging Face Hub",
@@ -30,36 +30,43 @@ _KINDS = {
 }
 
 
-def keys(word: str, *, as_json: bool) -> None:
+def print_keys(word: str, *, as_json: bool) -> None:
     """Print the keys of a profile that hold a word, with their meaning, values and default."""
-    found = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
-    if not found:
+    matching = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
+    if not matching:
         raise BadInput(f"no key holds {visible(word)}", fields.similar_key_remedy(word))
     if as_json:
         print_json(
-            [{"key": row.key, "help": row.help, "values": _values(row), "default": _default(row)} for row in found]
+            [
+                {"key": row.key, "help": row.help, "values": _values_text(row), "default": _default_text(row)}
+                for row in matching
+            ]
         )
         return
-    rows = [(row.key, f"{row.help} [{_values(row)}; default: {_default(row)}]") for row in found]
-    click.echo("The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.listed(rows))
-    if any(row.kind in lists.KINDS for row in found):
-        rule = f"Lists: {lists.RULE}. {lists.COMMAS} A list that is set again in the same command is added to."
-        click.echo("\n" + textwrap.fill(rule, min(columns.width() or 80, 80)))
+    rows = [(row.key, f"{row.help} [{_values_text(row)}; default: {_default_text(row)}]") for row in matching]
+    click.echo(
+        "The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.description_list(rows)
+    )
+    if any(row.kind in lists.LIST_KINDS for row in matching):
+        rule = (
+            f"Lists: {lists.QUOTING_RULE}. {lists.COMMA_HINT} A list that is set again in the same command is added to."
+        )
+        click.echo("\n" + textwrap.fill(rule, min(columns.terminal_width() or 80, 80)))
 
 
-def _values(row: Field) -> str:
+def _values_text(row: Field) -> str:
     """Return what may be written for a key."""
     if row.kind in {"integer", "number"} and row.minimum is not None:
         words = "a whole number" if row.kind == "integer" else "a number"
         return f"{words} from {row.minimum:.12g}" + (f" to {row.maximum:.12g}" if row.maximum is not None else "")
-    values = choices.words(row.key)
-    return ", ".join(values) if values else _KINDS[row.kind]
+    values = choices.all_values(row.key)
+    return ", ".join(values) if values else _KIND_TEXTS[row.kind]
 
 
-def _default(row: Field) -> str:
+def _default_text(row: Field) -> str:
     if row.optional:
         name = row.key.removeprefix("recipe.")
-        trainers = {"fine-tuning": DEFAULTS, "built-in trainer": shipped_presets()["builtin"].defaults}
+        trainers = {"fine-tuning": FINETUNE_DEFAULTS, "built-in trainer": shipped_presets()["builtin"].defaults}
         ours = [
             f"{label}: {fields.format_value(defaults[name])}"
             for label, defaults in trainers.items()

@@ -12,14 +12,14 @@ from tui_train.cli.group import (
     SET,
     YES,
     cli,
-    completed_by,
-    elsewhere,
-    on_host,
+    host_option,
+    machine_options,
+    shell_completion,
     source_of,
 )
 
 if TYPE_CHECKING:
-    from tui_train.workflow.machines import Source
+    from tui_train.workflow.machines import MachineSource
 
 FETCH = click.option(
     "--fetch-config",
@@ -33,7 +33,7 @@ FETCH = click.option(
 @JSON
 @click.option("--save", metavar="FILE", type=FILE, help="Write a machine file that a bug report can carry.")
 @click.option("--machine", metavar="FILE", type=FILE, help="Show the machine in that file, not this one.")
-@on_host("Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
+@host_option("Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
 @click.option("--slurm", is_flag=True, help="Show the partitions of the Slurm cluster, and a node of the default one.")
 @click.option(
     "--toolchain",
@@ -53,7 +53,7 @@ def facts(  # noqa: PLR0913 - one for each option
     """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli import plans
 
-    plans.facts(as_json=as_json, source=source_of(machine, host, toolchain, slurm=slurm), save=save)
+    plans.print_facts(as_json=as_json, source=source_of(machine, host, toolchain, slurm=slurm), save=save)
 
 
 @cli.command()
@@ -64,20 +64,20 @@ def facts(  # noqa: PLR0913 - one for each option
     metavar="[RUN]",
     is_flag=False,
     flag_value="previous",
-    shell_complete=completed_by("runs"),
+    shell_complete=shell_completion("runs"),
     help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
 )
 @FETCH
 @JSON
 @SET
-@elsewhere
+@machine_options
 def plan(  # noqa: PLR0913 - one for each option
-    profile: str, edits: tuple[str, ...], source: "Source", *, against: str | None, fetch: bool, as_json: bool
+    profile: str, edits: tuple[str, ...], source: "MachineSource", *, against: str | None, fetch: bool, as_json: bool
 ) -> None:
     """Print what a profile would start, and its problems."""
     from tui_train.cli import plans
 
-    plans.plan(profile, edits, source, as_json=as_json, against=against, fetch=fetch)
+    plans.print_plan(profile, edits, source, as_json=as_json, against=against, fetch=fetch)
 
 
 @cli.command()
@@ -87,9 +87,16 @@ def plan(  # noqa: PLR0913 - one for each option
 @FETCH
 @JSON
 @SET
-@elsewhere
+@machine_options
 def estimate(  # noqa: PLR0913 - one for each option
-    profile: str, edits: tuple[str, ...], source: "Source", *, trace: bool, measure: bool, fetch: bool, as_json: bool
+    profile: str,
+    edits: tuple[str, ...],
+    source: "MachineSource",
+    *,
+    trace: bool,
+    measure: bool,
+    fetch: bool,
+    as_json: bool,
 ) -> None:
     """Estimate a training's memory by phase, and whether it fits."""
     from tui_train.cli import estimate
@@ -97,9 +104,9 @@ def estimate(  # noqa: PLR0913 - one for each option
     if trace and measure:
         raise click.UsageError("--trace and --measure exclude each other.")
     method = "trace" if trace else "measure" if measure else ""
-    if method and source.other:
+    if method and source.is_elsewhere:
         raise click.UsageError(f"--{method} runs on this machine: leave out --machine, --on and --slurm.")
-    estimate.estimate(profile, edits, method, source, as_json=as_json, fetch=fetch)
+    estimate.print_estimate(profile, edits, method, source, as_json=as_json, fetch=fetch)
 
 
 @cli.command()
@@ -117,13 +124,13 @@ def estimate(  # noqa: PLR0913 - one for each option
 @click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
 @JSON
 @SET
-@elsewhere
+@machine_options
 def tune(  # noqa: PLR0913 - one for each option
     profile: str,
     edits: tuple[str, ...],
     precisions: tuple[str, ...],
     seconds: int,
-    source: "Source",
+    source: "MachineSource",
     *,
     dry_run: bool,
     as_json: bool,
@@ -134,9 +141,9 @@ def tune(  # noqa: PLR0913 - one for each option
     if dry_run:
         tune.dry_run(profile, edits, precisions, source, as_json=as_json)
         return
-    if source.other:
+    if source.is_elsewhere:
         raise click.UsageError("trials run on this machine: with --machine, --on or --slurm add --dry-run.")
-    tune.run(profile, edits, precisions, seconds, as_json=as_json)
+    tune.tune_profile(profile, edits, precisions, seconds, as_json=as_json)
 
 
 @cli.command()
@@ -157,14 +164,14 @@ def tune(  # noqa: PLR0913 - one for each option
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @SET
-@elsewhere
+@machine_options
 def export(  # noqa: PLR0913, PLR0917 - one for each option
     profile: str,
     folder: Path,
     edits: tuple[str, ...],
     kind: str | None,
     claims: tuple[str, ...],
-    source: "Source",
+    source: "MachineSource",
     *,
     force: bool,
 ) -> None:
@@ -172,11 +179,11 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     from tui_train.cli import export as exports
 
     if kind:
-        exports.export_for(kind, profile, folder, edits, source, claims, force=force)
+        exports.export_manifest(kind, profile, folder, edits, source, claims, force=force)
     elif claims:
         raise click.UsageError("--claim needs --for jobset or --for trainjob.")
     else:
-        exports.export(profile, folder, edits, source, force=force)
+        exports.export_plan(profile, folder, edits, source, force=force)
 
 
 @cli.command()
@@ -188,7 +195,7 @@ def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None
     """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
     from tui_train.cli import plans
 
-    plans.image(image, engine or "", recipe, as_json=as_json)
+    plans.print_image(image, engine or "", recipe, as_json=as_json)
 
 
 @cli.group(invoke_without_command=True)
@@ -199,7 +206,7 @@ def profiles(context: click.Context, *, as_json: bool) -> None:
     from tui_train.cli import plans
 
     if context.invoked_subcommand is None:
-        plans.profiles(as_json=as_json)
+        plans.print_profiles(as_json=as_json)
 
 
 @profiles.command("rm")
@@ -238,7 +245,7 @@ def profiles_cp(name: str, new: str) -> None:
     "--like",
     metavar="PROFILE",
     default="quickstart",
-    shell_complete=completed_by("profiles"),
+    shell_complete=shell_completion("profiles"),
     help="Start from the values of this profile.",
 )
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
@@ -247,7 +254,7 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save a profile under NAME."""
     from tui_train.cli import plans
 
-    plans.new(name, like, edits, force=force)
+    plans.save_new(name, like, edits, force=force)
 
 
 @cli.command()
@@ -257,7 +264,7 @@ def keys(word: str, *, as_json: bool) -> None:
     """List the keys of a profile, or those with WORD in them: meaning, allowed values, default."""
     from tui_train.cli import keys as listing
 
-    listing.keys(word, as_json=as_json)
+    listing.print_keys(word, as_json=as_json)
 
 
 @cli.command()
@@ -270,7 +277,7 @@ def presets(name: str | None, *, as_json: bool) -> None:
     if name and as_json:
         raise click.UsageError("NAME and --json exclude each other: a preset is printed as TOML.")
     if name:
-        presets.text(name)
+        presets.print_preset(name)
     else:
         presets.show_all(as_json=as_json)
 

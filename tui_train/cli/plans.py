@@ -12,66 +12,71 @@ import msgspec
 from tui_train.base.command import VARIABLES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import size, visible
-from tui_train.checks import Finding, check
+from tui_train.checks import Finding, find_problems
 from tui_train.cli import columns
 from tui_train.facts import images, probe, saved, trust
-from tui_train.facts.gpus import gpu_verdicts, recommended
+from tui_train.facts.gpus import gpu_verdicts, recommended_uuids
 from tui_train.facts.types import Facts
 from tui_train.memory.length import set_up
 from tui_train.memory.predict import predict
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, lists, store
-from tui_train.profile.changes import Change, apply
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.rows import Field
 from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import Profile
-from tui_train.render import listed
+from tui_train.render import shown_files
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve import container
 from tui_train.runs import rundir
 from tui_train.trainers import takes_field
 from tui_train.workflow import choices, clusters, machines, model_config, overview, previous, show
-from tui_train.workflow.machines import Source
+from tui_train.workflow.machines import MachineSource
 from tui_train.workflow.peers import facts_to_start
-from tui_train.workflow.previous import Previous
-from tui_train.workflow.validate import shown, validate
+from tui_train.workflow.previous import PreviousRun
+from tui_train.workflow.validate import validate_image, validation_text
 
 PREVIOUS = "previous"
-_MOST_CHANGES = 5
+_MAX_CHANGES = 5
 # JSON allows these, but a terminal would interpret them; a line break occurs only between values.
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-class Fixed(NamedTuple):
+class AppliedFix(NamedTuple):
     """An error, and the change that fixes it."""
 
     finding: Finding
     change: Change
 
 
-def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
+def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> None:
     """Print the facts of a machine, and write them to `save`, if given."""
     if save:
         saved.refuse_to_overwrite(save)
     machine_facts, toolchain = machines.facts_from(source)
     if as_json:
-        print_json(machines.as_data(machine_facts, toolchain))
+        print_json(machines.facts_as_data(machine_facts, toolchain))
     else:
         verdicts = gpu_verdicts(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
         if machine_facts.cluster:
-            click.echo(clusters.text(machine_facts.cluster, columns.width()) + "\n")
+            click.echo(clusters.cluster_table(machine_facts.cluster, columns.terminal_width()) + "\n")
         click.echo(
-            show.facts(machine_facts, toolchain, recommended(machine_facts.machine.gpus, verdicts), columns.width())
+            show.facts_text(
+                machine_facts,
+                toolchain,
+                recommended_uuids(machine_facts.machine.gpus, verdicts),
+                columns.terminal_width(),
+            )
         )
     if save:
-        saved.save(save, machine_facts)
+        saved.save_machine(save, machine_facts)
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
 
 
-def plan(  # noqa: PLR0913 - one for each option
+def print_plan(  # noqa: PLR0913 - one for each option
     reference: str,
     edits: tuple[str, ...],
-    source: Source,
+    source: MachineSource,
     *,
     as_json: bool,
     against: str | None = None,
@@ -82,36 +87,36 @@ def plan(  # noqa: PLR0913 - one for each option
     `against` names the run to show the differences from; PREVIOUS is the newest of this profile. `fetch`: get the
     config.json of a model whose sizes are not known.
     """
-    profile = edited(load(reference), edits)
-    earlier = _earlier(profile, against)
+    profile = apply_edits(load_profile(reference), edits)
+    earlier = _run_to_compare(profile, against)
     facts = facts_to_start(profile, source, columns.waiting)
     if fetch:
         facts = with_fetched(profile, facts, source)
     setup = set_up(profile, facts)
     prepared = prepare(setup)
     if as_json:
-        differences = previous.changes(earlier, profile) if earlier else ()
+        differences = previous.effective_changes(earlier, profile) if earlier else ()
         since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
         print_json(_plan_data(prepared) | ({"since": since} if against else {}))
         if prepared.plan is None:
-            sys.exit(_refusal(prepared))
+            sys.exit(_refusal_code(prepared))
         return
-    made_plan = require(prepared)
-    pace = previous.pace(earlier, profile)
-    click.echo(overview.text(overview.overview(setup, pace)))
+    made_plan = require_plan(prepared)
+    pace = previous.expected_pace(earlier, profile)
+    click.echo(overview.overview_text(overview.overview(setup, pace)))
     if unknown := predict(setup).workload.unknown:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {sizes_from(unknown, facts)}")
     if against:
-        click.echo(f"\n{_since(earlier, profile)}")
-    click.echo(f"\n{show.plan(made_plan)}")
-    click.echo("\nfiles: " + ", ".join(file.path for file in listed(prepared.files)))
+        click.echo(f"\n{_changes_text(earlier, profile)}")
+    click.echo(f"\n{show.plan_text(made_plan)}")
+    click.echo("\nfiles: " + ", ".join(file.path for file in shown_files(prepared.files)))
 
 
-def with_fetched(profile: Profile, facts: Facts, source: Source) -> Facts:
+def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts:
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
-    if source.other:
+    if source.is_elsewhere:
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
-    machines.only_here(profile, "--fetch-config")
+    machines.require_here(profile, "--fetch-config")
     setup = set_up(profile, facts)
     if setup.problem:
         raise setup.problem
@@ -126,54 +131,54 @@ def with_fetched(profile: Profile, facts: Facts, source: Source) -> Facts:
 
 def sizes_from(unknown: str, facts: Facts) -> str:
     """Return what to do about a model of the Hub whose sizes are not known, as a sentence."""
-    if facts.elsewhere or facts.scheduler:
+    if facts.other_machine or facts.scheduler:
         return f"Fetch its config.json there, a few kB: hf download {unknown} config.json"
     return "Add --fetch-config, which fetches its config.json alone, a few kB, from the Hub."
 
 
-def _earlier(profile: Profile, against: str | None) -> Previous | None:
+def _run_to_compare(profile: Profile, against: str | None) -> PreviousRun | None:
     """Return the run to compare with: the one that is named, or else the newest of this profile."""
     if not against or against == PREVIOUS:
-        return previous.previous(profile)
-    run = rundir.find(against)
-    found = previous.read_previous(run)
-    if found is None:
+        return previous.previous_run(profile)
+    run = rundir.find_run(against)
+    earlier = previous.read_previous(run)
+    if earlier is None:
         remedy = f"See {visible(str(run.profile))}."
         raise BadInput(f"the profile of run {visible(run.name)} cannot be read", remedy)
-    return found
+    return earlier
 
 
-def _since(earlier: Previous | None, profile: Profile) -> str:
+def _changes_text(earlier: PreviousRun | None, profile: Profile) -> str:
     """Return in lines what has changed since an earlier run."""
     if earlier is None:
         return f"no earlier run of {visible(profile.name)}"
-    changed = previous.lines(previous.changes(earlier, profile))
+    changed = previous.change_lines(previous.effective_changes(earlier, profile))
     name = visible(earlier.run)
     return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
 
 
 def show_machines(made_plan: Plan) -> None:
     """Print what to do on the other machines, if there are any."""
-    if made_plan.by_hand:
+    if made_plan.is_started_by_hand:
         click.echo("\n".join(made_plan.notes))
 
 
-def image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
+def print_image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
     """Print what an image contains; exits with an error where it cannot train."""
-    engine = engine or images.choose_engine(name, images.engines())
-    machine = probe.machine()
-    content = images.image(engine, name)
+    engine = engine or images.choose_engine(name, images.read_engines())
+    machine = probe.probe_machine()
+    content = images.read_image(engine, name)
     verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
-    validation = validate(engine, name, recommended(machine.gpus, verdicts), recipe)
+    validation = validate_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe)
     if as_json:
         print_json(msgspec.to_builtins(validation))
     else:
-        click.echo(shown(validation))
+        click.echo(validation_text(validation))
     if validation.wrong:
         sys.exit(Unavailable.exit_code)
 
 
-def profiles(*, as_json: bool) -> None:
+def print_profiles(*, as_json: bool) -> None:
     """Print the saved profiles with their paths."""
     rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_names()]
     if as_json:
@@ -185,32 +190,35 @@ def profiles(*, as_json: bool) -> None:
         )
 
 
-def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
+def save_new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `like` with edits under a new name."""
-    profile = edited(fields.put(load(like), "name", name), edits)
+    profile = apply_edits(fields.put(load_profile(like), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
     for secret in secret_values(profile):
-        click.echo(f"warning: {secret.key}: {visible(secret.words)} looks like a secret, and was saved", err=True)
+        click.echo(f"warning: {secret.key}: {visible(secret.place)} looks like a secret, and was saved", err=True)
     script = profile.trainer.script
-    if script and takes_field(profile, "trainer.script") and probe.paths([script])[script] != "file":
+    if script and takes_field(profile, "trainer.script") and probe.read_path_states([script])[script] != "file":
         click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
 
 
-def load(reference: str) -> Profile:
+def load_profile(reference: str) -> Profile:
     """Return a profile by name or path; `quickstart` needs no saved file."""
     if reference == "quickstart" and reference not in store.saved_names():
         return Profile()
     return store.load(reference)
 
 
-def _parsed(row: Field, text: str) -> fields.Value:
+def _parse_edit(row: Field, text: str) -> fields.Value:
     """Return the value in a text of --set; BadInput names the key, and what to type for a shell that removes quotes."""
     try:
         return fields.parse(row, text)
     except lists.AmbiguousComma as error:
-        several, one = (f"--set {_in_shell(f'{row.key}={reading}')}" for reading in (error.several, error.one))
+        several, one = (
+            f"--set {_shell_quoted(f'{row.key}={reading}')}"
+            for reading in (error.as_several_values, error.as_single_value)
+        )
         raise BadInput(
-            _by_key(row, error), lists.both_readings(visible(several) if error.several else "", visible(one))
+            _by_key(row, error), lists.both_readings(visible(several) if error.as_several_values else "", visible(one))
         ) from None
     except BadInput as error:
         raise BadInput(_by_key(row, error), error.remedy) from None
@@ -222,12 +230,12 @@ def _by_key(row: Field, error: BadInput) -> str:
     return row.key + error.message[len(row.label) :] if begins else error.message
 
 
-def _in_shell(word: str) -> str:
+def _shell_quoted(word: str) -> str:
     """Return a word quoted for a shell, so that quotes in it can be read."""
     return shlex.quote(word) if re.search(r'["$`\\!]', word) else f'"{word}"'
 
 
-def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
+def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
     """Return the profile with `KEY=VALUE` edits made."""
     keys_set: set[str] = set()
     for edit in edits:
@@ -235,7 +243,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if not equals:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
         row = fields.field(key)
-        value = _parsed(row, choices.value_of(key, text))
+        value = _parse_edit(row, choices.value_of(key, text))
         before = fields.get(profile, key)
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.
@@ -245,7 +253,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         keys_set.add(key)
         profile = fields.put(profile, key, value)
         if key == "trainer.python":
-            trust.choose(profile.trainer.python)
+            trust.remember_choice(profile.trainer.python)
     store.check_preset(profile)
     kept = store.with_webhook_stored(profile)
     if kept != profile:
@@ -253,25 +261,25 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
     return kept
 
 
-def require(prepared: Prepared, *, starts: bool = False) -> Plan:
+def require_plan(prepared: Prepared, *, starts: bool = False) -> Plan:
     """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
     for finding in prepared.findings:
-        click.echo(show.finding(finding), err=True)
+        click.echo(show.finding_text(finding), err=True)
     if prepared.plan is None or (starts and any(finding.level == "error" for finding in prepared.findings)):
-        sys.exit(_refusal(prepared))
+        sys.exit(_refusal_code(prepared))
     return prepared.plan
 
 
-def fixed(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[Fixed, ...]]:
+def apply_fixes(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[AppliedFix, ...]]:
     """Apply the changes that errors offer, for defaults that do not fit this machine; return them.
 
     Keys that the user's `edits` set are never changed.
     """
     chosen = {edit.partition("=")[0] for edit in edits}
-    fixes: list[Fixed] = []
-    for _ in range(_MOST_CHANGES):
-        findings = check(set_up(profile, facts_here))
-        offered = (Fixed(finding, finding.change) for finding in findings if finding.change)
+    fixes: list[AppliedFix] = []
+    for _ in range(_MAX_CHANGES):
+        findings = find_problems(set_up(profile, facts_here))
+        offered = (AppliedFix(finding, finding.change) for finding in findings if finding.change)
         own_fixes = (
             fix for fix in offered if fix.finding.level == "error" and chosen.isdisjoint(dict(fix.change.edits))
         )
@@ -279,11 +287,11 @@ def fixed(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> tuple[
         if fix is None:
             break
         fixes.append(fix)
-        profile = apply(fix.change, profile)
+        profile = apply_change(fix.change, profile)
     return profile, tuple(fixes)
 
 
-def _refusal(prepared: Prepared) -> int:
+def _refusal_code(prepared: Prepared) -> int:
     machine = all(finding.machine for finding in prepared.findings if finding.level == "error")
     return Unavailable.exit_code if machine else BadInput.exit_code
 
@@ -294,18 +302,18 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
     if made_plan:
         data["plan"] = msgspec.to_builtins(made_plan)
         for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
-            attempt_data["argv"] = _words(made_plan, attempt)
+            attempt_data["argv"] = _attempt_words(made_plan, attempt)
         # The supervisor is the same in every run, and long: its files are left out.
-        data["files"] = {file.path: file.text for file in listed(prepared.files)}
+        data["files"] = {file.path: file.text for file in shown_files(prepared.files)}
     return data
 
 
-def _words(made_plan: Plan, attempt: Attempt) -> list[str]:
+def _attempt_words(made_plan: Plan, attempt: Attempt) -> list[str]:
     """Return an attempt's words; values known only while it runs are $NAME."""
     if made_plan.container is None:
-        return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven=made_plan.uneven)
+        return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
     values = {name: f"${name}" for name in VARIABLES} | {"ADDRESS": made_plan.address}
-    return container.words(made_plan.container, attempt.command, values, made_plan.uneven)
+    return container.container_command(made_plan.container, attempt.command, values, made_plan.uneven)
 
 
 def print_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `tui-train result`, `merge` and `try` do: show what a run made, make a model of it, and talk with it."""
+"""What `tui-train result`, `merge_into` and `try` do: show what a run made, make a model of it, and talk with it."""
 
 import contextlib
 import signal
@@ -8,80 +8,87 @@ from collections.abc import Iterator
 import click
 
 from tui_train.base.errors import BadInput
-from tui_train.base.handlers import install, restore
-from tui_train.base.text import display_path, duration, loss, size, thousands, visible
+from tui_train.base.handlers import install_handlers, restore_handlers
+from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
 from tui_train.cli.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.result import Loss, Result
-from tui_train.runs.result import result as result_of
-from tui_train.workflow.chat import Chat, Side, Text
-from tui_train.workflow.merge import Merged, Options
-from tui_train.workflow.merge import merge as merge_run
-from tui_train.workflow.serving import command, servers
+from tui_train.runs.result import read_result as result_of
+from tui_train.workflow.chat import AnswerPiece, Chat, Side
+from tui_train.workflow.merge import MergeOptions, MergeResult
+from tui_train.workflow.merge import merge_adapter as merge_run
+from tui_train.workflow.serving import serve_commands, shell_command
 
-_LABEL = 14
+_LABEL_WIDTH = 14
 
 
-def result(reference: str, *, as_json: bool) -> None:
+def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
-    found = result_of(rundir.find(reference))
+    run_result = result_of(rundir.find_run(reference))
     if as_json:
-        print_json({"result": found, "about": found.about, "energy": found.energy, "serve": servers(found)})
+        print_json(
+            {
+                "result": run_result,
+                "about": run_result.description,
+                "energy": run_result.energy_text,
+                "serve": serve_commands(run_result),
+            }
+        )
         return
-    for label, words in lines(found):
-        click.echo(f"{label:<{_LABEL}}{words}".rstrip())
+    for label, words in weights_lines(run_result):
+        click.echo(f"{label:<{_LABEL_WIDTH}}{words}".rstrip())
 
 
-def nothing(found: Result) -> str:
+def nothing(run_result: Result) -> str:
     """Return in words that a run left no adapter or model, and where else its script wrote."""
-    if found.written:
-        return f"no adapter or model; the script wrote in {', '.join(map(display_path, found.written))}"
-    return f"no adapter and no model{f' in {display_path(found.output)}' if found.output else ''}"
+    if run_result.written:
+        return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
+    return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
 
 
-def lines(found: Result) -> Iterator[tuple[str, str]]:
+def weights_lines(run_result: Result) -> Iterator[tuple[str, str]]:
     """Yield what is known of a result, each a label and safe words."""
-    yield "run", f"{visible(found.run)}, {visible(found.state)}"
-    weights = found.weights
+    yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
+    weights = run_result.weights
     if weights:
-        yield "result", visible(found.about)
+        yield "result", visible(run_result.description)
         yield "path", display_path(weights.path)
-        yield "", f"{found.origin}, {size(weights.size)}"
+        yield "", f"{run_result.source_text}, {size(weights.size)}"
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
-        yield "result", nothing(found)
-    if found.loss:
-        yield "loss", _losses(found.loss, found.loss_best)
-    if found.eval_loss:
-        yield "eval loss", _losses(found.eval_loss, found.eval_loss_best)
-    if found.seconds is not None:
-        yield "time", duration(found.seconds)
-    if found.energy:
-        yield "energy", found.energy
-    for served in servers(found):
+        yield "result", nothing(run_result)
+    if run_result.loss:
+        yield "loss", _losses_text(run_result.loss, run_result.loss_best)
+    if run_result.eval_loss:
+        yield "eval loss", _losses_text(run_result.eval_loss, run_result.eval_loss_best)
+    if run_result.seconds is not None:
+        yield "time", duration_text(run_result.seconds)
+    if run_result.energy_text:
+        yield "energy", run_result.energy_text
+    for served in serve_commands(run_result):
         yield served.server, visible(served.command) or served.why
     if weights and not weights.problem:
-        name = visible(found.run)
+        name = visible(run_result.run)
         yield "try", f"tui-train try {name}"
         if weights.kind == "adapter":
             yield "merge", f"tui-train merge {name} FOLDER"
 
 
-def _losses(last: Loss, best: Loss | None) -> str:
-    words = f"{loss(last.loss)} last, step {thousands(last.step)}"
-    return f"{words}; {loss(best.loss)} best, step {thousands(best.step)}" if best and best != last else words
+def _losses_text(last: Loss, best: Loss | None) -> str:
+    words = f"{loss_text(last.loss)} last, step {grouped_digits(last.step)}"
+    return f"{words}; {loss_text(best.loss)} best, step {grouped_digits(best.step)}" if best and best != last else words
 
 
-def merge(reference: str, folder: str, options: Options) -> None:
+def merge_into(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
-    run = rundir.find(reference)
+    run = rundir.find_run(reference)
     merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
     for line in merged_lines(merged):
         click.echo(line)
 
 
-def merged_lines(merged: Merged) -> Iterator[str]:
+def merged_lines(merged: MergeResult) -> Iterator[str]:
     """Yield what is to be known of a merged model."""
     yield f"merged into {visible(merged.folder)} ({merged.dtype})"
     yield (
@@ -90,14 +97,14 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     )
     if merged.note:
         yield merged.note
-    yield f"serve it: {visible(command('vllm', 'serve', merged.folder))}"
+    yield f"serve it: {visible(shell_command('vllm', 'serve', merged.folder))}"
 
 
-def try_(  # noqa: PLR0913 - one for each option
+def try_result(  # noqa: PLR0913 - one for each option
     reference: str, prompt: str | None, tokens: int, python: str, *, base: bool, trusted: bool
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""
-    run = rundir.find(reference)
+    run = rundir.find_run(reference)
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
     if prompt is not None and not prompt.strip():
@@ -107,19 +114,19 @@ def try_(  # noqa: PLR0913 - one for each option
         ready = chat.load(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:
             click.echo("The base model is not known: only the result answers.", err=True)
-        click.echo(f"{visible(chat.result.about)}; {ready.device}, {ready.dtype}", err=True)
+        click.echo(f"{visible(chat.result.description)}; {ready.device}, {ready.dtype}", err=True)
         if not ready.template:
             click.echo("It has no chat template: the prompt is continued as plain text.", err=True)
         if prompt is not None:
-            _answers(chat, prompt, tokens)
+            _print_answers(chat, prompt, tokens)
             return
         click.echo("Ctrl-C ends an answer, Ctrl-D the chat.", err=True)
-        _talk(chat, tokens)
+        _chat_loop(chat, tokens)
     finally:
         chat.close()
 
 
-def _talk(chat: Chat, tokens: int) -> None:
+def _chat_loop(chat: Chat, tokens: int) -> None:
     """Answer line after line until Ctrl-D."""
     # Imported, it lets lines be edited and found again.
     with contextlib.suppress(ImportError):
@@ -131,42 +138,42 @@ def _talk(chat: Chat, tokens: int) -> None:
             click.echo()
             return
         if prompt.strip():
-            _answers(chat, prompt, tokens, talking=True)
+            _print_answers(chat, prompt, tokens, talking=True)
 
 
-def _answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = False) -> None:
+def _print_answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = False) -> None:
     """Print the answers of all sides; while one is `talking`, Ctrl-C ends only the one that is being written."""
     for side in chat.sides:
         if chat.compares:
             click.secho(f"── {side}", bold=True)
-        with _stopping(chat) if talking else contextlib.nullcontext():
-            _answer(chat, prompt, side, tokens)
+        with _stop_on_interrupt(chat) if talking else contextlib.nullcontext():
+            _print_answer(chat, prompt, side, tokens)
 
 
-def _answer(chat: Chat, prompt: str, side: Side, tokens: int) -> None:
+def _print_answer(chat: Chat, prompt: str, side: Side, tokens: int) -> None:
     """Print an answer as it is written."""
     for piece in chat.ask(prompt, side, tokens):
-        if isinstance(piece, Text):
+        if isinstance(piece, AnswerPiece):
             click.echo(piece.text, nl=False)
             sys.stdout.flush()
         else:
             click.echo()
-            click.echo(click.style(piece.words, dim=True), err=True)
+            click.echo(click.style(piece.summary, dim=True), err=True)
 
 
 @contextlib.contextmanager
-def _stopping(chat: Chat) -> Iterator[None]:
+def _stop_on_interrupt(chat: Chat) -> Iterator[None]:
     """Let Ctrl-C end the answer that is being written; where that does not help, a second one ends the chat."""
-    asked: list[int] = []
+    interrupts: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
-        if asked:
+        if interrupts:
             raise KeyboardInterrupt
-        asked.append(number)
+        interrupts.append(number)
         chat.stop()
 
-    handlers = install((signal.SIGINT,), stop)
+    handlers = install_handlers((signal.SIGINT,), stop)
     try:
         yield
     finally:
-        restore(handlers)
+        restore_handlers(handlers)

@@ -18,7 +18,7 @@ def result(run: str, *, as_json: bool) -> None:
     """Print what RUN made: adapter or model, its path and size, losses, time, and the commands that serve it."""
     from tui_train.cli import result
 
-    result.result(run, as_json=as_json)
+    result.print_result(run, as_json=as_json)
 
 
 @cli.command()
@@ -30,9 +30,9 @@ def result(run: str, *, as_json: bool) -> None:
 def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> None:
     """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same."""
     from tui_train.cli import result
-    from tui_train.workflow.merge import Options
+    from tui_train.workflow.merge import MergeOptions
 
-    result.merge(run, folder, Options(base, python, trusted))
+    result.merge_into(run, folder, MergeOptions(base, python, trusted))
 
 
 @cli.command("try")
@@ -48,4 +48,4 @@ def try_(  # noqa: PLR0913 - one for each option
     """Chat with what RUN made, in the terminal."""
     from tui_train.cli import result
 
-    result.try_(run, prompt, max_tokens, python, base=base, trusted=trusted)
+    result.try_result(run, prompt, max_tokens, python, base=base, trusted=trusted)

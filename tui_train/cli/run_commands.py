@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, completed_by, on_host, source_of
+from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, host_option, shell_completion, source_of
 
 
 @cli.command()
 @PROFILE
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-@on_host("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
+@host_option("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
 @click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here, or from the host of --on.")
 @click.option("--machine", metavar="FILE", type=FILE, help="With --slurm: facts of a node (`facts --save` there).")
 @click.option("--array", metavar="KEY=V1,V2", help="With --slurm: a job and a run for each value of a key; detached.")
@@ -28,7 +28,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli import start
 
-    start.run(profile, edits, source_of(machine, host, slurm=slurm), detach=detach, array=array or "")
+    start.run_profile(profile, edits, source_of(machine, host, slurm=slurm), detach=detach, array=array or "")
 
 
 @cli.command()
@@ -48,7 +48,7 @@ def runs(context: click.Context, *, as_json: bool) -> None:
     from tui_train.cli import runs
 
     if context.invoked_subcommand is None:
-        runs.runs(as_json=as_json)
+        runs.print_runs(as_json=as_json)
 
 
 @runs.command("rm")
@@ -91,18 +91,18 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
 
     if follow and attempt is not None:
         raise click.UsageError("--follow and --attempt exclude each other.")
-    watch.logs(run, attempt, follow=follow)
+    watch.print_logs(run, attempt, follow=follow)
 
 
 @cli.command()
-@click.argument("log", shell_complete=completed_by("logs"))
+@click.argument("log", shell_complete=shell_completion("logs"))
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
 @JSON
 def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
     """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder, a profile)."""
     from tui_train.cli import diagnose
 
-    diagnose.diagnose(log, exit_code, as_json=as_json)
+    diagnose.print_diagnosis(log, exit_code, as_json=as_json)
 
 
 @cli.command()
@@ -111,7 +111,7 @@ def attach(run: str) -> None:
     """Open RUN in the wizard; without a terminal, follow its log."""
     from tui_train.cli import watch
 
-    watch.attach(run)
+    watch.attach_run(run)
 
 
 @cli.command()
@@ -121,7 +121,7 @@ def stop(run: str, *, now: bool) -> None:
     """End RUN and every process of it; `last` is the newest run that is live."""
     from tui_train.cli import runs
 
-    runs.stop(run, at_once=now)
+    runs.stop_and_report(run, at_once=now)
 
 
 @cli.command()
@@ -132,19 +132,19 @@ def resume(run: str, *, detach: bool, force: bool) -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
     from tui_train.cli import start
 
-    start.resume(run, detach=detach, force=force)
+    start.resume_run(run, detach=detach, force=force)
 
 
 @cli.command()
 @PROFILE
-@on_host("To that host, one of `tui-train hosts` or a name for ssh; else to that of the profile.")
+@host_option("To that host, one of `tui-train hosts` or a name for ssh; else to that of the profile.")
 @SET
 @click.option("--dry-run", is_flag=True, help="Only print what would be run.")
 def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool) -> None:
     """Copy the script, data and model of PROFILE from here to its host by rsync, to the same paths."""
     from tui_train.cli import send
 
-    send.send(profile, edits, source_of(None, host), dry_run=dry_run)
+    send.send_files(profile, edits, source_of(None, host), dry_run=dry_run)
 
 
 @cli.command()
@@ -154,7 +154,7 @@ def fetch(run: str, *, checkpoints: bool) -> None:
     """Copy what RUN made from its host into its folder here."""
     from tui_train.cli import runs
 
-    runs.fetch(run, checkpoints=checkpoints)
+    runs.fetch_run(run, checkpoints=checkpoints)
 
 
 @cli.command()
@@ -165,7 +165,7 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
     """Write RUN to one archive for a colleague or a bug report, without secrets."""
     from tui_train.cli import runs
 
-    runs.report(run, file, force=force)
+    runs.write_report(run, file, force=force)
 
 
 @cli.command()
@@ -178,4 +178,4 @@ def compare(runs: tuple[str, ...], *, as_json: bool) -> None:
     """
     from tui_train.cli import compare
 
-    compare.compare(runs, as_json=as_json)
+    compare.compare_runs(runs, as_json=as_json)

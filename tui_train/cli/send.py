@@ -6,21 +6,21 @@ import click
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.cli.plans import edited, load
+from tui_train.cli.plans import apply_edits, load_profile
 from tui_train.profile import hosts
-from tui_train.workflow.machines import Source, source_for
-from tui_train.workflow.sending import commands, to_send
-from tui_train.workflow.sending import send as run
+from tui_train.workflow.machines import MachineSource, source_for
+from tui_train.workflow.sending import files_to_send, rsync_commands
+from tui_train.workflow.sending import run_rsync as run
 
 
-def send(reference: str, edits: tuple[str, ...], source: Source, *, dry_run: bool) -> None:
+def send_files(reference: str, edits: tuple[str, ...], source: MachineSource, *, dry_run: bool) -> None:
     """Copy the files of a profile to its host, or print the commands that would."""
-    profile = edited(load(reference), edits)
+    profile = apply_edits(load_profile(reference), edits)
     host = source_for(profile, source).host
     if not host:
         raise BadInput("no host is named", "Name one: --on HOST, or --set hardware.host=HOST.")
-    paths = to_send(profile)
-    for path, words in zip(paths, commands(paths, hosts.address_of(host)), strict=True):
+    paths = files_to_send(profile)
+    for path, words in zip(paths, rsync_commands(paths, hosts.address_of(host)), strict=True):
         click.echo(visible(shlex.join(words)) if dry_run else f"{visible(str(path))} to {visible(host)}")
         if not dry_run:
             run(words)

@@ -14,17 +14,17 @@ from tui_train.runs import folders, rundir
 def remove_runs(references: Sequence[str], *, yes: bool) -> None:
     """Remove runs after a question; nothing is removed where one of them is unknown or at work."""
     # A profile's name would remove its newest run, which is not what was named.
-    runs = tuple(dict.fromkeys(rundir.find(reference, by_profile=False) for reference in references))
+    runs = tuple(dict.fromkeys(rundir.find_run(reference, by_profile=False) for reference in references))
     for run in runs:
-        folders.refuse_at_work(run)
-    sizes = {run: folders.extent(run).size for run in runs}
+        folders.refuse_if_active(run)
+    sizes = {run: folders.folder_extent(run).size for run in runs}
     for run, taken in sizes.items():
         click.echo(f"{visible(run.name)}  {size(taken)}")
     _confirm(f"Remove {counted(len(runs), 'run')}, {size(sum(sizes.values()))}?", yes=yes)
     freed, removed = 0, 0
     try:
         for run in runs:
-            freed += folders.remove(run)
+            freed += folders.remove_run(run)
             removed += 1
     finally:
         click.echo(f"removed {counted(removed, 'run')}, freed {size(freed)}")
@@ -32,17 +32,17 @@ def remove_runs(references: Sequence[str], *, yes: bool) -> None:
 
 def rename_run(reference: str, name: str) -> None:
     """Rename a run and print its new id."""
-    renamed = folders.rename(rundir.find(reference, by_profile=False), name)
+    renamed = folders.rename_run(rundir.find_run(reference, by_profile=False), name)
     click.echo(f"renamed to {visible(renamed.name)}")
 
 
 def note(reference: str, text: str | None) -> None:
     """Print a run's note, or keep another one."""
-    run = rundir.find(reference)
+    run = rundir.find_run(reference)
     if text is None:
-        click.echo(visible(folders.note(run)) or f"{visible(run.name)} has no note")
+        click.echo(visible(folders.read_note(run)) or f"{visible(run.name)} has no note")
         return
-    folders.put_note(run, text)
+    folders.write_note(run, text)
     click.echo(f"{'noted' if text.strip() else 'no note any more'}: {visible(run.name)}")
 
 
@@ -53,18 +53,18 @@ def remove_profiles(names: Sequence[str], *, yes: bool) -> None:
         store.saved_path(name)
     _confirm(f"Remove {counted(len(wanted), 'profile')}: {visible(', '.join(wanted))}?", yes=yes)
     for name in wanted:
-        store.remove(name)
+        store.remove_profile(name)
     click.echo(f"removed {counted(len(wanted), 'profile')}")
 
 
 def rename_profile(name: str, new: str) -> None:
     """Rename a saved profile."""
-    click.echo(f"renamed to {visible(str(store.rename(name, new)))}")
+    click.echo(f"renamed to {visible(str(store.rename_profile(name, new)))}")
 
 
 def duplicate_profile(name: str, new: str) -> None:
     """Save a profile once more."""
-    click.echo(f"saved {visible(str(store.duplicate(name, new)))}")
+    click.echo(f"saved {visible(str(store.duplicate_profile(name, new)))}")
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -1,4 +1,4 @@
-"""What `tui-train logs` and `attach` do: print a run's lines, follow them, and say why it failed."""
+"""What `tui-train logs` and `attach_run` do: print a run's lines, follow them, and say why it failed."""
 
 import sys
 
@@ -7,26 +7,26 @@ import click
 from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError
 from tui_train.base.files import why_unreadable
 from tui_train.base.text import visible
-from tui_train.cli.diagnose import LogProgress, words
+from tui_train.cli.diagnose import LogProgress, diagnosis_text
 from tui_train.cli.runs import end_run
-from tui_train.diagnose import of_run
+from tui_train.diagnose import diagnose_run
 from tui_train.runs import rundir
-from tui_train.runs.follow import follow, ranks, wait
+from tui_train.runs.follow import follow, read_ranks, wait_for_end
 from tui_train.runs.listing import read_run
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor import curve
-from tui_train.supervisor.progress import Progress, advance, next_attempt
+from tui_train.supervisor.progress import Progress, advance, for_next_attempt
 from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.wizard import open_wizard, terminal
 
 
-def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
+def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, or with `follow` the lines until the run ends."""
-    run = rundir.find(reference)
-    if not follow and (why := _not_brought(run)):
+    run = rundir.find_run(reference)
+    if not follow and (why := _update_copy(run)):
         click.echo(f"— the log may be older than the run: {why}", err=True)
     now = status(run)
     if not now.attempts and (damage := read_run(run).damage):
@@ -35,7 +35,7 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         remedy = f"Start it: bash {visible(str(run.script))}"
         raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
-        sys.exit(exit_code(stream(run)[1]))
+        sys.exit(exit_code(stream_run(run)[1]))
     numbers = [each.number for each in now.attempts if attempt in {None, each.number}]
     if not numbers:
         raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
@@ -46,32 +46,32 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         )
         numbers.pop()
     for number in numbers:
-        _print(Tail(run.attempt_log(number)))
+        _print_tail(Tail(run.attempt_log(number)))
     if not now.live:
-        _warn(run, numbers[-1])
+        _report_mismatch(run, numbers[-1])
     _require_readable(run, *numbers)
 
 
-def _not_brought(run: RunDir) -> str:
+def _update_copy(run: RunDir) -> str:
     """Bring what a host has of a run up to date here; return why not, empty where it is."""
     try:
-        return Mirror(run, follow=False).once()
+        return Mirror(run, follow=False).update_once()
     except CannotWrite as error:
         return error.message
 
 
-def attach(reference: str) -> None:
+def attach_run(reference: str) -> None:
     """Open a run in the wizard, or follow its log where there is no terminal."""
-    run = rundir.find(reference)
+    run = rundir.find_run(reference)
     if terminal():
         sys.exit(open_wizard(str(run.path)))
-    sys.exit(exit_code(stream(run)[1]))
+    sys.exit(exit_code(stream_run(run)[1]))
 
 
-def _print(tail: Tail) -> None:
-    while tail.behind:
-        if whole := tail.read():
-            click.echo("\n".join(whole))
+def _print_tail(tail: Tail) -> None:
+    while tail.unread_bytes:
+        if lines := tail.read():
+            click.echo("\n".join(lines))
     if tail.unfinished:
         click.echo(tail.unfinished)
 
@@ -86,28 +86,28 @@ def _require_readable(run: RunDir, *attempts: int) -> None:
             )
 
 
-def stream(run: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
-    """Print a run's lines until it ends; Ctrl-C ends only this command, unless the run is `ours`: then it asks."""
-    mirror = Mirror(run, _link)
+def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, Status]:
+    """Print a run's lines until it ends; Ctrl-C ends only this command, and asks first about a run `started_here`."""
+    mirror = Mirror(run, _report_link)
     try:
-        return _stream(run, ours=ours)
+        return _stream_lines(run, started_here=started_here)
     finally:
         mirror.close()
 
 
-def _link(problem: str) -> None:
+def _report_link(problem: str) -> None:
     """Report that the host of a run does not answer, which changes nothing of the run."""
     if problem:
         click.echo(f"— {problem}; the run goes on there", err=True)
 
 
-def _stream(run: RunDir, *, ours: bool) -> tuple[Progress, Status]:
-    titles, reading = run.titles(), run.reading()
+def _stream_lines(run: RunDir, *, started_here: bool) -> tuple[Progress, Status]:
+    titles, reading = run.titles(), run.log_reading()
     progress, number = Progress(), 0
 
     def on_attempt(attempt: AttemptStatus) -> None:
         nonlocal number, progress
-        progress = next_attempt(progress)
+        progress = for_next_attempt(progress)
         number = attempt.number
         if attempt.number > 1:
             title = titles[attempt.position - 1] if 0 < attempt.position <= len(titles) else ""
@@ -116,43 +116,43 @@ def _stream(run: RunDir, *, ours: bool) -> tuple[Progress, Status]:
     try:
         for line in follow(run, on_attempt=on_attempt):
             click.echo(line)
-            progress = _ends(advance(progress, [line], reading))
+            progress = _with_ends_only(advance(progress, [line], reading))
     except KeyboardInterrupt:
-        if not ours:
+        if not started_here:
             raise
-        interrupted(run)
-    ended = wait(run)
+        ask_detach_or_stop(run)
+    ended = wait_for_end(run)
     if number and (problem := why_unreadable(run.attempt_log(number))):
         click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
     else:
-        _warn(run, number)
-        _explain(run)
+        _report_mismatch(run, number)
+        _report_failure(run)
     return progress, ended
 
 
-def _warn(run: RunDir, attempt: int) -> None:
+def _report_mismatch(run: RunDir, attempt: int) -> None:
     """Report on stderr where an attempt's processes did not compute as planned."""
-    for sentence in ranks(run, attempt).mismatch:
+    for sentence in read_ranks(run, attempt).mismatch:
         click.echo(f"error: {sentence}", err=True)
 
 
-def _explain(run: RunDir) -> None:
+def _report_failure(run: RunDir) -> None:
     """Report on stderr why a run failed, and what to do."""
     try:
         progress = LogProgress()
-        diagnosis = of_run(run, watch=progress)
+        diagnosis = diagnose_run(run, watch=progress)
         progress.end()
     except TuiTrainError as error:
         click.echo(f"the failure cannot be diagnosed: {error}", err=True)
         return
     if diagnosis:
-        click.echo(words(diagnosis, run), err=True)
+        click.echo(diagnosis_text(diagnosis, run), err=True)
 
 
-def _ends(progress: Progress) -> Progress:
+def _with_ends_only(progress: Progress) -> Progress:
     """Return the progress with its first and last point only, so that each line of a long run costs the same."""
     first, last = progress.first, progress.last
-    return progress._replace(curve=curve.of((first, last))) if first and last and first != last else progress
+    return progress._replace(curve=curve.curve_of((first, last))) if first and last and first != last else progress
 
 
 def exit_code(now: Status) -> int:
@@ -160,7 +160,7 @@ def exit_code(now: Status) -> int:
     return 137 if now.state == "lost" else now.exit_code or 0
 
 
-def interrupted(run: RunDir) -> None:
+def ask_detach_or_stop(run: RunDir) -> None:
     """Ask in a terminal whether to detach from a run or to stop it; without one, stop it."""
     name = visible(run.name)
     if sys.stdin.isatty():

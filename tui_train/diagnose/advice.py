@@ -3,9 +3,9 @@
 import re
 
 from tui_train.diagnose import packages, unknown
-from tui_train.diagnose.frames import own_frame
+from tui_train.diagnose.frames import user_frame
 from tui_train.diagnose.remedies import REMEDIES
-from tui_train.diagnose.types import Evidence, Line, Signature
+from tui_train.diagnose.types import Evidence, LogLine, Signature
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_of
 
@@ -14,30 +14,34 @@ _SMALLEST = (
     "8-bit optimizer or LoRA need less."
 )
 
-_SURE = 60
+_CERTAIN_STRENGTH = 60
 # A remedy of a failure that is known to no more than its traceback.
-_LOOK = "Look at the traceback"
-_WHETHER = "Check `dmesg | grep -i oom`; if it shows a kill: "
+_TRACEBACK_REMEDY = "Look at the traceback"
+_CHECK_OOM_FIRST = "Check `dmesg | grep -i oom`; if it shows a kill: "
 # The built-in trainer has no workers and loads no weights of a library.
-_OWN_OOM = "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
+_CPU_OOM_REMEDY = (
+    "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
+)
 
 
-def advice(
-    signature: Signature, groups: dict[str, str], line: Line, evidence: Evidence, profile: Profile | None
+def remedy_and_values(
+    signature: Signature, groups: dict[str, str], line: LogLine, evidence: Evidence, profile: Profile | None
 ) -> tuple[str, dict[str, str]]:
     """Return the remedy for a failure that a line shows, and the values that its text names."""
     if signature.failure == "missing_module" and not signature.remedy:
-        return packages.remedy(groups.get("module", "")), groups
+        return packages.module_remedy(groups.get("module", "")), groups
     if signature.failure == "cuda_oom" and evidence.phase in REMEDIES:
         return REMEDIES[evidence.phase], groups
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
         return _SMALLEST, groups
     by_kernel = signature.failure == "host_oom" or (signature.failure == "sigkill" and evidence.oom_kills is None)
     if by_kernel and profile and trainer_of(profile).makes_model:
-        return (_OWN_OOM if signature.strength >= _SURE else f"{_WHETHER}{_OWN_OOM}"), groups
-    if signature.remedy.startswith(_LOOK) and (frame := own_frame(evidence.lines, line)):
+        return (
+            _CPU_OOM_REMEDY if signature.strength >= _CERTAIN_STRENGTH else f"{_CHECK_OOM_FIRST}{_CPU_OOM_REMEDY}"
+        ), groups
+    if signature.remedy.startswith(_TRACEBACK_REMEDY) and (frame := user_frame(evidence.lines, line)):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
         return place, {**groups, "place": frame.line, "file": frame.file, "function": frame.function}
-    refused = unknown.remedy(evidence, profile) if signature.change == "leave_out" and profile else ""
+    refused = unknown.refused_remedy(evidence, profile) if signature.change == "leave_out" and profile else ""
     # Braces would be taken for those of a signature.
     return re.sub("[{}]", "", refused) or signature.remedy, groups

@@ -22,7 +22,7 @@ class _Part(NamedTuple):
     anchors: Anchors = ()
 
 
-def plain(line: bytes) -> bytes:
+def normalized(line: bytes) -> bytes:
     """Return a line as anchors are looked for in it: small letters, and no digits, by which most lines differ alone."""
     return line.translate(None, _DIGITS).lower()
 
@@ -30,29 +30,29 @@ def plain(line: bytes) -> bytes:
 @functools.cache
 def anchors(expression: str) -> Anchors:
     """Return what each match of an expression holds; none where it may match any line."""
-    return _either(expression, 0)[0]
+    return _alternatives(expression, 0)[0]
 
 
-def holds(text: bytes, choices: Anchors) -> bool:
+def may_match(text: bytes, choices: Anchors) -> bool:
     """Return whether plain text holds a word of each set, without which there is no match in it."""
     return all(any(word in text for word in words) for words in choices)
 
 
-def best(choices: Anchors) -> frozenset[bytes]:
+def rarest_words(choices: Anchors) -> frozenset[bytes]:
     """Return the set of words that lines seldom hold by chance."""
     return max(choices, key=lambda words: min(len(word.strip()) for word in words) - len(words) / 100)
 
 
-def any_of(words: Iterable[bytes]) -> bytes:
+def alternation(words: Iterable[bytes]) -> bytes:
     """Return an expression that matches any of some words, none of which begins another; it looks at no byte twice."""
     tails: dict[bytes, list[bytes]] = {}
     for word in words:
         tails.setdefault(word[:1], []).append(word[1:])
-    parts = [re.escape(first) + (any_of(rest) if rest != [b""] else b"") for first, rest in sorted(tails.items())]
+    parts = [re.escape(first) + (alternation(rest) if rest != [b""] else b"") for first, rest in sorted(tails.items())]
     return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
 
 
-def _either(text: str, at: int) -> tuple[Anchors, int]:
+def _alternatives(text: str, at: int) -> tuple[Anchors, int]:
     """Return the anchors of alternatives, up to the bracket that closes them; and where that is."""
     alternatives: list[Anchors] = []
     while True:
@@ -63,7 +63,7 @@ def _either(text: str, at: int) -> tuple[Anchors, int]:
         at += 1
     if len(alternatives) == 1:
         return alternatives[0], at
-    return ((frozenset[bytes]().union(*map(best, alternatives)),) if all(alternatives) else ()), at
+    return ((frozenset[bytes]().union(*map(rarest_words, alternatives)),) if all(alternatives) else ()), at
 
 
 def _sequence(text: str, at: int) -> tuple[Anchors, int]:
@@ -81,7 +81,7 @@ def _sequence(text: str, at: int) -> tuple[Anchors, int]:
             runs[-1] += part.character
         else:
             runs += [part.character, ""]
-    words = (plain(run.encode()) for run in runs)
+    words = (normalized(run.encode()) for run in runs)
     return (*(frozenset({word}) for word in words if word.strip()), *inner), at
 
 
@@ -91,7 +91,7 @@ def _part(text: str, at: int) -> tuple[_Part, int]:
     if group and group["flags"]:
         return _Part(), group.end()
     if group:
-        inner, end = _either(text, group.end())
+        inner, end = _alternatives(text, group.end())
         return _Part(anchors=() if group["look"] else inner), end + 1
     if text[at] == "[" and (klass := _CLASS.match(text, at)):
         return _Part(), klass.end()

@@ -10,21 +10,21 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.parse import Unparsable, prepared_type
 from tui_train.base.text import visible
-from tui_train.diagnose.reader import Watch, lines_of
+from tui_train.diagnose.reader import ReadWatcher, read_log_lines
 from tui_train.diagnose.root import diagnose
-from tui_train.diagnose.types import Diagnosis, Evidence, Line
+from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
 from tui_train.facts import documents, host, hub, sources
-from tui_train.facts.safetensors import tensors
-from tui_train.facts.types import Document, Facts
+from tui_train.facts.safetensors import read_tensors
+from tui_train.facts.types import Facts, YamlDocument
 from tui_train.presets import Preset, accepted_placeholders
 from tui_train.profile import fields, store
-from tui_train.profile.changes import Change, apply
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.resolve import fallbacks, launcher_config
-from tui_train.resolve.in_force import in_force, settle
+from tui_train.resolve.in_force import effective_values, with_effective_values
 from tui_train.runs import ranks
 from tui_train.runs.resuming import newest_checkpoint
-from tui_train.runs.rundir import MOST_PLAN, RunDir
+from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import status
 from tui_train.supervisor import regular
 from tui_train.supervisor.first_step import first_step
@@ -36,20 +36,20 @@ _RECIPE = frozenset(
 )
 
 
-class _Tried(msgspec.Struct, frozen=True):
+class _AttemptEdits(msgspec.Struct, frozen=True):
     edits: dict[str, fields.Value] = {}
 
 
-def of_log(path: str, exit_code: int | None = None, watch: Watch | None = None) -> Diagnosis | None:
+def diagnose_log(path: str, exit_code: int | None = None, watch: ReadWatcher | None = None) -> Diagnosis | None:
     """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
 
-    def of(lines: tuple[Line, ...]) -> Diagnosis | None:
+    def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         return diagnose(Evidence(lines=lines, exit_code=exit_code))
 
-    return of(lines_of(path, watch, of))
+    return of(read_log_lines(path, watch, of))
 
 
-def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) -> Diagnosis | None:
+def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | None = None) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
 
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
@@ -62,15 +62,17 @@ def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) 
         return None
     attempt = now.attempts[-1]
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
-    profile, plan = _profile(run), ranks.planned(_bytes(run.plan_file))
+    profile, plan = _profile(run), ranks.parse_planned_ranks(_read_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     stored = profile
-    document = documents.document(profile.trainer.config) if profile and profile.trainer.config else None
+    document = documents.read_document(profile.trainer.config) if profile and profile.trainer.config else None
     chosen = _preset(profile) if profile else None
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
-        by_launcher = launcher_config.held(profile, chosen, launcher_config.written(run.plan()))
-        profile = settle(profile, in_force(profile, chosen, document, max(1, plan.world_size), by_launcher))
+        by_launcher = launcher_config.recipe_values_in(profile, chosen, launcher_config.config_in_plan(run.plan()))
+        profile = with_effective_values(
+            profile, effective_values(profile, chosen, document, max(1, plan.world_size), by_launcher)
+        )
     evidence = Evidence(
         lines=(),
         exit_code=code,
@@ -78,28 +80,28 @@ def of_run(run: RunDir, facts: Facts | None = None, watch: Watch | None = None) 
         host=os.uname().nodename,
         oom_kills=host.oom_kills() if code in {None, 137} else None,
         memory_limit=host.cgroup_limits().memory if code in {None, 137} else None,
-        free_disk=_free(output) or _free(str(run.path)),
-        free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
+        free_disk=_free_bytes(output) or _free_bytes(str(run.path)),
+        free_shm=_free_bytes("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=newest_checkpoint(run, attempt.position),
-        takes=_takes(profile, document) if profile else frozenset(),
+        takes=_passed_values(profile, document) if profile else frozenset(),
         phase=attempt.phase,
         resumed=attempt.resumed,
-        first_step=first_step(str(run.attempt_log(attempt.number)), run.reading()) if attempt.resumed else 0,
-        eval_batch=fallbacks.eval_batch(chosen, document) if chosen else 0,
-        source=sources.source(profile.trainer.script) if profile and profile.trainer.script else None,
+        first_step=first_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
+        eval_batch=fallbacks.default_eval_batch(chosen, document) if chosen else 0,
+        source=sources.read_source(profile.trainer.script) if profile and profile.trainer.script else None,
         preset=chosen,
     )
-    tried = _tried(profile, run, attempt.position) if profile else None
+    tried = _attempt_change(profile, run, attempt.position) if profile else None
 
-    def of(lines: tuple[Line, ...]) -> Diagnosis | None:
-        found = _changing(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
+    def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
+        found = _diagnose_attempt(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
         if found is None or found.failure != "checkpoint_corrupt" or profile is None:
             return found
         return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged(profile, evidence.checkpoint)))
 
-    return of(lines_of(str(run.attempt_log(attempt.number)), watch, of))
+    return of(read_log_lines(str(run.attempt_log(attempt.number)), watch, of))
 
 
 def _damaged(profile: Profile, checkpoint: str) -> Iterator[str]:
@@ -110,18 +112,18 @@ def _damaged(profile: Profile, checkpoint: str) -> Iterator[str]:
     for folder in filter(None, (model, checkpoint)):
         for file in sorted(Path(folder).glob("*.safetensors")):
             try:
-                tensors(file)
+                read_tensors(file)
             except Unparsable as error:
                 yield f"{visible(str(file))}: {error}"
 
 
-def _changing(
+def _diagnose_attempt(
     evidence: Evidence, profile: Profile | None, stored: Profile | None, tried: Change | None, facts: Facts | None
 ) -> Diagnosis | None:
     """Return what failed, with a change of the settings of the attempt that failed."""
     if profile is None or stored is None or tried is None:
         return diagnose(evidence, None, facts)
-    diagnosis = diagnose(evidence, apply(tried, profile), facts, apply(tried, stored))
+    diagnosis = diagnose(evidence, apply_change(tried, profile), facts, apply_change(tried, stored))
     if diagnosis is None or diagnosis.change is None:
         return diagnosis
     edits = {**dict(tried.edits), **dict(diagnosis.change.edits)}
@@ -129,13 +131,13 @@ def _changing(
     return msgspec.structs.replace(diagnosis, change=change)
 
 
-def _tried(profile: Profile, run: RunDir, position: int) -> Change:
+def _attempt_change(profile: Profile, run: RunDir, position: int) -> Change:
     """Return what the attempt at a position of the ladder had changed; nothing where the plan has none."""
     attempts = run.plan().get("attempts")
     attempt = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
     try:
-        change = Change("as tried", "", tuple(msgspec.convert(attempt, prepared_type(_Tried)).edits.items()))
-        msgspec.convert(msgspec.to_builtins(apply(change, profile)), prepared_type(Profile))
+        change = Change("as tried", "", tuple(msgspec.convert(attempt, prepared_type(_AttemptEdits)).edits.items()))
+        msgspec.convert(msgspec.to_builtins(apply_change(change, profile)), prepared_type(Profile))
     except (msgspec.ValidationError, BadInput, RecursionError):
         return Change("as tried", "", ())
     return change
@@ -148,7 +150,7 @@ def _profile(run: RunDir) -> Profile | None:
         return None
 
 
-def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
+def _passed_values(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
     """Return the values that reach the trainer, without those that the user's own arguments or file override."""
     if trainer_of(profile).resumes_itself:
         return _RECIPE
@@ -168,22 +170,22 @@ def _preset(profile: Profile) -> Preset | None:
         return None
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
-        return regular.read(path, MOST_PLAN)
+        return regular.read(path, MAX_PLAN_BYTES)
     except OSError:
         return b""
 
 
-def _free(path: str) -> int | None:
+def _free_bytes(path: str) -> int | None:
     try:
         return shutil.disk_usage(path).free
     except OSError:
         return None
 
 
-def of_reference(
-    reference: str, exit_code: int | None, watch: Watch | None = None
+def diagnose_reference(
+    reference: str, exit_code: int | None, watch: ReadWatcher | None = None
 ) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir
@@ -191,6 +193,6 @@ def of_reference(
     # Unlike those of Path, these answer for a path of any length.
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
     if reference == "-" or is_file or ("/" in reference and not is_folder):
-        return visible(reference), None, of_log(reference, exit_code, watch)
-    run = rundir.find(reference)
-    return visible(run.name), run, of_run(run, watch=watch)
+        return visible(reference), None, diagnose_log(reference, exit_code, watch)
+    run = rundir.find_run(reference)
+    return visible(run.name), run, diagnose_run(run, watch=watch)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tui_train.diagnose.types import Line
+from tui_train.diagnose.types import LogLine
 
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # Libraries, the standard library, and what has no file.
 _FOREIGN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<")
-_MOST = 400  # lines of a traceback that are looked at
+_MAX_LINES = 400  # lines of a traceback that are looked at
 
 
 class Frame(Struct, frozen=True):
@@ -22,10 +22,10 @@ class Frame(Struct, frozen=True):
     function: str = ""
 
 
-def own_frame(lines: Sequence[Line], failed: Line) -> Frame | None:
+def user_frame(lines: Sequence[LogLine], failed: LogLine) -> Frame | None:
     """Return the innermost frame in a file of the user's, of the traceback that ends at a line; None without one."""
     at = next((index for index, line in enumerate(lines) if line is failed), 0)
-    for line in reversed(lines[max(0, at - _MOST) : at]):
+    for line in reversed(lines[max(0, at - _MAX_LINES) : at]):
         if line.rank != failed.rank:
             continue
         if _BEGIN in line.text:

@@ -6,24 +6,24 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from tui_train.diagnose.anchors import Anchors, anchors, any_of, best, holds, plain
-from tui_train.diagnose.details import details
-from tui_train.diagnose.signatures import TELLS, signatures
-from tui_train.supervisor.lines import origin
+from tui_train.diagnose.anchors import Anchors, alternation, anchors, may_match, normalized, rarest_words
+from tui_train.diagnose.details import load_details
+from tui_train.diagnose.signatures import NOT_AN_ERROR, load_signatures
+from tui_train.supervisor.lines import split_origin
 
 # So many of the first and of the latest lines are kept of each expression; more of one kind say nothing new.
-_OF_EACH = 3
+_LINES_PER_EXPRESSION = 3
 # Of a long traceback its innermost frames, and of all so many.
-_FRAMES = 40
-_TRACEBACKS = 30
-_STEPS = 60
+_MAX_FRAMES = 40
+_MAX_TRACEBACKS = 30
+_MAX_STEPS = 60
 # What lines are like is remembered of so many kinds.
-_KINDS = 1 << 16
+_MAX_KINDS = 1 << 16
 _BEGIN = b"(most recent call last)"
 _CHAINED = b"The above exception was the direct cause", b"During handling of the above exception"
 ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LOSS = b"loss"
-_LONGEST = 1500
+_MAX_LINE = 1500
 
 Numbered = tuple[int, bytes]
 
@@ -39,8 +39,10 @@ class _Expression(NamedTuple):
 @functools.cache
 def _expressions() -> tuple[_Expression, ...]:
     """Return all that are about one line; tracebacks, which others are about, are kept as a whole."""
-    shown = [(expression, one.warning) for one, expressions in signatures() for expression in expressions]
-    named = [(expression, False) for _, expression in details()]
+    shown = [
+        (expression, signature.warning) for signature, expressions in load_signatures() for expression in expressions
+    ]
+    named = [(expression, False) for _, expression in load_details()]
     return tuple(
         _Expression(expression, anchors(expression.pattern), warning)
         for expression, warning in (*shown, *named)
@@ -51,14 +53,14 @@ def _expressions() -> tuple[_Expression, ...]:
 @functools.cache
 def _by_word() -> dict[bytes, tuple[int, ...]]:
     """Return the numbers of the expressions by words of which a line that they match in holds one."""
-    words = {word for expression in _expressions() for word in best(expression.anchors)}
+    words = {word for expression in _expressions() for word in rarest_words(expression.anchors)}
     short: list[bytes] = []
     for word in sorted(words, key=lambda word: (len(word), word)):
         if not any(shorter in word for shorter in short):
             short.append(word)
     numbers_of: dict[bytes, list[int]] = {}
     for number, expression in enumerate(_expressions()):
-        for word in {next(part for part in short if part in word) for word in best(expression.anchors)}:
+        for word in {next(part for part in short if part in word) for word in rarest_words(expression.anchors)}:
             numbers_of.setdefault(word, []).append(number)
     return {word: tuple(numbers) for word, numbers in numbers_of.items()}
 
@@ -66,28 +68,28 @@ def _by_word() -> dict[bytes, tuple[int, ...]]:
 @functools.cache
 def _any_word() -> re.Pattern[bytes]:
     """Return an expression for any of the words."""
-    return re.compile(any_of(_by_word()))
+    return re.compile(alternation(_by_word()))
 
 
-def _candidates(line: bytes) -> tuple[int, ...]:
+def _possible_expressions(line: bytes) -> tuple[int, ...]:
     """Return the numbers of the expressions that may match in a plain line."""
     if _any_word().search(line) is None:
         return ()
     numbers = {number for word, numbers in _by_word().items() if word in line for number in numbers}
     expressions = _expressions()
-    return tuple(number for number in sorted(numbers) if holds(line, expressions[number].anchors))
+    return tuple(number for number in sorted(numbers) if may_match(line, expressions[number].anchors))
 
 
-def cut(block: bytes) -> list[bytes]:
+def shortened_lines(block: bytes) -> list[bytes]:
     """Return the lines of a block, each cut to a length."""
     lines = block.split(b"\n")
-    if max(map(len, lines)) <= _LONGEST:
+    if max(map(len, lines)) <= _MAX_LINE:
         return lines
-    half = _LONGEST // 2
-    return [line if len(line) <= _LONGEST else line[:half] + b" " + line[-half:] for line in lines]
+    half = _MAX_LINE // 2
+    return [line if len(line) <= _MAX_LINE else line[:half] + b" " + line[-half:] for line in lines]
 
 
-class Middle:
+class MiddleLines:
     """The lines to keep of what was read so far.
 
     Most lines of a log differ from an earlier one in digits alone: what a line of a kind is about is looked up once,
@@ -96,41 +98,41 @@ class Middle:
 
     def __init__(self) -> None:
         """Start without lines."""
-        self._known: set[int] = set()
-        self._begin: set[int] = set()
-        self._loss: set[int] = set()
+        self._known_kinds: set[int] = set()
+        self._traceback_kinds: set[int] = set()
+        self._loss_kinds: set[int] = set()
         self._numbers: dict[int, tuple[int, ...]] = {}
         self._first: dict[int, list[Numbered]] = {}
         self._latest: dict[int, deque[Numbered]] = {}
-        self._tracebacks: deque[list[Numbered]] = deque(maxlen=_TRACEBACKS)
+        self._tracebacks: deque[list[Numbered]] = deque(maxlen=_MAX_TRACEBACKS)
         self._earliest: list[list[Numbered]] = []
-        self._steps: deque[Numbered] = deque(maxlen=_STEPS)
+        self._steps: deque[Numbered] = deque(maxlen=_MAX_STEPS)
         self._open: list[Numbered] = []
-        self._frames: deque[Numbered] = deque(maxlen=_FRAMES)
+        self._frames: deque[Numbered] = deque(maxlen=_MAX_FRAMES)
 
     def read(self, number: int, block: bytes) -> None:
         """Read more whole lines, the first of which has this number, and keep those that matter."""
-        lines = cut(block)
-        texts = plain(b"\n".join(lines)).split(b"\n")
+        lines = shortened_lines(block)
+        texts = normalized(b"\n".join(lines)).split(b"\n")
         kinds = [*map(hash, texts)]
         different = {*kinds}
-        if unknown := different - self._known:
-            self._learn({kind: text for kind, text in zip(kinds, texts, strict=True) if kind in unknown})
+        if unknown := different - self._known_kinds:
+            self._classify({kind: text for kind, text in zip(kinds, texts, strict=True) if kind in unknown})
         if matching := different & self._numbers.keys():
             for place in [place for place, kind in enumerate(kinds) if kind in matching]:
                 self._match(self._numbers[kinds[place]], number + place, lines[place])
-        if self._open or not self._begin.isdisjoint(different):
+        if self._open or not self._traceback_kinds.isdisjoint(different):
             for kind, numbered in zip(kinds, enumerate(lines, number), strict=True):
                 self._take(kind, *numbered)
-        elif not self._loss.isdisjoint(different):
-            latest = (place for place in range(len(lines) - 1, -1, -1) if kinds[place] in self._loss)
-            places = [*itertools.islice(latest, _STEPS)]
+        elif not self._loss_kinds.isdisjoint(different):
+            latest = (place for place in range(len(lines) - 1, -1, -1) if kinds[place] in self._loss_kinds)
+            places = [*itertools.islice(latest, _MAX_STEPS)]
             self._steps.extend((number + place, lines[place]) for place in reversed(places))
 
     def _take(self, kind: int, number: int, line: bytes) -> None:
-        if self._open or (kind in self._begin and _BEGIN in line):
-            self._follow(number, line)
-        elif kind in self._loss:
+        if self._open or (kind in self._traceback_kinds and _BEGIN in line):
+            self._follow_traceback(number, line)
+        elif kind in self._loss_kinds:
             self._steps.append((number, line))
 
     def kept(self) -> list[Numbered]:
@@ -141,54 +143,54 @@ class Middle:
         every.update((*self._open, *self._frames))
         return sorted(every.items())
 
-    def _learn(self, texts: dict[int, bytes]) -> None:
+    def _classify(self, texts: dict[int, bytes]) -> None:
         """Look up what new kinds of lines are about."""
-        if len(self._known) >= _KINDS:
-            for kept in (self._known, self._begin, self._loss, self._numbers):
+        if len(self._known_kinds) >= _MAX_KINDS:
+            for kept in (self._known_kinds, self._traceback_kinds, self._loss_kinds, self._numbers):
                 kept.clear()
-        self._known.update(texts)
-        self._begin.update(kind for kind, text in texts.items() if _BEGIN in text)
-        self._loss.update(kind for kind, text in texts.items() if _LOSS in text)
+        self._known_kinds.update(texts)
+        self._traceback_kinds.update(kind for kind, text in texts.items() if _BEGIN in text)
+        self._loss_kinds.update(kind for kind, text in texts.items() if _LOSS in text)
         texts = {kind: ESCAPE.sub(b"", text).replace(b"\0", b"") for kind, text in texts.items()}
         if _any_word().search(b"\n".join(texts.values())):
-            found = ((kind, _candidates(text)) for kind, text in texts.items())
+            found = ((kind, _possible_expressions(text)) for kind, text in texts.items())
             self._numbers.update((kind, numbers) for kind, numbers in found if numbers)
 
     def _match(self, numbers: tuple[int, ...], number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""
         raw = ESCAPE.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
-        text = "\n".join(origin(piece)[1].rstrip() for piece in raw.split("\r"))
+        text = "\n".join(split_origin(piece)[1].rstrip() for piece in raw.split("\r"))
         expressions = _expressions()
-        tells = None
+        is_report = None
         for which in numbers:
             expression = expressions[which]
             if expression.pattern.search(text) is None:
                 continue
             if not expression.warning:
-                tells = bool(TELLS.search(text)) if tells is None else tells
-                if tells:
+                is_report = bool(NOT_AN_ERROR.search(text)) if is_report is None else is_report
+                if is_report:
                     continue
             first = self._first.setdefault(which, [])
-            if len(first) < _OF_EACH:
+            if len(first) < _LINES_PER_EXPRESSION:
                 first.append((number, line))
             else:
-                self._latest.setdefault(which, deque(maxlen=_OF_EACH)).append((number, line))
+                self._latest.setdefault(which, deque(maxlen=_LINES_PER_EXPRESSION)).append((number, line))
 
-    def _follow(self, number: int, line: bytes) -> None:
+    def _follow_traceback(self, number: int, line: bytes) -> None:
         """Take a line of a traceback: its begin, a frame, or what ends it."""
         if _BEGIN in line:
-            self._close()
+            self._end_traceback()
             self._open = [(number, line)]
             return
-        text = origin(ESCAPE.sub(b"", line).decode("utf-8", "replace"))[1]
+        text = split_origin(ESCAPE.sub(b"", line).decode("utf-8", "replace"))[1]
         self._frames.append((number, line))
         if text[:1].strip() and not text.startswith(("│", "|", "╭", "╰", "+")):
-            self._close()
+            self._end_traceback()
 
-    def _close(self) -> None:
+    def _end_traceback(self) -> None:
         if not self._open:
             return
-        whole = [*self._open, *self._frames]
-        (self._earliest if len(self._earliest) < _TRACEBACKS else self._tracebacks).append(whole)
+        traceback = [*self._open, *self._frames]
+        (self._earliest if len(self._earliest) < _MAX_TRACEBACKS else self._tracebacks).append(traceback)
         self._open = []
         self._frames.clear()

@@ -3,7 +3,7 @@
 import re
 
 # An error names the module or the package: those of one name, and the others by either name.
-_SAME = (
+_SAME_NAME = (
     "accelerate", "aiohttp", "albumentations", "apache-beam", "av", "axolotl", "bitsandbytes", "boto3",
     "click", "comet-ml", "datasets", "decord", "deepspeed", "diffusers", "einops", "evaluate", "fairscale",
     "faiss-cpu", "fire", "fsspec", "gradio", "h5py", "huggingface-hub", "hydra-core", "jinja2", "jsonlines",
@@ -15,7 +15,7 @@ _SAME = (
     "torch", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm", "transformers", "triton",
     "trl", "typer", "unsloth", "vllm", "wandb", "webdataset", "xformers", "zstandard",
 )  # fmt: skip
-_OTHER = {
+_OTHER_NAME = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
     "dotenv": "python-dotenv", "faiss": "faiss-cpu", "flash-attn": "flash-attn --no-build-isolation",
     "git": "GitPython", "google.protobuf": "protobuf", "hydra": "hydra-core", "liger-kernel": "liger-kernel",
@@ -25,10 +25,10 @@ _OTHER = {
     "yaml": "PyYAML",
     "pyyaml": "PyYAML", "zmq": "pyzmq",
 }  # fmt: skip
-PACKAGES: dict[str, str] = {**{name: name for name in _SAME}, **_OTHER}
+PACKAGES: dict[str, str] = {**{name: name for name in _SAME_NAME}, **_OTHER_NAME}
 
 
-def remedy(module: str) -> str:
+def module_remedy(module: str) -> str:
     """Return what to do about a missing module; what an error calls it is never repeated as a package to install."""
     package = PACKAGES.get(re.sub(r"[-_]+", "-", module).lower())
     if package:

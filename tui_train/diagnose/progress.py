@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from tui_train.diagnose.types import Line
+from tui_train.diagnose.types import LogLine
 
 _VALUE = r"[\"']?(?:=|:|\s)\s*[\"']?(?P<loss>nan|inf|-?\d[\d.]*(?:[eE][-+]?\d+)?)\b"
 _LOSS = re.compile(rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_VALUE}")
@@ -24,7 +24,7 @@ _COMPLETE = re.compile(
 )
 
 
-def steps(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
+def lines_with_steps(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, bool]]:
     """Yield the lines that name a step, and whether its numbers are broken."""
     for line in lines:
         match = _LOSS.search(line.text)
@@ -35,14 +35,14 @@ def steps(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
         yield line, loss == "nan" or (zero and bool(_GRADIENT.search(line.text)))
 
 
-def completed(lines: Sequence[Line]) -> int:
+def completion_line(lines: Sequence[LogLine]) -> int:
     """Return the number of the last line that says that a training ended well, 0 where none does."""
     return max((line.number for line in lines if _COMPLETE.search(line.text)), default=0)
 
 
-def last_step(lines: Sequence[Line]) -> int | None:
+def last_step(lines: Sequence[LogLine]) -> int | None:
     """Return the number of the last step whose numbers were whole, None where no line tells one."""
-    broken = {line.number for line, bad in steps(lines) if bad}
+    broken = {line.number for line, bad in lines_with_steps(lines) if bad}
     for line in reversed(lines):
         match = _STEP.search(line.text) if line.number not in broken else None
         if match and not (match["bar"] and _PREPARES.match(line.text)):

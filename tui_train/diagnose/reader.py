@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import error_reason
 from tui_train.base.text import visible
-from tui_train.diagnose.middle import ESCAPE, Middle, Numbered, cut
-from tui_train.diagnose.types import UNCOUNTED, Diagnosis, Line
-from tui_train.supervisor.lines import origin
+from tui_train.diagnose.middle import ESCAPE, MiddleLines, Numbered, shortened_lines
+from tui_train.diagnose.types import UNKNOWN_NUMBER, Diagnosis, LogLine
+from tui_train.supervisor.lines import split_origin
 from tui_train.supervisor.regular import open_regular
 
 _BLOCK = 128 * 1024
@@ -26,65 +26,65 @@ _SAMPLE = 4096
 # What programs print besides letters: it moves the cursor, or colours.
 _LAYOUT = frozenset(b"\t\n\r\b\f\v\a\x1b")
 # A pipe that a shell has opened for us, as in `diagnose <(zcat log.gz)`, is like standard input.
-_GIVEN = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
-_HOLE = 1 << 20
+_DESCRIPTOR_PATH = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
+_MIN_HOLE = 1 << 20
 # Of a larger log so much of its end is read first.
-_END = 16 << 20
-_LARGE = 256 << 20
+_END_BYTES = 16 << 20
+_LARGE_BYTES = 256 << 20
 
 
-class Watch:
+class ReadWatcher:
     """Who waits for a large log: told what its end shows, then how much is read; `stopped` if its rest was not."""
 
     stopped = False
 
-    def at_end(self, found: Diagnosis | None) -> None:
+    def at_end(self, diagnosis: Diagnosis | None) -> None:
         """Take what the beginning and the end of the log show."""
 
     def has_read(self, done: int, total: int) -> None:
         """Take how many bytes were read, of how many (0: unknown); Enough ends the reading."""
 
 
-class Enough(Exception):
+class StopReading(Exception):
     """Nobody waits for the rest of a log any more."""
 
 
-class EndOnly(Watch):
+class EndOnlyWatcher(ReadWatcher):
     """Who waits for the end of a large log alone, as a list of many does."""
 
     def has_read(self, done: int, total: int) -> None:  # noqa: ARG002
         """End the reading of a large log."""
-        if total >= _LARGE:
-            raise Enough
+        if total >= _LARGE_BYTES:
+            raise StopReading
 
 
-def lines_of(
+def read_log_lines(
     path: str,
-    watch: Watch | None = None,
-    of: Callable[[tuple[Line, ...]], Diagnosis | None] = lambda _: None,
-) -> tuple[Line, ...]:
+    watch: ReadWatcher | None = None,
+    diagnose: Callable[[tuple[LogLine, ...]], Diagnosis | None] = lambda _: None,
+) -> tuple[LogLine, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read.
 
-    Who watches is told first what the end of a large log shows, diagnosed by `of`, and ends the reading of the rest by
-    Ctrl-C or Enough.
+    Who watches is told first what the end of a large log shows, diagnosed by `diagnose`, and ends the reading of the
+    rest by Ctrl-C or Enough.
     """
     name = "standard input" if path == "-" else visible(path)
     try:
-        with _opened(path) as file:
-            size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _Dense) else 0
-            text = _text(file, name)
+        with _open_log(path) as file:
+            size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _SparseFile) else 0
+            text = _text_stream(file, name)
             if watch is None:
-                return lines(text)
-            end: tuple[Line, ...] = ()
-            if size >= _LARGE and text.plain:
-                with _opened(path) as again:
-                    end = _end(again, size)
+                return relevant_lines(text)
+            end: tuple[LogLine, ...] = ()
+            if size >= _LARGE_BYTES and text.plain:
+                with _open_log(path) as again:
+                    end = _end_lines(again, size)
                 try:
-                    watch.at_end(of(end))
-                except (KeyboardInterrupt, Enough):
+                    watch.at_end(diagnose(end))
+                except (KeyboardInterrupt, StopReading):
                     watch.stopped = True
                     return end
-            return lines(text, end, watch, lambda: (file.tell() if size else 0, size))
+            return relevant_lines(text, end, watch, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
         raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -93,18 +93,18 @@ def lines_of(
         raise BadInput(f"{name} cannot be read: {error_reason(error)}", "Name a log that you may read.") from None
 
 
-def _opened(path: str) -> BinaryIO:
+def _open_log(path: str) -> BinaryIO:
     """Open a regular file, or a stream that is open for us already; OSError where it is neither."""
-    match = _GIVEN.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
+    match = _DESCRIPTOR_PATH.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
     if path == os.devnull:
         return io.BytesIO()
     if match is None:
-        return io.BufferedReader(_Dense(path))
+        return io.BufferedReader(_SparseFile(path))
     # It is not ours to close.
     return open(int(match[1]), "rb", closefd=False)
 
 
-class _Dense(io.RawIOBase):
+class _SparseFile(io.RawIOBase):
     """A regular file without its large holes, whatever size they pretend: they hold zeros, and no end of a line."""
 
     def __init__(self, path: str) -> None:
@@ -125,7 +125,7 @@ class _Dense(io.RawIOBase):
                 return 0
             # A file system that knows of no holes.
             data = at
-        self._file.seek(data if data - at > _HOLE else at)
+        self._file.seek(data if data - at > _MIN_HOLE else at)
         return self._file.readinto(buffer)
 
     def seekable(self) -> bool:
@@ -142,7 +142,7 @@ class _Dense(io.RawIOBase):
         super().close()
 
 
-class _Begun:
+class _PeekedStream:
     """A stream whose start was read already; `plain`: as it lies on the disk."""
 
     def __init__(self, file: Any, *, plain: bool = False) -> None:
@@ -156,15 +156,15 @@ class _Begun:
         return start + rest
 
 
-def _text(file: Any, name: str, *, unpacked: bool = False) -> Any:
+def _text_stream(file: Any, name: str, *, unpacked: bool = False) -> Any:
     """Return a log as UTF-8, whatever it is kept as; BadInput for what is no text."""
-    begun = _Begun(file, plain=not unpacked)
+    begun = _PeekedStream(file, plain=not unpacked)
     if begun.start.startswith(b"\x1f\x8b") and not unpacked:
-        return _text(gzip.GzipFile(fileobj=begun), name, unpacked=True)  # type: ignore[call-overload]
+        return _text_stream(gzip.GzipFile(fileobj=begun), name, unpacked=True)  # type: ignore[call-overload]
     if begun.start[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
         ours, theirs = codecs.lookup("utf-8"), codecs.lookup("utf-16")
         recoded = codecs.StreamRecoder(begun, *ours[:2], theirs.streamreader, ours.streamwriter, "replace")  # type: ignore[arg-type]
-        begun = _Begun(recoded)
+        begun = _PeekedStream(recoded)
     # Zeros are what is left of a log that was cut short while it was written.
     sample = begun.start.replace(b"\0", b"")
     if sum(byte < 32 and byte not in _LAYOUT for byte in sample) * 20 > len(sample):
@@ -172,21 +172,21 @@ def _text(file: Any, name: str, *, unpacked: bool = False) -> Any:
     return begun
 
 
-def lines(
+def relevant_lines(
     file: BinaryIO,
-    end: tuple[Line, ...] = (),
-    watch: Watch | None = None,
-    done: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    end: tuple[LogLine, ...] = (),
+    watch: ReadWatcher | None = None,
+    bytes_read: Callable[[], tuple[int, int]] = lambda: (0, 0),
     first: int = 1,
-) -> tuple[Line, ...]:
+) -> tuple[LogLine, ...]:
     """Return head and tail of a stream, and of what lies between the lines that matter; numbered from the first.
 
-    The stream of which `done` tells how much was read may be left by who watches: then `end` takes the place of its
-    tail.
+    The stream of which `bytes_read` tells how much was read may be left by who watches: then `end` takes the place of
+    its tail.
     """
     head: list[Numbered] = []
     tail: deque[tuple[int, bytes]] = deque()
-    middle, taken = Middle(), 0
+    middle, taken = MiddleLines(), 0
     try:
         for number, block in _blocks(file, first):
             if number == first and not head:
@@ -197,24 +197,27 @@ def lines(
                 middle.read(*tail.popleft())
                 taken += _BLOCK
                 if watch:
-                    watch.has_read(done()[0] or taken, done()[1])
-    except (KeyboardInterrupt, Enough):
-        if not watch or (end and done()[0] > done()[1] - _END):
+                    watch.has_read(bytes_read()[0] or taken, bytes_read()[1])
+    except (KeyboardInterrupt, StopReading):
+        if not watch or (end and bytes_read()[0] > bytes_read()[1] - _END_BYTES):
             raise
         watch.stopped = True
     last = [line for numbered in tail for line in _split(*numbered)]
-    found = tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _cleaned(number, raw))
-    return (*found, *(line for line in end if line.number >= UNCOUNTED)) if watch and watch.stopped else found
+    cleaned = tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _clean_lines(number, raw))
+    return (*cleaned, *(line for line in end if line.number >= UNKNOWN_NUMBER)) if watch and watch.stopped else cleaned
 
 
-def _end(file: BinaryIO, size: int) -> tuple[Line, ...]:
+def _end_lines(file: BinaryIO, size: int) -> tuple[LogLine, ...]:
     """Return the lines that matter of the first block and the end of a large log."""
     head = [
-        line for numbered in itertools.islice(_blocks(file), 1) for raw in _split(*numbered) for line in _cleaned(*raw)
+        line
+        for numbered in itertools.islice(_blocks(file), 1)
+        for raw in _split(*numbered)
+        for line in _clean_lines(*raw)
     ]
-    file.seek(size - _END)
+    file.seek(size - _END_BYTES)
     file.readline(_BLOCK)
-    return (*head, *lines(file, first=UNCOUNTED))
+    return (*head, *relevant_lines(file, first=UNKNOWN_NUMBER))
 
 
 def _blocks(file: BinaryIO, number: int = 1) -> Iterator[tuple[int, bytes]]:
@@ -232,12 +235,12 @@ def _blocks(file: BinaryIO, number: int = 1) -> Iterator[tuple[int, bytes]]:
 
 def _split(number: int, block: bytes) -> list[Numbered]:
     """Return (number, line) of a block, with each line cut to a length."""
-    return [*enumerate(cut(block), number)]
+    return [*enumerate(shortened_lines(block), number)]
 
 
-def _cleaned(number: int, raw: bytes) -> Iterable[Line]:
+def _clean_lines(number: int, raw: bytes) -> Iterable[LogLine]:
     """Return what a terminal would have shown of a line, after its carriage returns."""
     for piece in ESCAPE.sub(b"", raw).split(b"\r"):
-        rank, text = origin(piece.decode("utf-8", "replace").replace("\0", ""))
+        rank, text = split_origin(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():
-            yield Line(number, text.rstrip(), rank)
+            yield LogLine(number, text.rstrip(), rank)

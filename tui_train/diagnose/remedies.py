@@ -3,21 +3,21 @@
 from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
-from tui_train.checks import check
-from tui_train.checks.script import TORCHRUN
+from tui_train.checks import find_problems
+from tui_train.checks.script import USE_TORCHRUN
 from tui_train.diagnose import unknown
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
-from tui_train.ladder.rungs import helps, rung, why_not
+from tui_train.ladder.rungs import get_rung, helps_phase, why_rung_unusable
 from tui_train.memory.length import set_up
-from tui_train.profile.batch import nearest_global
-from tui_train.profile.changes import Change, apply
+from tui_train.profile.batch import nearest_global_batches
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.resolve.context import LadderContext
 from tui_train.supervisor.memory_words import PHASES
 from tui_train.trainers import takes_field
 
-_PORTS = 1000
+_PORT_STEP = 1000
 # Rungs of the ladder that keep the training the same, the most helpful first.
 _LESS_MEMORY = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
 
@@ -41,19 +41,19 @@ def change_for(
     if change is None:
         return None
     try:
-        changed = apply(change, profile)
+        changed = apply_change(change, profile)
     except BadInput:
         return None
     if changed == profile:
         return None
     chosen = chosen or profile
-    if facts and _errors(apply(change, chosen), facts) - _errors(chosen, facts):
+    if facts and _errors(apply_change(change, chosen), facts) - _errors(chosen, facts):
         return None
     return change
 
 
 def _errors(profile: Profile, facts: Facts) -> set[str]:
-    return {finding.message for finding in check(set_up(profile, facts)) if finding.level == "error"}
+    return {finding.message for finding in find_problems(set_up(profile, facts)) if finding.level == "error"}
 
 
 def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
@@ -61,18 +61,22 @@ def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     context = LadderContext(
         world_size=evidence.world_size,
         cuda=evidence.cuda,
-        takes=evidence.takes,
+        accepted=evidence.takes,
         loads_model=loads,
         eval_batch=evidence.eval_batch,
     )
     phase = evidence.phase if evidence.phase in PHASES else "loss"
-    useful = (name for name in _LESS_MEMORY if helps(name, phase, profile, context) and not why_not(name, context))
-    return next(filter(None, (rung(name).step(profile, context) for name in useful)), None)
+    useful = (
+        name
+        for name in _LESS_MEMORY
+        if helps_phase(name, phase, profile, context) and not why_rung_unusable(name, context)
+    )
+    return next(filter(None, (get_rung(name).next_change(profile, context) for name in useful)), None)
 
 
-def _without(cure: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
+def _disable_in_nccl(workaround: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
     def change(profile: Profile, _evidence: Evidence) -> Change:
-        names = tuple(dict.fromkeys((*profile.communication.without, cure)))
+        names = tuple(dict.fromkeys((*profile.communication.without, workaround)))
         return Change(title, why, (("communication.without", names),))
 
     return change
@@ -90,7 +94,7 @@ def _another_port(profile: Profile, _evidence: Evidence) -> Change | None:
     # One machine chooses a free port by itself.
     if profile.nodes.machines < 2:
         return None
-    port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORTS
+    port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORT_STEP
     return Change(f"port {port}", f"{profile.nodes.port} is taken", (("nodes.port", port),))
 
 
@@ -98,7 +102,7 @@ def _no_interface(_profile: Profile, _evidence: Evidence) -> Change:
     return Change("any network interface", "NCCL and Gloo choose one themselves", (("communication.interface", ""),))
 
 
-def _precision(profile: Profile, evidence: Evidence) -> Change | None:
+def _other_precision(profile: Profile, evidence: Evidence) -> Change | None:
     if "precision" not in evidence.takes:
         return None
     other = "fp16" if profile.recipe.precision == "bf16" and profile.hardware.device != "cpu" else "fp32"
@@ -111,12 +115,12 @@ def _bf16(profile: Profile, evidence: Evidence) -> Change | None:
     return Change("precision bf16", "its gradients need no scaling", (("recipe.precision", "bf16"),))
 
 
-def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:
-    micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
-    if micro is None or whole is None:
+def _nearest_global_batch(profile: Profile, evidence: Evidence) -> Change | None:
+    micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
+    if micro is None or global_batch is None:
         return None
-    values = nearest_global(whole, micro, evidence.world_size)
-    best = min(values, key=lambda value: abs(value - whole), default=None)
+    values = nearest_global_batches(global_batch, micro, evidence.world_size)
+    best = min(values, key=lambda value: abs(value - global_batch), default=None)
     return (
         None
         if best is None
@@ -124,7 +128,7 @@ def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:
     )
 
 
-def _steadier(profile: Profile, evidence: Evidence) -> Change | None:
+def _stable_loss(profile: Profile, evidence: Evidence) -> Change | None:
     recipe = profile.recipe
     if recipe.precision == "fp16" and "precision" in evidence.takes:
         return Change("precision bf16", "fp16 overflows where bf16 does not", (("recipe.precision", "bf16"),))
@@ -179,20 +183,22 @@ def _whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None
 
 
 def _torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
-    return TORCHRUN if takes_field(profile, "trainer.script") else None
+    return USE_TORCHRUN if takes_field(profile, "trainer.script") else None
 
 
 _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "less_memory": _less_memory,
-    "no_p2p": _without("p2p", "NCCL without P2P", "copies go through the host: slower"),
-    "no_cumem_host": _without("cumem_host", "NCCL without cuMem of the host", "it is what names the broken file"),
+    "no_p2p": _disable_in_nccl("p2p", "NCCL without P2P", "copies go through the host: slower"),
+    "no_cumem_host": _disable_in_nccl(
+        "cumem_host", "NCCL without cuMem of the host", "it is what names the broken file"
+    ),
     "more_shared_memory": _more_shared_memory,
     "another_port": _another_port,
     "no_interface": _no_interface,
-    "precision": _precision,
+    "precision": _other_precision,
     "bf16": _bf16,
-    "global_batch": _global_batch,
-    "steadier": _steadier,
+    "global_batch": _nearest_global_batch,
+    "steadier": _stable_loss,
     "wandb_offline": _wandb_offline,
     "no_fused_kernels": _no_fused_kernels,
     "no_activation_checkpointing": _no_activation_checkpointing,
@@ -201,5 +207,5 @@ _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "no_quantization": _no_quantization,
     "torchrun": _torchrun,
     "whole_conversations": _whole_conversations,
-    "leave_out": unknown.change,
+    "leave_out": unknown.refused_change,
 }

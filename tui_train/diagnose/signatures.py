@@ -12,7 +12,7 @@ from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 
 # A line that only tells: a log record below ERROR, what wandb says beside errors, a Python warning, a line of a
 # traceback's source (│: boxed), and one that says what is done instead.
-TELLS = re.compile(
+NOT_AN_ERROR = re.compile(
     r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
     r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
     r"|^wandb: (?!ERROR)"
@@ -28,12 +28,12 @@ class _File(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
+def load_signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
     entries = msgspec.toml.decode(data, type=prepared_type(_File)).signature
-    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _when(entry))) for entry in entries)
+    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _expressions_of(entry))) for entry in entries)
 
 
-def _when(entry: Signature) -> tuple[str, ...]:
+def _expressions_of(entry: Signature) -> tuple[str, ...]:
     return (*entry.when, *(text for failure, text in OUT_OF_MEMORY if failure == entry.failure))

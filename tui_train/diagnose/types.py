@@ -7,10 +7,10 @@ from tui_train.presets import Preset
 from tui_train.profile.changes import Change
 
 # Lines of the end of a log have numbers from here on while it is not known how many come before them.
-UNCOUNTED = 1 << 40
+UNKNOWN_NUMBER = 1 << 40
 
 
-class Line(Struct, frozen=True):
+class LogLine(Struct, frozen=True):
     """A line of a log: its number from 1, and its text without colours and prefix; `rank` where it says one."""
 
     number: int
@@ -30,7 +30,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     `source` and `preset` are those of the script that was started.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[LogLine, ...]
     exit_code: int | None = None
     host: str = ""
     oom_kills: int | None = None
@@ -65,9 +65,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
+    def position_text(self) -> str:
         """Where the line is, in words; empty for none."""
-        if self.line_number >= UNCOUNTED:
+        if self.line_number >= UNKNOWN_NUMBER:
             return "near its end"
         return f"line {self.line_number}" if self.line_number else ""
 

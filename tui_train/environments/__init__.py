@@ -10,7 +10,7 @@ from tui_train.base.text import visible
 from tui_train.profile.fields import similar_word_remedy
 
 
-class Set(Struct, frozen=True, kw_only=True):
+class PackageSet(Struct, frozen=True, kw_only=True):
     """A package set: its purpose, the supported Pythons 3.`oldest` to 3.`newest`, its size on disk."""
 
     name: str
@@ -22,7 +22,7 @@ class Set(Struct, frozen=True, kw_only=True):
     recipe: str = ""
 
     @property
-    def size(self) -> str:
+    def size_text(self) -> str:
         """Its size on disk, in words."""
         return f"about {self.gigabytes} GB, with CUDA about {self.gigabytes_with_cuda} GB"
 
@@ -36,8 +36,8 @@ class Set(Struct, frozen=True, kw_only=True):
         return Path(str(resources.files(__name__).joinpath(f"{self.name}.txt")))
 
 
-SETS = {
-    "hf": Set(
+PACKAGE_SETS = {
+    "hf": PackageSet(
         name="hf",
         about="fine-tuning by TRL, the built-in trainer, and scripts with accelerate and transformers",
         oldest=10,
@@ -45,7 +45,7 @@ SETS = {
         gigabytes=3,
         gigabytes_with_cuda=8,
     ),
-    "nemo": Set(
+    "nemo": PackageSet(
         name="nemo",
         about="NeMo 2.7, the last with recipes for language models",
         oldest=11,
@@ -57,14 +57,14 @@ SETS = {
 }
 
 
-def find(name: str) -> Set:
+def find_set(name: str) -> PackageSet:
     """Return a set by name; BadInput names the nearest."""
-    if name in SETS:
-        return SETS[name]
-    raise BadInput(f"there is no package set {visible(name)}", similar_word_remedy(name, tuple(SETS)))
+    if name in PACKAGE_SETS:
+        return PACKAGE_SETS[name]
+    raise BadInput(f"there is no package set {visible(name)}", similar_word_remedy(name, tuple(PACKAGE_SETS)))
 
 
-def torch(package_set: Set) -> str:
+def torch_requirement(package_set: PackageSet) -> str:
     """Return the torch requirement of a set, such as torch==2.13.0."""
     lines = package_set.lock.read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith("torch=="))

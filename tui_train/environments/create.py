@@ -21,21 +21,21 @@ from tui_train import environments
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import counted, size, visible
-from tui_train.environments import Set, pip_settings, unfinished
+from tui_train.environments import PackageSet, pip_settings, unfinished
 from tui_train.environments.progress import why_failed
 from tui_train.facts import probe, trust
 from tui_train.facts.ask import find_on_path, run_child, without_current_folder
 from tui_train.facts.gpus import gpu_verdicts, recommended_wheel
-from tui_train.facts.recipes import recipes
+from tui_train.facts.recipes import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.facts.wheels import Wheel
 
 # Seconds; the first import of torch reads a gigabyte.
-_PATIENCE = 180.0
+_IMPORT_SECONDS = 180.0
 _STEPS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
-_OFTEN = 0.2
+_POLL_SECONDS = 0.2
 _LAST_LINES = 40
-_LONGEST = 1 << 14
+_MAX_LINE = 1 << 14
 
 # Credentials in a URL: everything before the last @.
 _SECRET = re.compile(r"://[^/\s]*@")
@@ -46,10 +46,10 @@ class Cancelled(TuiTrainError):
     """The user cancelled an installation."""
 
 
-class Making(Struct, frozen=True, kw_only=True):
+class InstallPlan(Struct, frozen=True, kw_only=True):
     """The commands that create an environment, in order, and their variables; `cuda` is that of torch, if known."""
 
-    wanted: Set
+    package_set: PackageSet
     path: Path
     commands: tuple[tuple[str, ...], ...]
     variables: dict[str, str]
@@ -61,10 +61,10 @@ class Making(Struct, frozen=True, kw_only=True):
         return self.path / "bin" / "python"
 
 
-def making(package_set: Set, path: Path, python: str, wheel: Wheel, uv: str) -> Making:
+def plan_install(package_set: PackageSet, path: Path, python: str, wheel: Wheel, uv: str) -> InstallPlan:
     """Return the commands that install a set at `path` with uv, or with pip if `uv` is empty."""
     inside = str(path / "bin" / "python")
-    torch = environments.torch(package_set)
+    torch = environments.torch_requirement(package_set)
     index = ("--index-url", wheel.index) if wheel.index else ()
     if uv:
         create_venv: tuple[str, ...] = (uv, "venv", "--quiet", "--allow-existing", "--python", python, str(path))
@@ -74,7 +74,7 @@ def making(package_set: Set, path: Path, python: str, wheel: Wheel, uv: str) -> 
         install = (inside, "-m", "pip", "install", "--progress-bar", "off")
     commands = (create_venv, (*install, *index, torch), (*install, "-r", str(package_set.lock)))
     variables = pip_settings.for_uv(pip_settings.read(python)) if uv else {}
-    return Making(wanted=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
+    return InstallPlan(package_set=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
 
 
 def find_uv() -> str:
@@ -83,7 +83,7 @@ def find_uv() -> str:
     return find_on_path("uv") or (str(beside) if beside.is_file() else "")
 
 
-def find_python(package_set: Set) -> str:
+def find_python(package_set: PackageSet) -> str:
     """Return a Python that the set supports: this one, or one on PATH; Unavailable if there is none."""
     names = [sys.executable, *(f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1))]
     for name in names:
@@ -95,16 +95,16 @@ def find_python(package_set: Set) -> str:
     )
 
 
-def fits(package_set: Set, python: str) -> bool:
+def fits(package_set: PackageSet, python: str) -> bool:
     """Return whether the set supports the version of an interpreter."""
     version = run_child([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).out.split()
     return version[:1] == [b"3"] and package_set.oldest <= int(version[1]) <= package_set.newest
 
 
-def create(
-    plan: Making,
+def create_environment(
+    plan: InstallPlan,
     machine: Machine,
-    say: Callable[[str], None],
+    print_message: Callable[[str], None],
     follow: Callable[[str], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Toolchain:
@@ -117,58 +117,58 @@ def create(
     with reporting_write_errors(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
-    lock = unfinished.begin(plan.path)
+    lock = unfinished.mark_unfinished(plan.path)
     try:
         for step, command in zip(_STEPS, plan.commands, strict=False):
             if follow:
-                say(step)
+                print_message(step)
             _run(command, plan, lock, follow, cancelled)
-        say("Checking it …")
-        contents = prove(plan, machine, say)
-        unfinished.end(plan.path)
+        print_message("Checking it …")
+        contents = verify_environment(plan, machine, print_message)
+        unfinished.mark_finished(plan.path)
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
         raise
     finally:
         os.close(lock)
-    trust.choose(str(plan.python))
+    trust.remember_choice(str(plan.python))
     return contents
 
 
 def refuse_to_overwrite(path: Path) -> None:
     """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
-    if unfinished.abandoned(path):
+    if unfinished.is_abandoned(path):
         shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
-        remedy = f"Choose another path, such as --path {shlex.quote(str(free(path)))}, or remove it first."
+        remedy = f"Choose another path, such as --path {shlex.quote(str(free_path(path)))}, or remove it first."
         raise CannotWrite(f"{visible(str(path))} already exists", visible(remedy))
 
 
-def free(path: Path) -> Path:
+def free_path(path: Path) -> Path:
     """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(
-        other for other in chain((path,), numbered) if unfinished.abandoned(other) or not os.path.lexists(other)
+        other for other in chain((path,), numbered) if unfinished.is_abandoned(other) or not os.path.lexists(other)
     )
 
 
-def _refuse_full_disk(plan: Making) -> None:
+def _refuse_full_disk(plan: InstallPlan) -> None:
     """Raise CannotWrite where there is less room than the environment takes."""
     existing = next(folder for folder in plan.path.parents if folder.is_dir())
-    room, needed = shutil.disk_usage(existing).free, plan.wanted.bytes_on_disk(cuda=bool(plan.cuda))
+    room, needed = shutil.disk_usage(existing).free, plan.package_set.bytes_on_disk(cuda=bool(plan.cuda))
     if room < needed:
         message = f"{visible(str(existing))} has {size(room)} free, and the environment takes about {size(needed)}"
         raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
 
 
-def shown(command: Sequence[str]) -> str:
+def shown_command(command: Sequence[str]) -> str:
     """Return a command as typed in a shell, safe to show, without credentials in URLs."""
     return visible(_SECRET.sub("://***@", shlex.join(command)))
 
 
 def _run(
     command: Sequence[str],
-    plan: Making,
+    plan: InstallPlan,
     lock: int,
     follow: Callable[[str], None] | None,
     cancelled: Callable[[], bool],
@@ -178,13 +178,13 @@ def _run(
     environment.pop("PIP_USER", None)
     environment.pop("PIP_TARGET", None)
     # In the current folder uv would read its settings, and Python import its `venv.py`.
-    how: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "cwd": os.sep, "pass_fds": (lock,)}
+    options: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "cwd": os.sep, "pass_fds": (lock,)}
     lines: list[str] = []
     try:
         if follow is None:
-            code = subprocess.run(command, check=False, **how).returncode
+            code = subprocess.run(command, check=False, **options).returncode
         else:
-            code, lines = _followed(command, how, follow, cancelled)
+            code, lines = _run_followed(command, options, follow, cancelled)
     except OSError as error:
         raise Unavailable(
             f"{visible(command[0])} cannot be started: {error.strerror}", "Choose another Python (--python)."
@@ -197,19 +197,19 @@ def _run(
             "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"
             " index. If Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
-        raise Unavailable(f"exit code {code}: {shown(command)}", remedy)
+        raise Unavailable(f"exit code {code}: {shown_command(command)}", remedy)
 
 
-def _followed(
-    command: Sequence[str], how: dict[str, Any], follow: Callable[[str], None], cancelled: Callable[[], bool]
+def _run_followed(
+    command: Sequence[str], options: dict[str, Any], follow: Callable[[str], None], cancelled: Callable[[], bool]
 ) -> tuple[int, list[str]]:
     """Run a command, hand on its lines, and return its exit code and the last lines; Cancelled if told so."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **how
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **options
     )  # fmt: skip
     try:
-        for line in _lines(process, cancelled):
+        for line in _output_lines(process, cancelled):
             last.append(line)
             follow(line)
         return process.wait(), list(last)
@@ -220,7 +220,7 @@ def _followed(
         process.wait()
 
 
-def _lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Iterator[str]:
+def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Iterator[str]:
     """Yield what a process prints, line by line, until it has closed its output; Cancelled if told so."""
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     rest = b""
@@ -229,40 +229,40 @@ def _lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Ite
         while True:
             if cancelled():
                 raise Cancelled("the installation was cancelled", "Nothing of it is left.")
-            if not selector.select(_OFTEN):
+            if not selector.select(_POLL_SECONDS):
                 continue
             piece = os.read(pipe.fileno(), 65536)
             *lines, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines if line.strip())
             if not piece:
                 return
-            rest = rest[-_LONGEST:]
+            rest = rest[-_MAX_LINE:]
 
 
-def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolchain:
+def verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> Toolchain:
     """Return the contents of the environment after checking torch, its support of the cards, and NeMo."""
     python = str(plan.python)
-    answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _PATIENCE)
+    answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _IMPORT_SECONDS)
     if answer.code != 0:
-        raise Unavailable(f"torch cannot be imported: {visible(answer.ending())}", "Please report this set.")
-    contents = probe.toolchain(python, 20)
+        raise Unavailable(f"torch cannot be imported: {visible(answer.why_unusable())}", "Please report this set.")
+    contents = probe.probe_toolchain(python, 20)
     if plan.cuda and not contents.cuda:
         message = f"the index has torch {contents.torch} only, which cannot use GPUs"
         raise Unavailable(visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_INDEX}=URL.")
-    say(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
+    print_message(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
     verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
     if verdicts:
-        say(f"it supports {usable} of {counted(len(verdicts), 'GPU')}")
+        print_message(f"it supports {usable} of {counted(len(verdicts), 'GPU')}")
         for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
             if verdict.kind == "blocked":
-                say(visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}"))
-    if plan.wanted.recipe:
-        nemo = recipes(python)
-        if plan.wanted.recipe not in nemo.tasks:
-            why = nemo.problem or f"it has no {plan.wanted.recipe}"
+                print_message(visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}"))
+    if plan.package_set.recipe:
+        nemo = probe_recipes(python)
+        if plan.package_set.recipe not in nemo.tasks:
+            why = nemo.problem or f"it has no {plan.package_set.recipe}"
             raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this set.")
-        say(f"NeMo has {counted(len(nemo.tasks), 'recipe')}, {plan.wanted.recipe} among them")
+        print_message(f"NeMo has {counted(len(nemo.tasks), 'recipe')}, {plan.package_set.recipe} among them")
     return contents
 
 

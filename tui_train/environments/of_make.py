@@ -18,7 +18,7 @@ from tui_train.memory.length import set_up
 from tui_train.profile.types import Profile
 
 _INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
-_OTHERWISE = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
+_CHANGE_HINT = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
 
 
 def choose(machine: Machine, pip: str) -> list[str]:
@@ -29,7 +29,7 @@ def choose(machine: Machine, pip: str) -> list[str]:
     cards = ", ".join(dict.fromkeys(gpu.name or f"GPU {gpu.index}" for gpu in machine.gpus))
     driver = f"driver for CUDA {machine.driver_cuda}" if machine.driver_cuda else "driver"
     messages = [f"GPUs: {cards}; {driver}"]
-    torch = environments.torch(environments.SETS["hf"])
+    torch = environments.torch_requirement(environments.PACKAGE_SETS["hf"])
     try:
         build = build_for(machine, "")
         index, why = build.index, build.why
@@ -42,7 +42,7 @@ def choose(machine: Machine, pip: str) -> list[str]:
         f"--index-url {index} {torch}" if index else torch,
         *messages,
         f"Installing {torch}{source}: {why}.",
-        _OTHERWISE,
+        _CHANGE_HINT,
     ]
 
 
@@ -58,11 +58,11 @@ def check(facts: Facts) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     """Print the answer to `choose` or `check`."""
-    machine = probe.machine()
+    machine = probe.probe_machine()
     if arguments[:1] == ["choose"]:
         lines = choose(machine, " ".join(arguments[1:]))
     elif machine.gpus or any(gap.hides for gap in machine.gaps):
-        lines = check(Facts(machine=machine, toolchains=probe.toolchains()))
+        lines = check(Facts(machine=machine, toolchains=probe.probe_toolchains()))
     else:
         lines = []
     for line in lines:

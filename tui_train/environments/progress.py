@@ -8,27 +8,27 @@ from tui_train.base.text import size, visible
 
 _UNITS = {"b": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
 # "Downloading torch (506.5MiB)" of uv, "  Downloading torch-2.13.0-….whl (865.2 MB)" of pip.
-_BEGINS = re.compile(r"\s*Downloading (\S+) \(([\d.]+) ?([KMG]i?)?B\)")
-_ENDS = re.compile(r"\s*Downloaded (\S+)")
-_RESTS = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
+_DOWNLOAD_BEGINS = re.compile(r"\s*Downloading (\S+) \(([\d.]+) ?([KMG]i?)?B\)")
+_DOWNLOAD_ENDS = re.compile(r"\s*Downloaded (\S+)")
+_STEP_LINE = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
 _INSTALLED = re.compile(r"Installed \d+ package")
-_REACHES = ("lookup address", "name resolution", "dns error", "network is unreachable", "connection refused",
+_NETWORK_ERRORS = ("lookup address", "name resolution", "dns error", "network is unreachable", "connection refused",
             "connection reset", "timed out", "error sending request", "failed to fetch", "newconnectionerror",
             "no route to host")  # fmt: skip
-_FULL = ("no space left", "os error 28", "disk quota exceeded")
+_DISK_FULL = ("no space left", "os error 28", "disk quota exceeded")
 _ADDRESS = re.compile(r"https?://([^/\s@]*@)?([\w.:-]+)")
 _ERROR = re.compile(r"(?:error|× |╰─▶|caused? by)", re.IGNORECASE)
 
 
-class Progress(Struct, frozen=True):
+class InstallProgress(Struct, frozen=True):
     """What is done now, in words, and the downloads: bytes that are there, and bytes of all that have begun."""
 
-    words: str = ""
+    text: str = ""
     done: int = 0
     total: int = 0
 
 
-class Reader:
+class InstallReader:
     """Reads the lines of the steps of an installation."""
 
     def __init__(self) -> None:
@@ -37,23 +37,23 @@ class Reader:
         self._open: set[str] = set()
         self._words = ""
 
-    def say(self, words: str) -> Progress:
+    def begin_step(self, words: str) -> InstallProgress:
         """Return what is done where a step begins."""
         self._words = words
         self._open.clear()
         return self.read("")
 
-    def read(self, line: str) -> Progress:
+    def read(self, line: str) -> InstallProgress:
         """Return what is done after a line."""
-        if begins := _BEGINS.match(line):
+        if begins := _DOWNLOAD_BEGINS.match(line):
             name, amount, unit = begins.groups()
             if name.endswith((".whl", ".gz", ".zip")):
                 self._open.clear()  # pip downloads one after another
             self._sizes[name] = int(float(amount) * _UNITS[(unit or "b").lower()])
             self._open.add(name)
-        elif ends := _ENDS.match(line):
+        elif ends := _DOWNLOAD_ENDS.match(line):
             self._open.discard(ends[1])
-        elif _RESTS.match(line):
+        elif _STEP_LINE.match(line):
             self._open.clear()
             # uv compiles then, without a word.
             self._words = visible(line.strip()) + (", compiling them …" if _INSTALLED.match(line) else "")
@@ -63,19 +63,19 @@ class Reader:
         if self._open:
             largest = max(self._open, key=self._sizes.__getitem__)
             words = f"Downloading {visible(largest)} ({size(self._sizes[largest])})"
-        return Progress(words, done, total)
+        return InstallProgress(words, done, total)
 
 
 def why_failed(lines: list[str]) -> tuple[str, str]:
     """Return from the last lines of an installation why it failed, and what to do."""
     text = "\n".join(lines).lower()
-    if any(words in text for words in _FULL):
+    if any(words in text for words in _DISK_FULL):
         return "the disk is full", "Free some space."
-    if any(words in text for words in _REACHES):
+    if any(words in text for words in _NETWORK_ERRORS):
         hosts = [found[2] for line in lines for found in _ADDRESS.finditer(line)]
         host = visible(hosts[-1]) if hosts else "the package index"
         return f"{host} cannot be reached", (
             "Check the network, or set an index that can be reached: TUI_TRAIN_INDEX=URL, or none for pip's own."
         )
-    told = [line.strip() for line in lines if _ERROR.search(line)] or [line.strip() for line in lines if line.strip()]
-    return visible(told[-1])[:300] if told else "it printed no reason", "See its last lines above."
+    errors = [line.strip() for line in lines if _ERROR.search(line)] or [line.strip() for line in lines if line.strip()]
+    return visible(errors[-1])[:300] if errors else "it printed no reason", "See its last lines above."

@@ -5,26 +5,26 @@ import os
 from pathlib import Path
 
 from tui_train.base.files import PRIVATE, reporting_write_errors
-from tui_train.base.places import UNFINISHED
+from tui_train.base.places import UNFINISHED_MARKER
 
 
-def begin(path: Path) -> int:
+def mark_unfinished(path: Path) -> int:
     """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
     with reporting_write_errors(path):
-        lock = os.open(path / UNFINISHED, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+        lock = os.open(path / UNFINISHED_MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
         fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
 
 
-def end(path: Path) -> None:
+def mark_finished(path: Path) -> None:
     """Say that an environment is finished."""
-    (path / UNFINISHED).unlink()
+    (path / UNFINISHED_MARKER).unlink()
 
 
-def abandoned(path: Path) -> bool:
+def is_abandoned(path: Path) -> bool:
     """Return whether nobody makes an unfinished environment any more."""
     try:
-        lock = os.open(path / UNFINISHED, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        lock = os.open(path / UNFINISHED_MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

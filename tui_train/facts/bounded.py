@@ -18,14 +18,14 @@ from typing import IO
 
 _GIB = 2**30
 # torch, TRL and datasets take 1.5 GiB of it once they are imported; a thread of a library has a stack of 8 MiB.
-_LEAST, _MOST = 2 * _GIB, 4 * _GIB
-_THREADS = 16 * 2**20
+_MIN_READING_BYTES, _MAX_READING_BYTES = 2 * _GIB, 4 * _GIB
+_THREAD_BYTES = 16 * 2**20
 # Weights may be mapped privately, cast to fp32, and merged at the same time.
-_COPIES = 4
+_WEIGHT_COPIES = 4
 # A CUDA context, its libraries and pinned memory, for each of eight cards.
-_CUDA = 64 * _GIB
-_ENDINGS = {".safetensors", ".bin", ".pt", ".pth", ".distcp"}
-_FIRST_TO_END = "1000"
+_CUDA_BYTES = 64 * _GIB
+_WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".distcp"}
+_OOM_SCORE = "1000"
 
 
 @functools.cache
@@ -33,28 +33,28 @@ def reading_limit() -> int:
     """Return the bytes that a program may take to read data, settings or a tokenizer: half of a small machine's."""
     from tui_train.facts.host import memory_total
 
-    total = memory_total() or 2 * _MOST
-    return max(_LEAST, min(_MOST, total // 2)) + _THREADS * (os.cpu_count() or 1)
+    total = memory_total() or 2 * _MAX_READING_BYTES
+    return max(_MIN_READING_BYTES, min(_MAX_READING_BYTES, total // 2)) + _THREAD_BYTES * (os.cpu_count() or 1)
 
 
 def loading_limit(folders: Iterable[str], *, cuda: bool) -> int:
     """Return the bytes that a program may take to load the weights in some folders and compute with them."""
-    weights = sum(_weights(Path(folder)) for folder in folders if folder)
-    return 2 * reading_limit() + _COPIES * weights + (_CUDA if cuda else 0)
+    weights = sum(_weight_bytes(Path(folder)) for folder in folders if folder)
+    return 2 * reading_limit() + _WEIGHT_COPIES * weights + (_CUDA_BYTES if cuda else 0)
 
 
-def _weights(folder: Path) -> int:
+def _weight_bytes(folder: Path) -> int:
     """Return the bytes of the files in a folder, or one below it as NeMo has them, that may be weights."""
     with contextlib.suppress(OSError, ValueError):
         inside = (path for below in ("*", "weights/*") for path in folder.glob(below))
-        return sum(path.stat().st_size for path in inside if path.suffix in _ENDINGS and path.is_file())
+        return sum(path.stat().st_size for path in inside if path.suffix in _WEIGHT_SUFFIXES and path.is_file())
     return 0
 
 
 def start_limited(  # noqa: PLR0913 - what Popen takes of them
     command: Sequence[str],
     memory: int,
-    changes: Mapping[str, str],
+    env_changes: Mapping[str, str],
     folder: str | None,
     *,
     stdin: int = subprocess.DEVNULL,
@@ -66,7 +66,7 @@ def start_limited(  # noqa: PLR0913 - what Popen takes of them
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
-        env={**os.environ, **changes},
+        env={**os.environ, **env_changes},
         cwd=folder,
         start_new_session=True,
     )
@@ -74,7 +74,7 @@ def start_limited(  # noqa: PLR0913 - what Popen takes of them
     with contextlib.suppress(OSError, ValueError):
         if memory:
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
-        Path(f"/proc/{process.pid}/oom_score_adj").write_text(_FIRST_TO_END, encoding="ascii")
+        Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
     return process
 
 
@@ -92,11 +92,11 @@ def kill_and_close(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 # How programs end that got no memory: Rust, C++ and Python say so before they do.
-_NO_MEMORY = ("MemoryError", "memory allocation of", "bad_alloc", "Cannot allocate memory", "malloc of size")
+_OUT_OF_MEMORY_TEXTS = ("MemoryError", "memory allocation of", "bad_alloc", "Cannot allocate memory", "malloc of size")
 
 
-def out_of_memory_reason(code: int | None, last: str, memory: int) -> str:
-    """Return in words that a program ended for want of memory, by its `last` line; empty where it ended otherwise."""
-    if code and any(words in last for words in _NO_MEMORY):
+def out_of_memory_reason(code: int | None, last_line: str, memory: int) -> str:
+    """Return in words that a program ran out of memory, judged by its `last_line`; empty where it ended otherwise."""
+    if code and any(words in last_line for words in _OUT_OF_MEMORY_TEXTS):
         return f"it took more than the {memory / _GIB:.0f} GiB of memory that it may" if memory else "out of memory"
     return "it was killed (signal 9): the machine has too little memory" if code == -signal.SIGKILL else ""

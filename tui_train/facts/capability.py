@@ -20,8 +20,8 @@ class Chip(NamedTuple):
     With tensor cores these accumulate in fp16 (in fp32 at the same rate on data center cards), otherwise two per core.
     """
 
-    cores: int
-    operations: int
+    cores_per_sm: int
+    operations_per_cycle: int
 
 
 CHIPS = {
@@ -42,7 +42,7 @@ CHIPS = {
     120: Chip(128, 1024),
     121: Chip(128, 0),
 }
-_TENSOR_CORES = 70  # and later, except 72
+_FIRST_TENSOR_CORES = 70  # and later, except 72
 _GEFORCE = re.compile(r"\bGeForce\b")
 # GPUs of 7.5 without tensor cores: GTX 16, and the T series except the T4.
 _TURING_TENSOR = re.compile(r"RTX|\bT4G?\b")
@@ -54,7 +54,7 @@ def capability_number(capability: str | None) -> int | None:
     return int(match[1]) * 10 + int(match[2]) if match else None
 
 
-def runs(arch_list: Iterable[str], compute_capability: str) -> bool:
+def code_runs_on(arch_list: Iterable[str], compute_capability: str) -> bool:
     """Return whether code for `arch_list`, entries like "sm_86" or "compute_120", runs on a card, such as "8.9".
 
     Source: `torch.cuda.DEVICE_REQUIREMENT`; the CUDA programming guide for PTX and for the suffixes `a` and `f`.
@@ -92,9 +92,9 @@ def teraflops(gpu: Gpu) -> float | None:
     device = capability_number(gpu.compute_capability)
     if device is None or not gpu.sm_count or not gpu.sm_clock_max:
         return None
-    each = CHIPS[device].operations if device in CHIPS else 0
+    operations_per_sm = CHIPS[device].operations_per_cycle if device in CHIPS else 0
     if device == 75 and not _TURING_TENSOR.search(gpu.name):
-        each = 2 * CHIPS[device].cores
-    elif device >= _TENSOR_CORES and device not in {70, 72, 80, 90} and _GEFORCE.search(gpu.name):
-        each //= 2
-    return gpu.sm_count * gpu.sm_clock_max * each / 1e6 or None
+        operations_per_sm = 2 * CHIPS[device].cores_per_sm
+    elif device >= _FIRST_TENSOR_CORES and device not in {70, 72, 80, 90} and _GEFORCE.search(gpu.name):
+        operations_per_sm //= 2
+    return gpu.sm_count * gpu.sm_clock_max * operations_per_sm / 1e6 or None

@@ -24,12 +24,12 @@ NVML_PROBLEMS = {
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: "its power cable is not connected",
     pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its inforom is corrupted: the GPU needs a repair",
 }
-_MODES: dict[int, ComputeMode] = {
+_COMPUTE_MODES: dict[int, ComputeMode] = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive",
 }
-_THROTTLES = {
+_THROTTLE_REASONS = {
     pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting: "an application clock limit",
     pynvml.nvmlClocksThrottleReasonSwPowerCap: "the power limit",
     pynvml.nvmlClocksThrottleReasonHwSlowdown: "a hardware slowdown",
@@ -39,23 +39,23 @@ _THROTTLES = {
     pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "the power supply",
     pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "the display clock setting",
 }
-_SILENT = "it does not respond: check `sudo dmesg | grep -i xid`; stop the processes on it and reset it, or reboot"
+_NO_RESPONSE = "it does not respond: check `sudo dmesg | grep -i xid`; stop the processes on it and reset it, or reboot"
 
 
 class NvmlQuery:
     """Queries NVML about one card, or the system; `problem` is set if the card turns out to be unusable."""
 
     def __init__(self, handle: Any = None) -> None:
-        self.about = () if handle is None else (handle,)
+        self.handle_arguments = () if handle is None else (handle,)
         self.problem = ""
 
     def __call__(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of `call`, None if the driver does not report it or returns garbage."""
         try:
-            return call(*self.about, *arguments)
+            return call(*self.handle_arguments, *arguments)
         except pynvml.NVMLError as error:
-            if code_of(error) in {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}:
-                self.problem = NVML_PROBLEMS[code_of(error)]
+            if nvml_code(error) in {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}:
+                self.problem = NVML_PROBLEMS[nvml_code(error)]
         except UnicodeDecodeError as error:
             return error.object.decode("utf-8", "replace")
         except GARBAGE_ERRORS:
@@ -63,7 +63,7 @@ class NvmlQuery:
         return None
 
 
-def code_of(error: pynvml.NVMLError) -> int:
+def nvml_code(error: pynvml.NVMLError) -> int:
     """Return the NVML code of an error; the binding sets it dynamically."""
     return int(getattr(error, "value", 0))
 
@@ -77,37 +77,37 @@ class CardQuery:
         self._instances: list[dict[str, Any]] = []
         self._complete = False
 
-    def ask(self) -> None:
+    def query(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
         try:
-            self._ask(NvmlQuery(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
+            self._query(NvmlQuery(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
         except pynvml.NVMLError as error:
-            self.problem = NVML_PROBLEMS.get(code_of(error), f"the driver cannot open it: {error}")
+            self.problem = NVML_PROBLEMS.get(nvml_code(error), f"the driver cannot open it: {error}")
         except Exception as error:  # noqa: BLE001  # one card must not affect the others
             self.problem = f"the driver cannot open it: {error}"
         self._complete = True
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return what is known so far; an incomplete card has the problem that it does not respond."""
-        problem = self.problem if self._complete else _SILENT
+        problem = self.problem if self._complete else _NO_RESPONSE
         fields = tuple(self._instances) or ({},)
         return tuple(Gpu(index=self.index, **{**each, **({"problem": problem} if problem else {})}) for each in fields)
 
-    def _ask(self, ask: NvmlQuery) -> None:
+    def _query(self, ask: NvmlQuery) -> None:
         mode = ask(pynvml.nvmlDeviceGetMigMode)
         if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-            self._fill(ask, ask)
+            self._query_instance(ask, ask)
             return
         for number in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
             instance = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
             if instance is not None:
-                self._fill(NvmlQuery(instance), ask)
+                self._query_instance(NvmlQuery(instance), ask)
         if not self._instances:
             # The card itself cannot be used in MIG mode.
             ask.problem = "MIG mode is on, without instances: create one (`nvidia-smi mig -cgi ... -C`) or turn it off"
-            self._fill(ask, ask)
+            self._query_instance(ask, ask)
 
-    def _fill(self, ask: NvmlQuery, board: NvmlQuery) -> None:
+    def _query_instance(self, ask: NvmlQuery, board: NvmlQuery) -> None:
         """Query the card or instance by `ask` and the full card by `board`; its identity comes first."""
         fields: dict[str, Any] = {}
         uuid = ask(pynvml.nvmlDeviceGetUUID)
@@ -115,95 +115,95 @@ class CardQuery:
         fields["uuid"] = uuid if has_uuid else ""
         self._instances.append(fields)
         fields["name"] = ask(pynvml.nvmlDeviceGetName) or ""
-        fields["pci_bus"] = address = _address(board(pynvml.nvmlDeviceGetPciInfo))
+        fields["pci_bus"] = address = _pci_address(board(pynvml.nvmlDeviceGetPciInfo))
         capability = board(pynvml.nvmlDeviceGetCudaComputeCapability)
         fields["compute_capability"] = f"{capability[0]}.{capability[1]}" if capability else None
         fields["memory_total"], fields["memory_free"] = _memory(ask)
         fields["sm_count"] = _sm_count(ask, capability)
         display = board(pynvml.nvmlDeviceGetDisplayActive)
         fields["display_active"] = None if display is None else bool(display)
-        fields["compute_mode"] = _MODES.get(board(pynvml.nvmlDeviceGetComputeMode))
+        fields["compute_mode"] = _COMPUTE_MODES.get(board(pynvml.nvmlDeviceGetComputeMode))
         fields["processes"] = _processes(ask)
         fields["sm_clock_max"] = board(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM) or None
         ecc = board(pynvml.nvmlDeviceGetEccMode)
         fields["ecc"] = None if ecc is None else bool(ecc[0])
-        fields["throttled_by"] = _throttles(board)
+        fields["throttled_by"] = _throttle_reasons(board)
         fields["pcie"] = _pcie(board)
-        fields["nvlinks"] = _nvlinks(board)
+        fields["nvlinks"] = _active_nvlinks(board)
         fields["numa_node"] = pci.numa_node(address)
         fields["problem"] = ask.problem or board.problem or ("" if has_uuid else "the driver reports no UUID for it")
 
 
-def _throttles(ask: NvmlQuery) -> tuple[str, ...]:
+def _throttle_reasons(query: NvmlQuery) -> tuple[str, ...]:
     """Return what limits the clock now, other than being idle."""
-    bits = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    return tuple(words for bit, words in _THROTTLES.items() if bits and bits & bit)
+    bits = query(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    return tuple(words for bit, words in _THROTTLE_REASONS.items() if bits and bits & bit)
 
 
-def _pcie(ask: NvmlQuery) -> Pcie | None:
+def _pcie(query: NvmlQuery) -> Pcie | None:
     link = Pcie(
-        ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
-        ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
-        ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
-        ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
+        query(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
+        query(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
+        query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
+        query(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
     )
     return None if link == Pcie() else link
 
 
-def _nvlinks(ask: NvmlQuery) -> int | None:
+def _active_nvlinks(query: NvmlQuery) -> int | None:
     """Return the number of active NVLinks, None if there are none or that is not reported."""
     states: list[int] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = ask(pynvml.nvmlDeviceGetNvLinkState, link)
+        state = query(pynvml.nvmlDeviceGetNvLinkState, link)
         if state is None:
             break
         states.append(state)
     return sum(map(bool, states)) if states else None
 
 
-def _address(info: Any) -> str | None:
+def _pci_address(info: Any) -> str | None:
     """Return the PCI address in an `nvmlPciInfo_t`, as "00000000:01:00.0"."""
     bus = getattr(info, "busId", b"")
     text = bus.decode("ascii", "replace") if isinstance(bus, bytes) else str(bus)
     return text or None
 
 
-def _memory(ask: NvmlQuery) -> tuple[int | None, int | None]:
+def _memory(query: NvmlQuery) -> tuple[int | None, int | None]:
     """Return total and free bytes; drivers before 510 have only the first version of the call."""
-    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2) or ask(pynvml.nvmlDeviceGetMemoryInfo)
+    memory = query(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2) or query(pynvml.nvmlDeviceGetMemoryInfo)
     if memory is None or not memory.total:
         return None, None
     return int(memory.total), int(memory.free)
 
 
-def _sm_count(ask: NvmlQuery, capability: tuple[int, int] | None) -> int | None:
+def _sm_count(query: NvmlQuery, capability: tuple[int, int] | None) -> int | None:
     """Return the number of SMs: reported by NVML for MIG, otherwise cores divided by cores per SM.
 
     Source: CUDA programming guide, "Compute Capabilities"; None for unknown generations.
     """
-    attributes = ask(pynvml.nvmlDeviceGetAttributes_v2)
+    attributes = query(pynvml.nvmlDeviceGetAttributes_v2)
     if attributes is not None and attributes.multiprocessorCount:
         return int(attributes.multiprocessorCount)
-    cores = ask(pynvml.nvmlDeviceGetNumGpuCores)
+    cores = query(pynvml.nvmlDeviceGetNumGpuCores)
     if not cores or not capability:
         return None
     chip = CHIPS.get(10 * capability[0] + capability[1])
-    return int(cores) // chip.cores if chip else None
+    return int(cores) // chip.cores_per_sm if chip else None
 
 
-def _processes(ask: NvmlQuery) -> tuple[GpuProcess, ...]:
+def _processes(query: NvmlQuery) -> tuple[GpuProcess, ...]:
     """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
     memory: dict[int, int | None] = {}
-    drawing = set()
+    graphics_pids = set()
     for kind in ("Compute", "Graphics"):
-        entries = ask(getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses"))
+        entries = query(getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses"))
         if entries is None:
-            entries = ask(getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v2"))
+            entries = query(getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v2"))
         for entry in entries or ():
             memory[entry.pid] = max(memory.get(entry.pid) or 0, entry.usedGpuMemory or 0) or None
             if kind == "Graphics":
-                drawing.add(entry.pid)
-    return tuple(_process(pid, used, pid in drawing) for pid, used in sorted(memory.items()))
+                graphics_pids.add(entry.pid)
+    return tuple(_process(pid, used, pid in graphics_pids) for pid, used in sorted(memory.items()))
 
 
 def _process(pid: int, memory: int | None, graphics: bool) -> GpuProcess:

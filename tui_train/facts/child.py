@@ -15,7 +15,7 @@ from tui_train.facts.capability import INTEGRATED, capability_number
 from tui_train.facts.types import Gap, Gpu, Machine
 
 # The rest of the time is for reporting the cards that did respond.
-_SHARE = 0.8
+_NVML_TIME_SHARE = 0.8
 
 
 def no_response_gap(seconds: float) -> Gap:
@@ -30,21 +30,21 @@ def no_response_gap(seconds: float) -> Gap:
 
 def read_machine(deadline: float) -> Machine:
     """Return the host and its cards; without cards and with a Gap if NVML takes more than `deadline` seconds."""
-    answers: list[nvml.Cards] = []
+    answers: list[nvml.NvmlReport] = []
 
-    def ask() -> None:
+    def read_cards() -> None:
         try:
-            answers.append(nvml.read(deadline * _SHARE))
+            answers.append(nvml.read_cards(deadline * _NVML_TIME_SHARE))
         except Exception as error:  # noqa: BLE001  # the facts of the host do not depend on the driver
             why = f"{type(error).__name__}: {error}"
             gap = Gap("The NVIDIA GPUs cannot be read", why, "Please report this.", hides=True)
-            answers.append(nvml.Cards(gaps=(gap,)))
+            answers.append(nvml.NvmlReport(gaps=(gap,)))
 
-    thread = Thread(target=ask, daemon=True)
+    thread = Thread(target=read_cards, daemon=True)
     thread.start()
     this_host = host.read_host()
     thread.join(deadline)
-    cards = answers[0] if answers else nvml.Cards(gaps=(no_response_gap(deadline),))
+    cards = answers[0] if answers else nvml.NvmlReport(gaps=(no_response_gap(deadline),))
     return msgspec.structs.replace(
         this_host,
         gpus=tuple(_with_host_memory(gpu, this_host) for gpu in cards.gpus),
@@ -54,11 +54,11 @@ def read_machine(deadline: float) -> Machine:
     )
 
 
-def _with_host_memory(gpu: Gpu, host: Machine) -> Gpu:
+def _with_host_memory(gpu: Gpu, machine: Machine) -> Gpu:
     """Return an integrated card, whose memory the driver does not report, with the memory of the host."""
     if gpu.memory_total is not None or gpu.problem or capability_number(gpu.compute_capability) not in INTEGRATED:
         return gpu
-    memory = {"memory_total": host.memory_total, "memory_free": host.memory_available}
+    memory = {"memory_total": machine.memory_total, "memory_free": machine.memory_available}
     return msgspec.structs.replace(gpu, shares_memory=True, **memory)
 
 

@@ -6,12 +6,14 @@ import msgspec
 from msgspec import Struct
 
 # What sinfo is asked for, in this order.
-FIELDS = "%P|%a|%l|%L|%D|%T|%c|%m|%G"
-_LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", re.ASCII)
-_GPUS = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
-_STATE = re.compile(r"([a-z]+)(\S*)", re.ASCII)
+SINFO_FORMAT = "%P|%a|%l|%L|%D|%T|%c|%m|%G"
+_TIME_LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", re.ASCII)
+_GRES_GPUS = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
+_NODE_STATE = re.compile(r"([a-z]+)(\S*)", re.ASCII)
 # Nodes on which no job starts until somebody acts.
-_OUT = frozenset({"down", "drained", "draining", "fail", "failing", "error", "unknown", "maint", "inval", "future"})
+_UNAVAILABLE_STATES = frozenset(
+    {"down", "drained", "draining", "fail", "failing", "error", "unknown", "maint", "inval", "future"}
+)
 
 
 class NodeGroup(Struct, frozen=True, kw_only=True):
@@ -56,18 +58,18 @@ class Cluster(Struct, frozen=True, kw_only=True):
 def parse_sinfo(text: str) -> tuple[Partition, ...]:
     """Return the partitions in the lines of sinfo, in their order; what is no such line is left out."""
     partitions: dict[str, Partition] = {}
-    alike: dict[tuple[str, NodeGroup], list[int]] = {}
+    counts: dict[tuple[str, NodeGroup], list[int]] = {}
     for line in text.splitlines():
         cells = line.split("|", 8)
-        state = _STATE.fullmatch(cells[5].lower()) if len(cells) > 8 else None
+        state = _NODE_STATE.fullmatch(cells[5].lower()) if len(cells) > 8 else None
         if state is None or not cells[4].isdecimal():
             continue
         name, count = cells[0].removesuffix("*"), int(cells[4])
         partitions.setdefault(
             name,
             Partition(
-                name=name, default=cells[0] != name, up=cells[1] == "up", limit=seconds(cells[2]),
-                usual=seconds(cells[3]),
+                name=name, default=cells[0] != name, up=cells[1] == "up", limit=time_limit_seconds(cells[2]),
+                usual=time_limit_seconds(cells[3]),
             ),
         )  # fmt: skip
         megabytes = int(cells[7]) if cells[7].isdecimal() else 0
@@ -76,29 +78,29 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
             memory=megabytes * 2**20 or None,
         )  # fmt: skip
         # One that does not answer is marked by *.
-        out = state[1] in _OUT or "*" in state[2]
-        tally = alike.setdefault((name, kind), [0, 0, 0])
+        out = state[1] in _UNAVAILABLE_STATES or "*" in state[2]
+        tally = counts.setdefault((name, kind), [0, 0, 0])
         tally[0] += count
         tally[1] += count if state[1] == "idle" and not out else 0
         tally[2] += count if out else 0
-    for (name, kind), (every, idle, away) in alike.items():
-        if every:
-            nodes = msgspec.structs.replace(kind, count=every, idle=idle, out=away)
+    for (name, kind), (total, idle, unavailable) in counts.items():
+        if total:
+            nodes = msgspec.structs.replace(kind, count=total, idle=idle, out=unavailable)
             partition = partitions[name]
             partitions[name] = msgspec.structs.replace(partition, nodes=(*partition.nodes, nodes))
     return tuple(partitions.values())
 
 
-def seconds(limit: str) -> int | None:
+def time_limit_seconds(limit: str) -> int | None:
     """Return a time limit of sinfo's, [DAYS-][HOURS:]MINUTES:SECONDS, in seconds; None for none."""
-    match = _LIMIT.fullmatch(limit)
+    match = _TIME_LIMIT.fullmatch(limit)
     if match is None:
         return None
     days, hours, minutes, rest = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
-def as_time(limit: int | None) -> str:
+def sbatch_time(limit: int | None) -> str:
     """Return seconds as sbatch takes a time limit, [DAYS-]HOURS:MINUTES:SECONDS; empty for none."""
     if limit is None:
         return ""
@@ -109,7 +111,7 @@ def as_time(limit: int | None) -> str:
 def gres_gpus(gres: str) -> tuple[tuple[str, int], ...]:
     """Return the GPUs in a value of --gres or of sinfo's, by type and count."""
     plain = re.sub(r"\([^)]*\)", "", gres)
-    matches = map(_GPUS.fullmatch, plain.split(","))
+    matches = map(_GRES_GPUS.fullmatch, plain.split(","))
     counted: dict[str, int] = {}
     for match in matches:
         if match:

@@ -12,14 +12,14 @@ from tui_train.base.text import visible
 from tui_train.facts.ask import ChildResult, run_child
 
 Method = Literal["sft", "dpo", "kto", "reward"]
-State = Literal["read", "learned", "rejected", "cut"]
-Kind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
+TextState = Literal["read", "learned", "rejected", "cut"]
+DataProblemKind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
 
 # Reading and counting take at most twice _SECONDS, the imports some more.
 DEADLINE = 120.0
-_SECONDS = 30
-_MOST_ROWS = 1_000_000
-_NO_CARD = {"CUDA_VISIBLE_DEVICES": ""}
+_READ_SECONDS = 30
+_MAX_ROWS = 1_000_000
+_WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class DataQuestion(Struct, frozen=True, kw_only=True):
@@ -39,8 +39,8 @@ class DataQuestion(Struct, frozen=True, kw_only=True):
     length: int = 0
     answers_only: bool | None = None
     weights: tuple[float, ...] = ()
-    rows: int = _MOST_ROWS
-    seconds: int = _SECONDS
+    rows: int = _MAX_ROWS
+    seconds: int = _READ_SECONDS
 
 
 class DataFile(Struct, frozen=True):
@@ -58,7 +58,7 @@ class DataProblem(Struct, frozen=True):
     A JSON list has no lines: there it is the number of the row.
     """
 
-    kind: Kind
+    kind: DataProblemKind
     file: str
     line: int
     why: str
@@ -71,11 +71,11 @@ class Conversion(Struct, frozen=True):
     rows: int
 
 
-class Piece(Struct, frozen=True, array_like=True):
+class SampleText(Struct, frozen=True, array_like=True):
     """A part of a sample, with line breaks, and whether the model only reads it or learns it."""
 
     text: str
-    state: State
+    state: TextState
 
 
 class DataSample(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class DataSample(Struct, frozen=True, kw_only=True):
 
     file: str
     line: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SampleText, ...]
     tokens: int = 0
     learned: int = 0
     shortened: bool = False
@@ -97,7 +97,7 @@ class LongRow(Struct, frozen=True):
     tokens: int
 
 
-class Tokens(Struct, frozen=True, kw_only=True):
+class TokenCounts(Struct, frozen=True, kw_only=True):
     """Tokens of the rows that are usable: of `counted` rows chosen at random, `total` and the like for all of them.
 
     `epoch` is how many a training gets in one epoch, after what is too long was cut or left out.
@@ -145,7 +145,7 @@ class RowLengths(Struct, frozen=True, kw_only=True):
     at: tuple[LengthEffect, ...]
     estimated: bool = False
 
-    def cut(self, length: int) -> LengthEffect:
+    def effect_of(self, length: int) -> LengthEffect:
         """Return what a length does, or the next shorter one that is known."""
         return next((cut for cut in reversed(self.at) if cut.length <= length), self.at[0])
 
@@ -167,7 +167,7 @@ class AnswersOnly(Struct, frozen=True):
     caution: str = ""
 
 
-class Ends(Struct, frozen=True):
+class TurnEnds(Struct, frozen=True):
     """The token that ends an assistant's turn in the chat template, and the tokenizer's end; empty for none.
 
     `passed` is the former where the model would not stop at it: the training takes it as the end.
@@ -204,12 +204,12 @@ class DataReport(Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
     conversions: tuple[Conversion, ...] = ()
     samples: tuple[DataSample, ...] = ()
-    tokens: Tokens | None = None
+    tokens: TokenCounts | None = None
     lengths: RowLengths | None = None
     tokenizer: str = ""
     template: str = ""
     answers: AnswersOnly = AnswersOnly()
-    ends: Ends = Ends()
+    ends: TurnEnds = TurnEnds()
     shares: tuple[FileShare, ...] = ()
     limit: int = 0
     problem: str = ""
@@ -223,10 +223,10 @@ def probe_data(
 
     child = str(resources.files("tui_train").joinpath("target/data/data_child.py"))
     command = [python, "-B", child, msgspec.json.encode(question).decode()]
-    return parse_data_answer(run_child(command, deadline, _NO_CARD, cancelled=cancelled))
+    return parse_data_answer(run_child(command, deadline, _WITHOUT_GPU, cancelled=cancelled))
 
 
-class _Reading(Struct, frozen=True):
+class _Progress(Struct, frozen=True):
     """What a child reads now: a file of data, or the model whose tokenizer counts."""
 
     reading: str
@@ -234,21 +234,25 @@ class _Reading(Struct, frozen=True):
 
 def parse_data_answer(answer: ChildResult) -> DataReport:
     """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
-    doing = ""
+    being_read = ""
     for line in reversed(answer.out.splitlines()):
         with suppress(Unparsable):
-            doing = doing or visible(json_as(line, _Reading).reading)
+            being_read = being_read or visible(json_as(line, _Progress).reading)
             continue
         try:
-            return msgspec.convert(_safe(json_table(line)), DataReport)
+            return msgspec.convert(_visible_texts(json_table(line)), DataReport)
         except (msgspec.ValidationError, Unparsable):
             continue
-    return DataReport(problem=(f"{doing}: " if doing else "") + visible(answer.ending()))
+    return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(answer.why_unusable()))
 
 
-def _safe(value: Any) -> Any:
+def _visible_texts(value: Any) -> Any:
     if isinstance(value, str):
         return "\n".join(visible(line) for line in value.replace("\r\n", "\n").expandtabs(4).split("\n"))
     if isinstance(value, list):
-        return [_safe(inner) for inner in value]
-    return {_safe(key): _safe(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+        return [_visible_texts(inner) for inner in value]
+    return (
+        {_visible_texts(key): _visible_texts(inner) for key, inner in value.items()}
+        if isinstance(value, dict)
+        else value
+    )

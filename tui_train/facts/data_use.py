@@ -17,7 +17,7 @@ FORMAT_LABELS = {
     "preference": "preference pairs",
     "kto": "KTO",
 }
-_CHATS = frozenset({"messages", "sharegpt"})
+_CHAT_FORMATS = frozenset({"messages", "sharegpt"})
 # With these TRL's trainers learn what the data means.
 ACCEPTED_FORMATS: dict[Method, tuple[str, ...]] = {
     "sft": ("messages", "sharegpt", "alpaca", "prompt_completion", "text"),
@@ -32,18 +32,18 @@ def question_key(question: DataQuestion) -> str:
     return msgspec.json.encode(question).decode()
 
 
-def learns_whole_chats(look: DataReport, question: DataQuestion) -> bool:
+def learns_whole_chats(report: DataReport, question: DataQuestion) -> bool:
     """Return whether chats are learned whole, what the user says too."""
-    chats = question.method == "sft" and look.format in _CHATS
+    chats = question.method == "sft" and report.format in _CHAT_FORMATS
     return chats and not (
-        answers_are_marked(look, question.method) if question.answers_only is None else question.answers_only
+        answers_are_marked(report, question.method) if question.answers_only is None else question.answers_only
     )
 
 
-def answers_are_marked(look: DataReport, method: Method) -> bool:
+def answers_are_marked(report: DataReport, method: Method) -> bool:
     """Return whether the chat template marks what the assistant says, and its end, so that it is learned alone."""
-    answers = look.answers
-    return method == "sft" and look.format in _CHATS and answers.possible and not answers.caution
+    answers = report.answers
+    return method == "sft" and report.format in _CHAT_FORMATS and answers.possible and not answers.caution
 
 
 def format_of_files(files: tuple[str, ...], looks: Mapping[str, DataReport]) -> str:
@@ -66,29 +66,29 @@ class Epoch(Struct, frozen=True):
     estimated: bool = False
 
 
-def suitable_methods(look: DataReport) -> tuple[Method, ...]:
+def suitable_methods(report: DataReport) -> tuple[Method, ...]:
     """Return the methods that can train on data of this format."""
-    return tuple(method for method, formats in ACCEPTED_FORMATS.items() if look.format in formats)
+    return tuple(method for method, formats in ACCEPTED_FORMATS.items() if report.format in formats)
 
 
-def why_unsuitable(look: DataReport, method: Method) -> str:
+def why_unsuitable(report: DataReport, method: Method) -> str:
     """Return why data cannot be trained on by a method; empty where it can."""
-    if look.format in ACCEPTED_FORMATS[method]:
+    if report.format in ACCEPTED_FORMATS[method]:
         return ""
     wanted = " or ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[method])
-    if not look.format:
+    if not report.format:
         return f"the data has none of the known formats; {method} needs {wanted}"
-    if look.format == "kto" and method == "sft":
+    if report.format == "kto" and method == "sft":
         return "the data is KTO: its rejected answers (label false) would be learned too"
-    return f"the data is {FORMAT_LABELS[look.format]}, and {method} needs {wanted}"
+    return f"the data is {FORMAT_LABELS[report.format]}, and {method} needs {wanted}"
 
 
-def epoch_size(look: DataReport, method: Method, batch: int = 0) -> Epoch:
+def epoch_size(report: DataReport, method: Method, batch: int = 0) -> Epoch:
     """Return what one epoch is, with the steps of a global batch where it is given."""
-    share = look.done / look.size if look.size and not look.all_read else 1.0
-    lost = (look.tokens.unlearned if look.shares else look.tokens.lost) if look.tokens else 0
-    answers = 2 if method == "kto" and look.format == "preference" else 1
-    rows = round((look.usable - lost) * answers / (share or 1.0))
-    tokens = round(look.tokens.epoch / (share or 1.0)) if look.tokens else 0
-    estimated = not look.all_read or (look.tokens is not None and look.tokens.counted < look.usable)
+    share_read = report.done / report.size if report.size and not report.all_read else 1.0
+    unlearned_rows = (report.tokens.unlearned if report.shares else report.tokens.lost) if report.tokens else 0
+    answers = 2 if method == "kto" and report.format == "preference" else 1
+    rows = round((report.usable - unlearned_rows) * answers / (share_read or 1.0))
+    tokens = round(report.tokens.epoch / (share_read or 1.0)) if report.tokens else 0
+    estimated = not report.all_read or (report.tokens is not None and report.tokens.counted < report.usable)
     return Epoch(rows, tokens, -(-rows // batch) if batch else 0, estimated)

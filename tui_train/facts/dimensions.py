@@ -42,55 +42,59 @@ class Dimensions(Struct, frozen=True, kw_only=True):
     exact: int = 0
 
     @property
-    def queries(self) -> int:
+    def query_width(self) -> int:
         """The width of the queries of all heads."""
         return self.heads * (self.head_dim or self.hidden // self.heads)
 
     @property
-    def keys(self) -> int:
+    def key_width(self) -> int:
         """The width of the keys of all heads, and of the values."""
         return (self.kv or self.heads) * (self.head_dim or self.hidden // self.heads)
 
     @property
-    def matrices(self) -> dict[str, tuple[int, int]]:
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
         """Input and output widths of the linear layers of one layer, by PEFT's names."""
         hidden, ffn = self.hidden, self.ffn
         attention = {
-            "q_proj": (hidden, self.queries),
-            "k_proj": (hidden, self.keys),
-            "v_proj": (hidden, self.keys),
-            "o_proj": (self.queries, hidden),
+            "q_proj": (hidden, self.query_width),
+            "k_proj": (hidden, self.key_width),
+            "v_proj": (hidden, self.key_width),
+            "o_proj": (self.query_width, hidden),
         }
         mlp = {"up_proj": (hidden, ffn), "down_proj": (ffn, hidden)}
         return attention | ({"gate_proj": (hidden, ffn)} if self.gated else {}) | mlp
 
     @property
-    def mlp(self) -> int:
+    def mlp_parameters(self) -> int:
         """Parameters of a layer's MLP (or of all experts and the router), without biases."""
         expert = self.hidden * self.ffn * (3 if self.gated else 2)
         return expert * self.experts + self.hidden * self.experts if self.experts else expert
 
     @property
-    def linear(self) -> int:
+    def linear_parameters(self) -> int:
         """Parameters of the linear layers of one layer, the ones that are quantized."""
-        return sum(a * b for name, (a, b) in self.matrices.items() if name[0] in "qkvo") + self.mlp
+        return sum(a * b for name, (a, b) in self.linear_shapes.items() if name[0] in "qkvo") + self.mlp_parameters
 
     @property
-    def layer(self) -> int:
+    def layer_parameters(self) -> int:
         """Parameters of one layer."""
-        norms = self.norms * self.norm_size
-        sizes = {"": 0, "head": 2 * (self.head_dim or self.hidden // self.heads), "all": self.queries + self.keys}
-        biases = (self.queries + 2 * self.keys) * self.qkv_bias
+        norms = self.norms * self.norm_parameters
+        sizes = {
+            "": 0,
+            "head": 2 * (self.head_dim or self.hidden // self.heads),
+            "all": self.query_width + self.key_width,
+        }
+        biases = (self.query_width + 2 * self.key_width) * self.qkv_bias
         biases += (self.hidden + self.hidden + self.ffn * (2 if self.gated else 1)) * self.bias
-        return self.linear + norms + sizes[self.qk_norm] + biases
+        return self.linear_parameters + norms + sizes[self.qk_norm] + biases
 
     @property
-    def norm_size(self) -> int:
+    def norm_parameters(self) -> int:
         """Parameters of one norm."""
         return {"rms": 1, "layer": 2, "plain": 0}[self.norm] * self.hidden
 
     @property
-    def table(self) -> int:
+    def embedding_parameters(self) -> int:
         """Parameters of the embedding, or of the head."""
         return self.vocab * self.hidden
 
@@ -99,8 +103,12 @@ class Dimensions(Struct, frozen=True, kw_only=True):
         """All parameters; tied embeddings count once."""
         if self.exact:
             return self.exact
-        tables = self.table * (1 if self.tied else 2) + self.positions * self.hidden + self.vocab * self.head_bias
-        return self.layers * self.layer + tables + self.norm_size
+        tables = (
+            self.embedding_parameters * (1 if self.tied else 2)
+            + self.positions * self.hidden
+            + self.vocab * self.head_bias
+        )
+        return self.layers * self.layer_parameters + tables + self.norm_parameters
 
 
 class _Tables(Struct, frozen=True):
@@ -133,22 +141,22 @@ def known_models() -> dict[str, Dimensions]:
 
 
 @functools.cache
-def _names() -> dict[str, str]:
+def _names_by_alias() -> dict[str, str]:
     """Return the known names by their simplified names and aliases."""
     rows = _tables().models.items()
-    return {_bare(word): name for name, row in rows for word in (name, *row.get("also", ()))}
+    return {_simplified_name(word): name for name, row in rows for word in (name, *row.get("also", ()))}
 
 
 def dimensions_by_name(name: str) -> Dimensions | None:
     """Return the shape of a model by its name on the Hub or in a paper, None if unknown."""
-    dimensions = _names().get(_bare(name))
-    return known_models()[dimensions] if dimensions else None
+    known_name = _names_by_alias().get(_simplified_name(name))
+    return known_models()[known_name] if known_name else None
 
 
 # Parts of a name that describe training or quantization, not the shape.
-_OTHER = re.compile(r"\b(hf|instruct|chat|it|pt|base|gptq|awq|bnb|4bit|v0\.1)\b")
+_NON_SHAPE_WORDS = re.compile(r"\b(hf|instruct|chat|it|pt|base|gptq|awq|bnb|4bit|v0\.1)\b")
 
 
-def _bare(name: str) -> str:
+def _simplified_name(name: str) -> str:
     last = name.rstrip("/").rsplit("/", 1)[-1].lower().replace("_", "-")
-    return re.sub(r"[^a-z0-9]|^meta", "", _OTHER.sub("", last).removeprefix("meta-"))
+    return re.sub(r"[^a-z0-9]|^meta", "", _NON_SHAPE_WORDS.sub("", last).removeprefix("meta-"))

@@ -9,15 +9,15 @@ import yaml
 
 from tui_train.base.parse import Missing, Unparsable, read_bytes
 from tui_train.base.text import visible
-from tui_train.facts.types import Document
+from tui_train.facts.types import YamlDocument
 from tui_train.supervisor import outside
 
-_MOST = 2**20
+_MAX_BYTES = 2**20
 # A few lines with references can expand to billions of values.
-_MOST_VALUES = 50_000
-_DEEPEST = 40
+_MAX_VALUES = 50_000
+_MAX_DEPTH = 40
 # Names are nodes as well.
-_MOST_NODES = 2 * _MOST_VALUES
+_MAX_NODES = 2 * _MAX_VALUES
 
 
 class _Loader(yaml.SafeLoader):
@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Return the next value, and count it."""
         self.nodes += 1
-        if self.nodes > _MOST_NODES:
+        if self.nodes > _MAX_NODES:
             raise Unparsable("it has too many values or too many levels")
         return super().compose_node(parent, index)
 
@@ -41,57 +41,57 @@ _Loader.add_implicit_resolver(
 )
 
 
-def documents(paths: Iterable[str]) -> dict[str, Document]:
+def read_documents(paths: Iterable[str]) -> dict[str, YamlDocument]:
     """Return the contents of the YAML files at these paths."""
-    return {path: document(path) for path in paths}
+    return {path: read_document(path) for path in paths}
 
 
-def document(path: str) -> Document:
+def read_document(path: str) -> YamlDocument:
     """Return the content of one YAML file, with a `problem` if it cannot be used."""
     try:
-        return read(read_bytes(path, _MOST))
+        return parse_document(read_bytes(path, _MAX_BYTES))
     except Missing as error:
-        return Document(problem=str(error))
+        return YamlDocument(problem=str(error))
     except Unparsable as error:
-        return Document(problem=f"it cannot be read: {error}")
+        return YamlDocument(problem=f"it cannot be read: {error}")
 
 
-def read(data: bytes) -> Document:
+def parse_document(data: bytes) -> YamlDocument:
     """Return the content of YAML in UTF-8."""
     try:
         # A SafeLoader: it creates plain data only.
-        values = yaml.load(outside.text(data), Loader=_Loader)  # noqa: S506
+        values = yaml.load(outside.decode(data), Loader=_Loader)  # noqa: S506
     except Unparsable as error:
-        return Document(problem=str(error))
+        return YamlDocument(problem=str(error))
     except yaml.MarkedYAMLError as error:
         place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        return Document(problem=visible(f"it is not YAML: {error.problem or error.context}{place}"))
+        return YamlDocument(problem=visible(f"it is not YAML: {error.problem or error.context}{place}"))
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        return Document(problem=visible(f"it is not YAML: {str(error)[:200]}"))
+        return YamlDocument(problem=visible(f"it is not YAML: {str(error)[:200]}"))
     if values is None:
-        return Document()
+        return YamlDocument()
     if not isinstance(values, dict):
-        return Document(problem="it is not a mapping of names to values")
-    remaining = [_MOST_VALUES]
-    problem = _problem(values, "", remaining, 0)
-    return Document(problem=problem) if problem else Document(values=values)
+        return YamlDocument(problem="it is not a mapping of names to values")
+    remaining = [_MAX_VALUES]
+    problem = _value_problem(values, "", remaining, 0)
+    return YamlDocument(problem=problem) if problem else YamlDocument(values=values)
 
 
-def _problem(value: Any, key: str, remaining: list[int], depth: int) -> str:
+def _value_problem(value: Any, key: str, remaining: list[int], depth: int) -> str:
     """Return why a value cannot be copied into another file, empty if it can."""
     remaining[0] -= 1
-    if remaining[0] < 0 or depth > _DEEPEST:
+    if remaining[0] < 0 or depth > _MAX_DEPTH:
         return "it has too many values or too many levels"
     if isinstance(value, dict):
-        wrong = next((name for name in value if not isinstance(name, str)), None)
-        if wrong is not None:
-            return f"the name {visible(str(wrong))[:80]} is not text: put it in quotes"
+        invalid_name = next((name for name in value if not isinstance(name, str)), None)
+        if invalid_name is not None:
+            return f"the name {visible(str(invalid_name))[:80]} is not text: put it in quotes"
         inner = ((f"{key}.{name}" if key else name, item) for name, item in value.items())
     elif isinstance(value, list):
         inner = ((f"{key}[{number}]", item) for number, item in enumerate(value))
     else:
         return _single_problem(value, visible(key)[:80])
-    return next(filter(None, (_problem(item, name, remaining, depth + 1) for name, item in inner)), "")
+    return next(filter(None, (_value_problem(item, name, remaining, depth + 1) for name, item in inner)), "")
 
 
 def _single_problem(value: Any, key: str) -> str:

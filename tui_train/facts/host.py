@@ -17,7 +17,7 @@ from tui_train.facts.types import Machine
 _UNLIMITED = 2**60
 
 
-class Limits(NamedTuple):
+class CgroupLimits(NamedTuple):
     """Limits of the control groups of a process: CPUs, bytes, and bytes in use; None is "no limit"."""
 
     cpus: float | None = None
@@ -35,18 +35,18 @@ def read_host() -> Machine:
         kernel=valid_utf8(platform.release()),
         cpu_name=cpu_name(),
         cpu_count=usable_cpus(limits.cpus),
-        memory_total=_least(total, limits.memory),
-        memory_available=_least(available, limits.memory_free),
+        memory_total=_minimum(total, limits.memory),
+        memory_available=_minimum(available, limits.memory_free),
         shm_total=shm_total,
         shm_free=shm_free,
         interfaces=_interfaces(),
-        logout=logout.read(),
+        logout=logout.read_logout(),
     )
 
 
 def memory_total() -> int | None:
     """Return the bytes of memory for this process, None if unknown."""
-    return _least(_memory()[0], cgroup_limits().memory)
+    return _minimum(_memory()[0], cgroup_limits().memory)
 
 
 def valid_utf8(text: str) -> str:
@@ -65,25 +65,25 @@ def usable_cpus(quota: float | None) -> int:
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return the model name of the CPU, or the architecture if there is none, as on most ARM CPUs."""
-    for line in (_text(cpuinfo) or "").splitlines():
+    for line in (_read_text(cpuinfo) or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
             return value.strip()
     return valid_utf8(platform.machine())
 
 
-def cgroup_limits(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Limits:
+def cgroup_limits(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> CgroupLimits:
     """Return the tightest limits of the control groups (v1 or v2) in `own` and of their parents.
 
     Source: "Control Group v2" and "CFS Bandwidth Control" in the kernel's admin guide.
     """
-    limits = Limits()
-    for line in (_text(membership) or "").splitlines():
+    limits = CgroupLimits()
+    for line in (_read_text(membership) or "").splitlines():
         _, _, after_id = line.partition(":")
         controllers, _, path = after_id.partition(":")
-        for base in _mounts(root, controllers):
-            for group in _upwards(base, path):
-                limits = _tighter(limits, _limits_v1(group) if controllers else _limits_v2(group))
+        for base in _mount_points(root, controllers):
+            for group in _group_and_parents(base, path):
+                limits = _tighter_limits(limits, _limits_v1(group) if controllers else _limits_v2(group))
     return limits
 
 
@@ -92,14 +92,14 @@ def oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/
 
     0 only where it did so in no group: what was killed need not have run in this one.
     """
-    for line in (_text(membership) or "").splitlines():
+    for line in (_read_text(membership) or "").splitlines():
         _, _, after_id = line.partition(":")
         controllers, _, path = after_id.partition(":")
         if controllers and "memory" not in controllers.split(","):
             continue
         file = "memory.oom_control" if controllers else "memory.events"
-        for base in _mounts(root, controllers):
-            counts = (_oom_kills(group / file) for group in _upwards(base, path))
+        for base in _mount_points(root, controllers):
+            counts = (_oom_kills(group / file) for group in _group_and_parents(base, path))
             own = next((count for count in counts if count is not None), None)
             if own:
                 return own
@@ -111,11 +111,11 @@ def oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/
 
 
 def _oom_kills(file: Path) -> int | None:
-    pairs = (line.partition(" ") for line in (_text(file) or "").splitlines())
+    pairs = (line.partition(" ") for line in (_read_text(file) or "").splitlines())
     return next((int(value) for name, _, value in pairs if name == "oom_kill" and value.strip().isdecimal()), None)
 
 
-def _mounts(root: Path, controllers: str) -> Iterator[Path]:
+def _mount_points(root: Path, controllers: str) -> Iterator[Path]:
     """Yield possible mount points of these comma-separated controllers; none means cgroup v2."""
     if not controllers:
         yield from (root, root / "unified")
@@ -124,7 +124,7 @@ def _mounts(root: Path, controllers: str) -> Iterator[Path]:
     yield from (root / name for name in sorted(names))
 
 
-def _upwards(base: Path, path: str) -> Iterator[Path]:
+def _group_and_parents(base: Path, path: str) -> Iterator[Path]:
     """Yield the group `path` below `base` and its parents; a container may see only the top."""
     group = base / path.lstrip("/")
     while group != base:
@@ -133,39 +133,41 @@ def _upwards(base: Path, path: str) -> Iterator[Path]:
     yield base
 
 
-def _limits_v2(group: Path) -> Limits:
-    quota, _, period = (_text(group / "cpu.max") or "").strip().partition(" ")
+def _limits_v2(group: Path) -> CgroupLimits:
+    quota, _, period = (_read_text(group / "cpu.max") or "").strip().partition(" ")
     cpus = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
-    return _with_memory(cpus, group, "memory.max", "memory.current", "inactive_file")
+    return _limits_with_memory(cpus, group, "memory.max", "memory.current", "inactive_file")
 
 
-def _limits_v1(group: Path) -> Limits:
-    quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+def _limits_v1(group: Path) -> CgroupLimits:
+    quota, period = _read_number(group / "cpu.cfs_quota_us"), _read_number(group / "cpu.cfs_period_us")
     cpus = quota / period if quota and period else None
-    return _with_memory(cpus, group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    return _limits_with_memory(cpus, group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def _with_memory(cpus: float | None, group: Path, limit_file: str, used_file: str, cache_key: str) -> Limits:
-    limit, used = _number(group / limit_file), _number(group / used_file)
+def _limits_with_memory(
+    cpus: float | None, group: Path, limit_file: str, used_file: str, cache_key: str
+) -> CgroupLimits:
+    limit, used = _read_number(group / limit_file), _read_number(group / used_file)
     if limit is None or limit >= _UNLIMITED:
-        return Limits(cpus)
+        return CgroupLimits(cpus)
     if used is None:
-        return Limits(cpus, limit)
+        return CgroupLimits(cpus, limit)
     cache = 0
-    for line in (_text(group / "memory.stat") or "").splitlines():
+    for line in (_read_text(group / "memory.stat") or "").splitlines():
         key, _, value = line.partition(" ")
         if key == cache_key and value.strip().isdecimal():
             # The kernel frees this part of the page cache before it kills a process.
             cache = int(value)
-    return Limits(cpus, limit, max(0, limit - max(0, used - cache)))
+    return CgroupLimits(cpus, limit, max(0, limit - max(0, used - cache)))
 
 
-def _tighter(first: Limits, second: Limits) -> Limits:
+def _tighter_limits(first: CgroupLimits, second: CgroupLimits) -> CgroupLimits:
     cpus = min((count for count in (first.cpus, second.cpus) if count is not None), default=None)
-    return Limits(cpus, _least(first.memory, second.memory), _least(first.memory_free, second.memory_free))
+    return CgroupLimits(cpus, _minimum(first.memory, second.memory), _minimum(first.memory_free, second.memory_free))
 
 
-def _least(*values: int | None) -> int | None:
+def _minimum(*values: int | None) -> int | None:
     return min((value for value in values if value is not None), default=None)
 
 
@@ -195,13 +197,13 @@ def _interfaces() -> tuple[str, ...]:
         return ()
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     """Return the decimal number in a file, None if there is none or it is negative."""
-    content = (_text(path) or "").strip()
+    content = (_read_text(path) or "").strip()
     return int(content) if content.isdecimal() else None
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError):

@@ -15,8 +15,8 @@ from tui_train.profile.types import Profile
 
 ENDPOINT = "https://huggingface.co"
 # The variables that decide where models are, and whether and where others are fetched from.
-_PLACES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
-_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_LOCATION_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
+_TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _DEADLINE = 8.0
 Refusal = Literal["", "missing", "revision", "unreachable", "unusable"]
 
@@ -42,7 +42,7 @@ class CachedModel(Struct, frozen=True, kw_only=True):
     revisions: "tuple[CachedModel, ...]" = ()
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it can be loaded without the network."""
         return not self.missing
 
@@ -62,7 +62,7 @@ class HubCache(Struct, frozen=True, kw_only=True):
     models: tuple[CachedModel, ...] = ()
     problem: str = ""
 
-    def model(self, name: str, revision: str = "") -> CachedModel | None:
+    def find_model(self, name: str, revision: str = "") -> CachedModel | None:
         """Return a model by its id and revision (empty: main), None where nothing of it is in the cache."""
         main = next((model for model in self.models if model.id == name), None)
         if main is None or revision in {"", "main"}:
@@ -89,16 +89,16 @@ def hub_variables(profile: Profile) -> dict[str, str]:
     # Only HF_HOME's folder is mounted.
     from tui_train.target import hub_cache
 
-    places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _PLACES
+    places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _LOCATION_VARIABLES
     inherited = {
         name: os.environ[name]
         for name in (*places, *(() if inside else (*hub_cache.OFFLINE, "HF_ENDPOINT")))
         if name in os.environ
     }
-    own = {name: profile.trainer.environment.get(name) for name in (() if inside else _PLACES)}
+    own = {name: profile.trainer.environment.get(name) for name in (() if inside else _LOCATION_VARIABLES)}
     if not inside:
         # That there is one is all that is asked.
-        inherited |= {name: "set" for name in _TOKENS if os.environ.get(name)}
+        inherited |= {name: "set" for name in _TOKEN_VARIABLES if os.environ.get(name)}
     return {**inherited, **{name: value for name, value in own.items() if value is not None}}
 
 
@@ -109,7 +109,7 @@ def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
     return msgspec.convert(hub_cache.read(dict(environment)), prepared_type(HubCache))
 
 
-def accelerate_config(environment: Mapping[str, str]) -> str:
+def find_accelerate_config(environment: Mapping[str, str]) -> str:
     """Return the file that `accelerate config` wrote on this machine, where accelerate looks for it; empty for none."""
     from tui_train.target import hub_cache
 
@@ -136,5 +136,5 @@ def query_hub(name: str, endpoint: str, revision: str = "", deadline: float = _D
     try:
         return json_as(answer.out, HubModel)
     except Unparsable:
-        why = "no answer in time" if answer.late else answer.ending()
+        why = "no answer in time" if answer.timed_out else answer.why_unusable()
         return HubModel(refusal="unreachable", problem=visible(why))

@@ -17,20 +17,21 @@ from tui_train.base.text import visible
 from tui_train.facts.hub import HubModel
 from tui_train.target.hub_download import wanted
 
-_MOST = 2**25
+_MAX_BYTES = 2**25
 PATIENCE = 6.0
-_UNKNOWN = (401, 403, 404)
+_NOT_FOUND_CODES = (401, 403, 404)
 
 
 def query_model(endpoint: str, name: str, revision: str) -> HubModel:
     """Return what the Hub at an address says of a revision of a model; an empty one is main."""
     if urlsplit(endpoint).scheme not in {"http", "https"}:
         return HubModel(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
-    at = f"/revision/{quote(revision, safe='')}" if revision else ""
-    request = Request(f"{endpoint}/api/models/{quote(name)}{at}?blobs=true", headers={"User-Agent": "tui-train"})  # noqa: S310
+    revision_path = f"/revision/{quote(revision, safe='')}" if revision else ""
+    address = f"{endpoint}/api/models/{quote(name)}{revision_path}?blobs=true"
+    request = Request(address, headers={"User-Agent": "tui-train"})  # noqa: S310
     try:
         with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # the scheme was checked
-            return parse_model(json_table(answer.read(_MOST)))
+            return parse_model(json_table(answer.read(_MAX_BYTES)))
     except HTTPError as error:
         return refused(error)
     except (URLError, OSError, HTTPException) as error:
@@ -42,7 +43,7 @@ def query_model(endpoint: str, name: str, revision: str) -> HubModel:
 
 def refused(error: HTTPError) -> HubModel:
     """Return why the Hub says nothing of a model."""
-    if error.code not in _UNKNOWN:
+    if error.code not in _NOT_FOUND_CODES:
         return HubModel(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
     if error.headers.get("X-Error-Code") == "RevisionNotFound":
         return HubModel(refusal="revision", problem="the model has no such revision")

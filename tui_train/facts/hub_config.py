@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.base.files import write_beside
+from tui_train.base.files import write_atomically
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.facts.ask import run_child
@@ -37,7 +37,7 @@ def fetch(name: str, endpoint: str, revision: str = "", token: str = "", deadlin
     try:
         return json_as(answer.out, HubConfig)
     except Unparsable:
-        why = "no answer in time" if answer.late else answer.ending()
+        why = "no answer in time" if answer.timed_out else answer.why_unusable()
         return HubConfig(refusal="unreachable", problem=visible(why))
 
 
@@ -47,7 +47,7 @@ def keep(environment: Mapping[str, str], name: str, revision: str, config: HubCo
 
     model = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
     path = model / "snapshots" / config.commit / "config.json"
-    write_beside(path, config.text)
+    write_atomically(path, config.text)
     if revision != config.commit:
-        write_beside(model / "refs" / (revision or "main"), config.commit)
+        write_atomically(model / "refs" / (revision or "main"), config.commit)
     return path

@@ -5,11 +5,11 @@ import re
 from msgspec import Struct
 
 _GIB = 2**30
-_WORDS = re.compile(
+_NAME_WORD = re.compile(
     r"nvidia|geforce|tesla|quadro|titan|rtx|gtx|\d+g(?:i?b)?(?![a-z0-9])|[a-z]{0,2}\d+s?|[a-z]+", re.ASCII
 )
-_SIZE = re.compile(r"(\d{1,3})(?:gi?b)?", re.ASCII)
-_PART = re.compile(r"(?<!\d)\dg[._-]?(\d{1,3})gb", re.ASCII)
+_MEMORY_SIZE = re.compile(r"(\d{1,3})(?:gi?b)?", re.ASCII)
+_MIG_PROFILE = re.compile(r"(?<!\d)\dg[._-]?(\d{1,3})gb", re.ASCII)
 
 
 class KnownGpu(Struct, frozen=True):
@@ -24,7 +24,7 @@ class KnownGpu(Struct, frozen=True):
 
 # Name, compute capability, memory in GiB, SMs, clock. Where one name has several memories, the least comes first.
 # Source: NVIDIA's data sheets.
-_ROWS: tuple[tuple[str, str, tuple[int, ...], int, int], ...] = (
+_GPU_TABLE: tuple[tuple[str, str, tuple[int, ...], int, int], ...] = (
     ("K80", "3.7", (12,), 13, 824),
     ("M40", "5.2", (12, 24), 24, 1112),
     ("GTX 1080 Ti", "6.1", (11,), 28, 1582),
@@ -64,11 +64,11 @@ _ROWS: tuple[tuple[str, str, tuple[int, ...], int, int], ...] = (
     ("GH200", "9.0", (96, 144), 132, 1830),
     ("B200", "10.0", (180,), 148, 1855),
 )
-_MAKERS = frozenset({"nvidia", "geforce", "tesla", "quadro", "titan", "rtx", "gtx"})
+_BRAND_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "titan", "rtx", "gtx"})
 
 
-def _words(name: str) -> frozenset[str]:
-    return frozenset(_WORDS.findall(name.lower())) - _MAKERS
+def _name_words(name: str) -> frozenset[str]:
+    return frozenset(_NAME_WORD.findall(name.lower())) - _BRAND_WORDS
 
 
 def gpu_named(kind: str) -> KnownGpu:
@@ -76,11 +76,13 @@ def gpu_named(kind: str) -> KnownGpu:
 
     A size in it counts as its memory; without one it is the least that such cards have.
     """
-    words = _words(kind)
-    rows = [row for row in _ROWS if _words(row[0]) <= words and ("ti" in words) == ("ti" in _words(row[0]))]
-    row = max(rows, key=lambda row: len(_words(row[0])), default=None)
-    sizes = {int(match[1]) for word in words if (match := _SIZE.fullmatch(word))}
-    if part := _PART.search(kind.lower()):
+    words = _name_words(kind)
+    rows = [
+        row for row in _GPU_TABLE if _name_words(row[0]) <= words and ("ti" in words) == ("ti" in _name_words(row[0]))
+    ]
+    row = max(rows, key=lambda row: len(_name_words(row[0])), default=None)
+    sizes = {int(match[1]) for word in words if (match := _MEMORY_SIZE.fullmatch(word))}
+    if part := _MIG_PROFILE.search(kind.lower()):
         # A part of a card (MIG): how many SMs it has is not in its name.
         return KnownGpu(f"MIG {part[0]}", row[1] if row else None, int(part[1]) * _GIB)
     if row is None:

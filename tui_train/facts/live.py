@@ -9,7 +9,7 @@ from time import monotonic
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts import probe
 from tui_train.facts.ask import ALL_CANCELLED
-from tui_train.facts.samples import SILENT, Samples, with_problem
+from tui_train.facts.samples import NO_RESPONSE, Samples, with_problem
 
 # Seconds between checks for new samples and for cancellation.
 _POLL_SECONDS = 0.1
@@ -18,7 +18,7 @@ _SILENT_AFTER = 5.0
 _RESTART_SECONDS = 10.0
 _FIRST_RETRY_SECONDS = 60.0
 # Bytes; a longer line is not a sample.
-_MOST = 2**20
+_MAX_LINE_BYTES = 2**20
 
 
 def live_samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
@@ -26,34 +26,34 @@ def live_samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
 
     Cards without a UUID are left out; without cards or a driver nothing is yielded.
     """
-    child: _Child | None = None
+    child: _SamplerProcess | None = None
     last: Samples = ()
     last_time = monotonic()
     try:
         while not cancelled() and not ALL_CANCELLED.wait(_POLL_SECONDS):
-            if child is None or child.to_be_replaced():
-                child = _Child()
-            now = child.read()
-            if now is not None:
+            if child is None or child.should_restart():
+                child = _SamplerProcess()
+            newest = child.read()
+            if newest is not None:
                 last_time = monotonic()
             elif monotonic() - last_time > _SILENT_AFTER:
-                now = with_problem(last, SILENT)
-            if now is not None and now != last:
-                last = now
-                yield now
+                newest = with_problem(last, NO_RESPONSE)
+            if newest is not None and newest != last:
+                last = newest
+                yield newest
     finally:
         if child is not None:
-            child.end()
+            child.kill()
 
 
-class _Child:
+class _SamplerProcess:
     """The sampling process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._started = monotonic()
         self._has_sampled = False
-        self._rest = b""
+        self._partial_line = b""
         command, changes = probe.child_command("tui_train.facts.sampler")
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
@@ -73,12 +73,12 @@ class _Child:
         """Return the newest samples, None if there are no new ones; a process that has ended is cleaned up."""
         if self._process is None or self._process.stdout is None:
             return None
-        piece: bytes | None = self._process.stdout.read(_MOST)
+        piece: bytes | None = self._process.stdout.read(_MAX_LINE_BYTES)
         if piece is None:
             return None
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if not piece or len(self._rest) > _MOST:
-            self.end()
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+        if not piece or len(self._partial_line) > _MAX_LINE_BYTES:
+            self.kill()
         # The driver's library may print lines of its own.
         for line in reversed(lines):
             with contextlib.suppress(Unparsable):
@@ -87,13 +87,13 @@ class _Child:
                 return now
         return None
 
-    def to_be_replaced(self) -> bool:
+    def should_restart(self) -> bool:
         """Return whether the process has ended long enough ago to start another."""
         return self._process is None and monotonic() - self._started > (
             _RESTART_SECONDS if self._has_sampled else _FIRST_RETRY_SECONDS
         )
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kill the process without waiting: one that hangs in a driver cannot be killed."""
         process, self._process = self._process, None
         if process is None:

@@ -5,10 +5,10 @@ import threading
 import time
 from pathlib import Path
 
-_MOST = 2000
+_MAX_NAMES = 2000
 _DEADLINE = 15.0
 # Seconds for which the names in a folder of a host are kept.
-_KEPT = 30.0
+_KEPT_SECONDS = 30.0
 _PROGRAM = """
 import json, os, sys
 with os.scandir(os.path.expanduser(sys.argv[1])) as found:
@@ -17,38 +17,40 @@ print(json.dumps(names))
 """
 
 
-def names_here(folder: str) -> list[str]:
+def local_names(folder: str) -> list[str]:
     """Return the names in a folder of this machine, folders with a slash; none where it is too large or unreadable."""
     try:
         with os.scandir(Path(folder or ".").expanduser()) as entries:
-            names = [entry.name + "/" * entry.is_dir() for _, entry in zip(range(_MOST + 1), entries, strict=False)]
+            names = [
+                entry.name + "/" * entry.is_dir() for _, entry in zip(range(_MAX_NAMES + 1), entries, strict=False)
+            ]
     except (OSError, ValueError, RuntimeError):
         return []
-    return names if len(names) <= _MOST else []
+    return names if len(names) <= _MAX_NAMES else []
 
 
-class NamesThere:
+class RemoteNames:
     """The names in the folders of a host, each asked for once in half a minute."""
 
     def __init__(self, host: str) -> None:
         """Begin with nothing asked of this host."""
         self.host = host
         self._kept: dict[str, tuple[float, list[str]]] = {}
-        self._asks = threading.Lock()
+        self._lock = threading.Lock()
 
     def __call__(self, folder: str) -> list[str]:
         """Return the names in a folder as names_here does; takes as long as the host, so never on a screen's thread."""
         if not folder.startswith(("/", "~")):
             return []
         # Who types on waits for the answer that is on its way.
-        with self._asks:
-            when, names = self._kept.get(folder, (0.0, []))
-            if not when or time.monotonic() - when > _KEPT:
-                names = self._ask(folder)
+        with self._lock:
+            read_at, names = self._kept.get(folder, (0.0, []))
+            if not read_at or time.monotonic() - read_at > _KEPT_SECONDS:
+                names = self._read_names(folder)
                 self._kept[folder] = time.monotonic(), names
         return names
 
-    def _ask(self, folder: str) -> list[str]:
+    def _read_names(self, folder: str) -> list[str]:
         # The first screen has no use for them.
         import shlex
 
@@ -56,10 +58,10 @@ class NamesThere:
         from tui_train.base.parse import Unparsable, json_as
         from tui_train.facts.ask import run_child
 
-        command = shlex.join(["python3", "-c", _PROGRAM, folder, str(_MOST + 1)])
+        command = shlex.join(["python3", "-c", _PROGRAM, folder, str(_MAX_NAMES + 1)])
         answer = run_child([*ssh.ssh_command(self.host), command], _DEADLINE, folder=None)
         try:
             names = json_as(answer.out.splitlines()[-1], list[str]) if answer.code == 0 else []
         except (Unparsable, IndexError):
             return []
-        return names if len(names) <= _MOST else []
+        return names if len(names) <= _MAX_NAMES else []

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from tui_train.facts.types import Gap
 
 _NVIDIA = "0x10de"
-_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
-_BUS = Path("/sys/bus/pci/devices")
+_PCI_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
 # Kernel drivers that reserve a card for a virtual machine.
-_OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+_VIRTUAL_MACHINE_DRIVERS = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _DRIVER_PAGE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
 
 
-class Card(NamedTuple):
+class PciCard(NamedTuple):
     """A display controller on the PCI bus: `0000:01:00.0`, `10de:2204`, and its kernel driver, if any."""
 
     address: str
@@ -25,7 +25,7 @@ class Card(NamedTuple):
     driver: str
 
 
-def cards(root: Path = _BUS) -> tuple[Card, ...]:
+def pci_cards(root: Path = _PCI_DEVICES) -> tuple[PciCard, ...]:
     """Return the NVIDIA display controllers in bus order, none if there is no PCI bus."""
     try:
         folders = sorted(root.iterdir())
@@ -34,44 +34,44 @@ def cards(root: Path = _BUS) -> tuple[Card, ...]:
     controllers = []
     for folder in folders:
         # A virtual function has no memory of its own.
-        if _line(folder / "vendor") != _NVIDIA or (folder / "physfn").exists():
+        if _read_line(folder / "vendor") != _NVIDIA or (folder / "physfn").exists():
             continue
-        if not _line(folder / "class").startswith("0x03"):
+        if not _read_line(folder / "class").startswith("0x03"):
             continue
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else ""
-        controllers.append(Card(folder.name, "10de:" + _line(folder / "device").removeprefix("0x"), driver))
+        controllers.append(PciCard(folder.name, "10de:" + _read_line(folder / "device").removeprefix("0x"), driver))
     return tuple(controllers)
 
 
-def numa_node(address: str | None, root: Path = _BUS) -> int | None:
+def numa_node(address: str | None, root: Path = _PCI_DEVICES) -> int | None:
     """Return the NUMA node of the card at this PCI address, None if there is only one or it is unknown."""
-    if address is None or not _ADDRESS.fullmatch(address):
+    if address is None or not _PCI_ADDRESS.fullmatch(address):
         return None
-    node = _line(root / _short(address) / "numa_node")
+    node = _read_line(root / _sysfs_address(address) / "numa_node")
     return int(node) if node.isdecimal() else None
 
 
-def not_listed(on_bus: Sequence[Card], listed: Iterable[str | None], unopened: int = 0) -> tuple[Gap, ...]:
+def unlisted_card_gaps(on_bus: Sequence[PciCard], listed: Iterable[str | None], unopened: int = 0) -> tuple[Gap, ...]:
     """Return a Gap for each card on the bus whose address is not in `listed`, the addresses from NVML.
 
     `unopened` cards are listed by NVML without an address; that many cards of the nvidia driver are not reported.
     """
-    addresses = {_short(address) for address in listed if address}
-    if addresses - {_short(card.address) for card in on_bus}:
+    addresses = {_sysfs_address(address) for address in listed if address}
+    if addresses - {_sysfs_address(card.address) for card in on_bus}:
         # Some sandboxes, and WSL, show another bus than NVML, or none.
         return ()
     gaps = []
     for card in on_bus:
-        if _short(card.address) in addresses:
+        if _sysfs_address(card.address) in addresses:
             continue
         if card.driver == "nvidia" and unopened > 0:
             unopened -= 1
             continue
-        gaps.append(_undriven(card))
+        gaps.append(_unlisted_card_gap(card))
     return tuple(gaps)
 
 
-def _undriven(card: Card) -> Gap:
+def _unlisted_card_gap(card: PciCard) -> Gap:
     name = f"{card.address} ({card.device})"
     if card.driver == "nvidia":
         return Gap(
@@ -86,7 +86,7 @@ def _undriven(card: Card) -> Gap:
             f"NVIDIA GPU {name} does not use the NVIDIA driver",
             f"it uses the kernel driver `{card.driver}`",
             "Nothing to do for the GPU of a virtual machine; otherwise bind it to the nvidia driver and reboot.",
-            hides=card.driver not in _OF_VIRTUAL_MACHINES,
+            hides=card.driver not in _VIRTUAL_MACHINE_DRIVERS,
         )
     return Gap(
         f"1 NVIDIA GPU without driver: {name}",
@@ -97,7 +97,7 @@ def _undriven(card: Card) -> Gap:
     )
 
 
-def no_driver(kind: str, detail: str, on_bus: Sequence[Card]) -> Gap:
+def no_driver_gap(kind: str, detail: str, on_bus: Sequence[PciCard]) -> Gap:
     """Return the Gap for an NVML that could not be initialized.
 
     `kind` is "library" (missing), "module" (not loaded), "mismatch", "permission" or another, `detail` NVML's message.
@@ -105,7 +105,7 @@ def no_driver(kind: str, detail: str, on_bus: Sequence[Card]) -> Gap:
     devices = ", ".join(f"{card.address} ({card.device})" for card in on_bus)
     seen = f"; on the PCI bus: {devices}" if devices else ""
     if kind == "library":
-        return _no_library(on_bus, seen)
+        return _no_library_gap(on_bus, seen)
     if kind == "module":
         return Gap(
             "The NVIDIA driver is not loaded",
@@ -113,7 +113,7 @@ def no_driver(kind: str, detail: str, on_bus: Sequence[Card]) -> Gap:
             "Run `sudo modprobe nvidia` on the host to see why; reboot after a kernel or driver update; with Secure "
             "Boot sign the module.",
             # Images for GPU machines have the library on machines without GPUs too.
-            hides=bool(on_bus) or not _has_bus(),
+            hides=bool(on_bus) or not _has_pci_bus(),
         )
     if kind == "mismatch":
         return Gap(
@@ -137,7 +137,7 @@ def no_driver(kind: str, detail: str, on_bus: Sequence[Card]) -> Gap:
     )
 
 
-def _no_library(on_bus: Sequence[Card], seen: str) -> Gap:
+def _no_library_gap(on_bus: Sequence[PciCard], seen: str) -> Gap:
     if "microsoft" in platform.release().lower():
         return Gap(
             "The NVIDIA driver is not visible in WSL",
@@ -168,13 +168,13 @@ def _no_library(on_bus: Sequence[Card], seen: str) -> Gap:
 
 def in_container() -> bool:
     """Return whether this process runs in a container of Docker, podman, LXC or Kubernetes."""
-    marks = ("/.dockerenv", "/run/.containerenv")
+    marker_files = ("/.dockerenv", "/run/.containerenv")
     # systemd-nspawn, podman and LXC write the name of this variable in lower case.
     names = ("container", "KUBERNETES_SERVICE_HOST")
-    return any(Path(mark).exists() for mark in marks) or any(os.environ.get(name) for name in names)
+    return any(Path(mark).exists() for mark in marker_files) or any(os.environ.get(name) for name in names)
 
 
-def _has_bus(root: Path = _BUS) -> bool:
+def _has_pci_bus(root: Path = _PCI_DEVICES) -> bool:
     """Return whether there is a PCI bus; integrated GPUs are not on one."""
     try:
         return any(root.iterdir())
@@ -182,13 +182,13 @@ def _has_bus(root: Path = _BUS) -> bool:
         return False
 
 
-def _short(address: str) -> str:
+def _sysfs_address(address: str) -> str:
     """Return a PCI address in lower case with the four-digit domain of /sys instead of the eight digits of NVML."""
     domain, _, slot = address.lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{slot}"
 
 
-def _line(path: Path) -> str:
+def _read_line(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

@@ -10,68 +10,68 @@ from typing import NamedTuple
 from tui_train.base import ssh as connections
 from tui_train.base.text import visible
 from tui_train.facts.ask import run_child
-from tui_train.facts.remote import SMI, answered, of_nvidia_smi, sent
-from tui_train.facts.types import Peer
+from tui_train.facts.remote import NVIDIA_SMI_COMMAND, parse_nvidia_smi, parse_survey, survey_command
+from tui_train.facts.types import TrainingHost
 from tui_train.supervisor import ssh
 
-_EACH = 30.0
-_LEAST = 90.0
+_HOST_SECONDS = 30.0
+_MIN_TOTAL_SECONDS = 90.0
 # More ssh at once would leave the screen too little of the processor; a connection that is shared takes sshd's
 # MaxSessions.
-_AT_ONCE, _AT_ONCE_BY_ONE = 16, 8
+_MAX_PARALLEL, _MAX_PARALLEL_VIA_HOST = 16, 8
 
 
-def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = "") -> dict[str, Peer]:
+def probe_hosts(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = "") -> dict[str, TrainingHost]:
     """Return what each of some hosts answers within 30 s; `first` is the host from which they are asked, if not this.
 
     `python` is the one that is to train.
     """
     question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "files": []}
-    command = sent({**question, "command": shlex.split(SMI)})
-    at_once = _AT_ONCE_BY_ONE if first else _AT_ONCE
-    whole = max(_LEAST, _EACH * math.ceil(len(hosts) / at_once))
-    ends = time.monotonic() + whole
-    asks = _asking(first)
+    command = survey_command({**question, "command": shlex.split(NVIDIA_SMI_COMMAND)})
+    at_once = _MAX_PARALLEL_VIA_HOST if first else _MAX_PARALLEL
+    total_seconds = max(_MIN_TOTAL_SECONDS, _HOST_SECONDS * math.ceil(len(hosts) / at_once))
+    end_time = time.monotonic() + total_seconds
+    asking = _read_asking_machine(first)
 
-    def peer(host: str) -> Peer:
-        words: Sequence[str] = ssh.words(host, command)
+    def probe(host: str) -> TrainingHost:
+        words: Sequence[str] = ssh.ssh_command(host, command)
         # The keys of the wizard come first. The connection to `first` is shared with what comes later, and keeps its
         # priority.
         words = [*connections.ssh_command(first), shlex.join(words)] if first else ["nice", *words]
-        left = ends - time.monotonic()
+        left = end_time - time.monotonic()
         if left <= 0:
-            return Peer(problem=f"was not asked within {whole:.0f} s")
-        return _peer(host, words, asks, min(_EACH, left))
+            return TrainingHost(problem=f"was not asked within {total_seconds:.0f} s")
+        return _probe_host(host, words, asking, min(_HOST_SECONDS, left))
 
     with ThreadPoolExecutor(at_once) as pool:
-        return dict(zip(hosts, pool.map(peer, hosts), strict=True))
+        return dict(zip(hosts, pool.map(probe, hosts), strict=True))
 
 
-class _Asking(NamedTuple):
+class _AskingMachine(NamedTuple):
     """The machine that asks: what no other has, empty where that is not known, and its clock against this one's."""
 
     identity: str
-    ahead: float
+    clock_offset: float
 
 
-def _asking(first: str) -> _Asking:
+def _read_asking_machine(first: str) -> _AskingMachine:
     command = ["sh", "-c", 'echo "$(uname -n) $(cat /proc/sys/kernel/random/boot_id) $(date +%s)"']
     words = [*connections.ssh_command(first), shlex.join(command)] if first else command
-    lines = run_child(words, _EACH, folder=None).out.decode("utf-8", "replace").strip().splitlines()
+    lines = run_child(words, _HOST_SECONDS, folder=None).out.decode("utf-8", "replace").strip().splitlines()
     identity, _, clock = (lines or [""])[-1].strip().rpartition(" ")
     known = clock.isascii() and clock.isdigit() and len(clock) < 15
-    return _Asking(identity, float(clock) - time.time()) if known else _Asking("", 0.0)
+    return _AskingMachine(identity, float(clock) - time.time()) if known else _AskingMachine("", 0.0)
 
 
-def _peer(host: str, words: Sequence[str], asks: _Asking, deadline: float) -> Peer:
+def _probe_host(host: str, words: Sequence[str], asking: _AskingMachine, deadline: float) -> TrainingHost:
     answer = run_child(words, deadline, folder=None)
-    found = answered(answer.out)
-    if found is None:
-        return Peer(problem=visible(answer.failure) if answer.failure else ssh.lost(answer.error))
-    return Peer(
-        machine=of_nvidia_smi(host, found.said.text) if found.said and not found.said.code else None,
-        is_first=bool(asks.identity) and found.identity == asks.identity,
-        toolchain=found.toolchains[0] if found.toolchains else None,
-        paths=found.paths,
-        ahead=found.clock - time.time() - asks.ahead,
+    survey = parse_survey(answer.out)
+    if survey is None:
+        return TrainingHost(problem=visible(answer.failure) if answer.failure else ssh.failure_text(answer.error))
+    return TrainingHost(
+        machine=parse_nvidia_smi(host, survey.said.text) if survey.said and not survey.said.code else None,
+        is_first=bool(asking.identity) and survey.identity == asking.identity,
+        toolchain=survey.toolchains[0] if survey.toolchains else None,
+        paths=survey.paths,
+        clock_offset=survey.clock - time.time() - asking.clock_offset,
     )

@@ -6,12 +6,12 @@ import socket
 from contextlib import ExitStack
 
 from tui_train.base.text import counted, visible
-from tui_train.facts.types import Taken
+from tui_train.facts.types import ResourcesInUse
 
-_ANY = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
+_ANY_ADDRESS = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
 
 
-def clash(wanted: Taken, other: Taken) -> str:
+def resource_conflict(wanted: ResourcesInUse, other: ResourcesInUse) -> str:
     """Return which wanted resource another run uses, as text; empty if both can run."""
     owner = f"the run {visible(other.run)}" if other.run else "another program"
     shared = [uuid for uuid in wanted.gpus if uuid in other.gpus]
@@ -22,20 +22,20 @@ def clash(wanted: Taken, other: Taken) -> str:
     return f"{owner} uses port {wanted.port} of this machine" if wanted.port and wanted.port == other.port else ""
 
 
-def spelled(path: str) -> tuple[str, ...]:
+def normalized_paths(path: str) -> tuple[str, ...]:
     """Return a folder's normalized path; nothing for an empty one."""
     return (os.path.normpath(path),) if path else ()
 
 
-def spellings(path: str) -> tuple[str, ...]:
+def path_spellings(path: str) -> tuple[str, ...]:
     """Return a folder's normalized path and its real path; nothing for an empty one."""
-    return tuple(dict.fromkeys((*spelled(path), os.path.realpath(path)))) if path else ()
+    return tuple(dict.fromkeys((*normalized_paths(path), os.path.realpath(path)))) if path else ()
 
 
-def busy(port: int) -> bool:
+def port_in_use(port: int) -> bool:
     """Return whether a process listens on a port of this machine; a port without permission is not busy."""
     with ExitStack() as stack:
-        for family, address in _ANY:
+        for family, address in _ANY_ADDRESS:
             try:
                 listener = stack.enter_context(socket.socket(family))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

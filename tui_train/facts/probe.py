@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.base.places import UNFINISHED, environments_folder
+from tui_train.base.places import UNFINISHED_MARKER, environments_folder
 from tui_train.facts import host, trust
 from tui_train.facts.ask import find_on_path, run_child
 from tui_train.facts.child import no_response_gap
@@ -22,15 +22,15 @@ from tui_train.target.survey import state
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SOURCE = _ROOT / "tui_train" / "target" / "probe.py"
 # Not `-I`: a training also finds libraries through PYTHONPATH and the user site folder.
-RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
-_TOO_OLD = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
-_ON_PATH = "PATH"
-_HERE = {".venv": ".venv here", "venv": "venv here"}
-_AT_ONCE = 8
-_MOST_NOTED = 1 << 18
+RUN_SOURCE = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
+_TOO_OLD_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
+_PATH_LABEL = "PATH"
+_LOCAL_VENVS = {".venv": ".venv here", "venv": "venv here"}
+_MAX_PARALLEL = 8
+_MAX_CONDA_BYTES = 1 << 18
 
 
-def machine(deadline: float = 8.0) -> Machine:
+def probe_machine(deadline: float = 8.0) -> Machine:
     """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
     started = monotonic()
     command, changes = child_command("tui_train.facts.child", "machine", f"{deadline * 0.75:.2f}")
@@ -39,7 +39,7 @@ def machine(deadline: float = 8.0) -> Machine:
         return json_as(answer.out, Machine)
     except Unparsable:
         pass
-    if answer.late:
+    if answer.timed_out:
         gap = Gap(
             "The NVIDIA GPUs could not be read in time",
             f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s",
@@ -49,7 +49,7 @@ def machine(deadline: float = 8.0) -> Machine:
     else:
         gap = Gap(
             "The NVIDIA GPUs cannot be read",
-            answer.ending(),
+            answer.why_unusable(),
             "Check whether `nvidia-smi` works; if it does, please report this.",
             hides=True,
         )
@@ -73,52 +73,54 @@ def _import_path() -> list[str]:
     return folders if str(_ROOT) in folders else [*folders, str(_ROOT)]
 
 
-def toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:
+def probe_toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:
     """Return the candidate Pythons, `extra` (paths of interpreters) and those on this machine, best first.
 
     Of several paths to the same environment the first is kept; an unusable Python has a `problem`.
     """
-    ends = monotonic() + deadline
+    end_time = monotonic() + deadline
     labels: dict[str, str] = {}
-    for label, python in (*((("chosen", python)) for python in extra), *_candidates()):
+    for label, python in (*((("chosen", python)) for python in extra), *_candidate_pythons()):
         labels.setdefault(str(Path(python).expanduser().absolute()), label)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        probed = list(pool.map(lambda entry: _trusted(entry[0], entry[1], ends - monotonic()), labels.items()))
-    of_prefix: dict[str, Toolchain] = {}
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
+        probed = list(
+            pool.map(lambda entry: _probe_if_trusted(entry[0], entry[1], end_time - monotonic()), labels.items())
+        )
+    by_prefix: dict[str, Toolchain] = {}
     for prefix, toolchain in probed:
-        of_prefix.setdefault(prefix, toolchain)
-    return tuple(sorted(of_prefix.values(), key=rank))
+        by_prefix.setdefault(prefix, toolchain)
+    return tuple(sorted(by_prefix.values(), key=toolchain_rank))
 
 
-def _trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
-    """Return the result of `_probed`; a Python of the current folder is started only after the user chose it."""
-    if trust.unchosen(Path(python)):
-        holds = trust.contents(Path(python))
-        problem = f"lies in this folder and is not started until you choose it{f' ({holds})' if holds else ''}"
+def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
+    """Return the result of `_probe_python`; a Python of the current folder is started only after the user chose it."""
+    if trust.is_unchosen(Path(python)):
+        contents = trust.environment_contents(Path(python))
+        problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
         return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
-    if label in _HERE.values() and (problem := trust.distrust(Path(python).parent.parent)):
+    if label in _LOCAL_VENVS.values() and (problem := trust.why_distrusted(Path(python).parent.parent)):
         return python, Toolchain(python=python, label=label, problem=problem)
-    return _probed(python, label, deadline)
+    return _probe_python(python, label, deadline)
 
 
-def toolchain(python: str, deadline: float = 5.0) -> Toolchain:
+def probe_toolchain(python: str, deadline: float = 5.0) -> Toolchain:
     """Return the toolchain of the interpreter `python`, a path or a name on PATH; started under the same conditions."""
-    named = os.sep in python
-    path = python if named else find_on_path(python) or python
-    return _trusted(str(Path(path).expanduser().absolute()), "" if named else _ON_PATH, deadline)[1]
+    is_path = os.sep in python
+    path = python if is_path else find_on_path(python) or python
+    return _probe_if_trusted(str(Path(path).expanduser().absolute()), "" if is_path else _PATH_LABEL, deadline)[1]
 
 
-def paths(names: Iterable[str]) -> dict[str, PathState]:
+def read_path_states(names: Iterable[str]) -> dict[str, PathState]:
     """Return the state of each path; `~` is expanded, relative paths are taken from the current folder."""
     return {name: cast("PathState", state(name)) for name in names}
 
 
-def source() -> str:
+def probe_source() -> str:
     """Return the text of the probe that runs in the training interpreter."""
     return _SOURCE.read_text(encoding="utf-8")
 
 
-def _candidates() -> Iterator[tuple[str, str]]:
+def _candidate_pythons() -> Iterator[tuple[str, str]]:
     """Yield label and path of every candidate interpreter, the most likely first."""
     if sys.executable:
         yield "this environment", sys.executable
@@ -126,14 +128,14 @@ def _candidates() -> Iterator[tuple[str, str]]:
         prefix = os.environ.get(variable)
         if prefix and Path(prefix).is_absolute():
             yield f"{kind} ({Path(prefix).name})", str(Path(prefix) / "bin" / "python")
-    for name, label in _HERE.items():
+    for name, label in _LOCAL_VENVS.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
     yield from _own_environments()
     for name in ("python3", "python"):
         python = find_on_path(name)
         if python:
-            yield _ON_PATH, python
+            yield _PATH_LABEL, python
     for folder in _conda_environments():
         if Path(folder, "bin", "python").exists():
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
@@ -141,43 +143,45 @@ def _candidates() -> Iterator[tuple[str, str]]:
 
 def _own_environments() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
-        if not (python.parent.parent / UNFINISHED).exists():
+        if not (python.parent.parent / UNFINISHED_MARKER).exists():
             yield f"env {python.parent.parent.name}", str(python)
 
 
 def _conda_environments() -> list[str]:
     """Return the environment folders that conda lists in the user's home."""
     try:
-        noted = regular.read(Path("~/.conda/environments.txt").expanduser(), _MOST_NOTED).decode("utf-8", "replace")
+        listed = regular.read(Path("~/.conda/environments.txt").expanduser(), _MAX_CONDA_BYTES).decode(
+            "utf-8", "replace"
+        )
     except (OSError, RuntimeError):
         return []
-    return [line.strip() for line in noted.splitlines() if line.strip()]
+    return [line.strip() for line in listed.splitlines() if line.strip()]
 
 
-def _probed(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
+def _probe_python(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return the real path of the interpreter's `sys.prefix` (its own path if unknown) and its toolchain.
 
     A Python on PATH may be a shim that chooses by the current folder; so the child runs in that folder without
     importing from it, unless that names a Python by its path, and the interpreter behind the shim is returned.
     """
-    if problem := _not_executable(Path(python)):
+    if problem := _why_not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
-    folder = os.sep if label == _ON_PATH and trust.shims_lead_here() else None
-    answer = run_child([python, "-B", "-c", RUN, source()], deadline, folder=folder)
+    folder = os.sep if label == _PATH_LABEL and trust.shims_lead_here() else None
+    answer = run_child([python, "-B", "-c", RUN_SOURCE, probe_source()], deadline, folder=folder)
     for line in reversed(answer.out.splitlines()):
-        probe = decoded(line)
+        probe = parse_probe_answer(line)
         if probe is not None:
-            real = probe.executable if label == _ON_PATH and probe.executable else python
-            return probe.prefix, msgspec.structs.replace(probe.toolchain, python=real, label=label)
-    last = (answer.error.strip().splitlines() or [b""])[-1]
-    problem = "it is older than Python 3.8" if last.startswith(_TOO_OLD) else answer.ending()
-    if RUN.encode()[:20] in answer.error or source().encode()[:60] in answer.error:
+            interpreter = probe.executable if label == _PATH_LABEL and probe.executable else python
+            return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
+    last_line = (answer.error.strip().splitlines() or [b""])[-1]
+    problem = "it is older than Python 3.8" if last_line.startswith(_TOO_OLD_ERRORS) else answer.why_unusable()
+    if RUN_SOURCE.encode()[:20] in answer.error or probe_source().encode()[:60] in answer.error:
         # It is another program, which printed its arguments.
         problem = "it is not a Python"
     return python, Toolchain(python=python, label=label, problem=problem)
 
 
-def _not_executable(python: Path) -> str:
+def _why_not_executable(python: Path) -> str:
     """Return why a path cannot be started as a program, empty if it can or does not exist."""
     try:
         if python.is_dir():
@@ -187,7 +191,7 @@ def _not_executable(python: Path) -> str:
         return ""
 
 
-class Answer(msgspec.Struct):
+class ProbeAnswer(msgspec.Struct):
     """The output of the probe in the training interpreter."""
 
     prefix: str
@@ -195,15 +199,15 @@ class Answer(msgspec.Struct):
     toolchain: Toolchain
 
 
-def decoded(line: bytes) -> Answer | None:
+def parse_probe_answer(line: bytes) -> ProbeAnswer | None:
     """Return the answer in a line of the probe's output, None for other lines."""
     try:
-        return json_as(line, Answer)
+        return json_as(line, ProbeAnswer)
     except Unparsable:
         return None
 
 
-def rank(toolchain: Toolchain) -> int:
+def toolchain_rank(toolchain: Toolchain) -> int:
     """Return 0 for a Python with all libraries, higher ranks for incomplete ones."""
     if toolchain.problem:
         return 3

@@ -11,27 +11,29 @@ from tui_train.facts.types import Facts, NemoRecipes
 
 # The import alone takes 12 s.
 DEADLINE = 180.0
-_RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'nemo_recipes.py', 'exec'))"
+_RUN_SOURCE = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'nemo_recipes.py', 'exec'))"
+)
 
 
-class _Answer(msgspec.Struct):
+class _RecipesAnswer(msgspec.Struct):
     recipes: dict[str, tuple[str, ...]] = {}
     problem: str = ""
 
 
-def recipes(python: str, flavour: str | None = "recipes", deadline: float = DEADLINE) -> NemoRecipes:
+def probe_recipes(python: str, flavour: str | None = "recipes", deadline: float = DEADLINE) -> NemoRecipes:
     """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
     source = resources.files("tui_train").joinpath("target/nemo_recipes.py").read_text("utf-8")
-    answer = run_child([python, "-B", "-c", _RUN, source, flavour or "recipes"], deadline)
-    listed = read(answer.out)
-    return listed or NemoRecipes({}, answer.ending())
+    answer = run_child([python, "-B", "-c", _RUN_SOURCE, source, flavour or "recipes"], deadline)
+    listed = parse_recipes(answer.out)
+    return listed or NemoRecipes({}, answer.why_unusable())
 
 
-def read(printed: bytes) -> NemoRecipes | None:
+def parse_recipes(printed: bytes) -> NemoRecipes | None:
     """Return the recipes in the output of an interpreter, None if there are none."""
     for line in reversed(printed.splitlines()):
         try:
-            answer = json_as(line, _Answer)
+            answer = json_as(line, _RecipesAnswer)
         except Unparsable:
             continue
         none = "the import worked, but no recipe could be loaded: a library is missing or too new"
@@ -48,7 +50,7 @@ def known_recipes(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]
     return {name: tuple(tasks) for name, *tasks in rows}
 
 
-def of(facts: Facts, python: str, flavour: str | None) -> tuple[dict[str, tuple[str, ...]], bool]:
+def recipes_of_python(facts: Facts, python: str, flavour: str | None) -> tuple[dict[str, tuple[str, ...]], bool]:
     """Return the recipes of a Python and True if it was probed, else the known ones and False."""
     probed = facts.recipes.get(python)
     return (probed.tasks, True) if probed and probed.tasks else (known_recipes(flavour), False)

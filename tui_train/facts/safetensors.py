@@ -14,11 +14,11 @@ from tui_train.base.text import visible
 from tui_train.supervisor.regular import open_regular
 
 # As the library itself allows.
-_MOST_HEADER = 100_000_000
+_MAX_HEADER_BYTES = 100_000_000
 # Bytes of the number before the header.
-_LENGTH = 8
+_LENGTH_BYTES = 8
 # Bits of the types of which an element has always so many.
-_BITS = {
+_DTYPE_BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
     "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
@@ -34,20 +34,20 @@ class Tensor(Struct, frozen=True):
     data_offsets: tuple[_Size, _Size]
 
     @property
-    def count(self) -> int:
+    def elements(self) -> int:
         """How many elements it has."""
         return math.prod(self.shape)
 
 
-def tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a complete file by name; Unparsable for any other, Missing if there is none."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
-            length = int.from_bytes(file.read(_LENGTH), "little")
+            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             if size == 0:
                 raise Unparsable("it is empty")
-            if length > min(_MOST_HEADER, size - _LENGTH):
+            if length > min(_MAX_HEADER_BYTES, size - _LENGTH_BYTES):
                 raise Unparsable("it is not a safetensors file, or it is truncated")
             header = file.read(length)
     except FileNotFoundError:
@@ -55,33 +55,33 @@ def tensors(path: Path) -> dict[str, Tensor]:
     except OSError as error:
         raise Unparsable(error_reason(error)) from None
     try:
-        found = _tensors(header)
+        by_name = _parse_header(header)
     except Unparsable as error:
         raise Unparsable(f"its header is damaged: {error}") from None
-    expected = _LENGTH + length + max((tensor.data_offsets[1] for tensor in found.values()), default=0)
+    expected = _LENGTH_BYTES + length + max((tensor.data_offsets[1] for tensor in by_name.values()), default=0)
     if size != expected:
         raise Unparsable(
             f"it has only {size:,} of {expected:,} bytes"
             if size < expected
             else f"it has {size:,} bytes, not {expected:,}"
         )
-    return found
+    return by_name
 
 
-def _tensors(header: bytes) -> dict[str, Tensor]:
+def _parse_header(header: bytes) -> dict[str, Tensor]:
     described = json_as(header, dict[str, msgspec.Raw])
     described.pop("__metadata__", None)
-    found: dict[str, Tensor] = {}
+    by_name: dict[str, Tensor] = {}
     for name, text in described.items():
         try:
-            found[name] = json_as(bytes(text), Tensor)
+            by_name[name] = json_as(bytes(text), Tensor)
         except Unparsable as error:
             raise Unparsable(f"{visible(name)[:80]}: {error}") from None
-    at = 0
-    for name, tensor in sorted(found.items(), key=lambda item: item[1].data_offsets):
+    expected_begin = 0
+    for name, tensor in sorted(by_name.items(), key=lambda item: item[1].data_offsets):
         begin, end = tensor.data_offsets
-        bits = _BITS.get(tensor.dtype, 0)
-        if begin != at or end < begin or (bits and tensor.count * bits != 8 * (end - begin)):
+        bits = _DTYPE_BITS.get(tensor.dtype, 0)
+        if begin != expected_begin or end < begin or (bits and tensor.elements * bits != 8 * (end - begin)):
             raise Unparsable(f"the size or place of {visible(name)[:80]} is wrong")
-        at = end
-    return found
+        expected_begin = end
+    return by_name

@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from tui_train.facts.types import Machine
 
-SILENT = "it does not respond"
+NO_RESPONSE = "it does not respond"
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 Samples = tuple[Sample, ...]
 
 
-def with_samples(machine: Machine, now: Samples) -> Machine:
+def with_new_problems(machine: Machine, now: Samples) -> Machine:
     """Return the machine with the problems of its cards since it was read."""
     problems = {sample.uuid: sample.problem for sample in now if sample.problem}
     if not any(gpu.uuid in problems and not gpu.problem for gpu in machine.gpus):

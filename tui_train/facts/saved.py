@@ -16,16 +16,16 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
 _FORMAT = "tui-train machine 1"
-_MOST = 2**24
+_MAX_BYTES = 2**24
 # A masked part of a path.
-_MASKED = re.compile(r"/(?:user\d*|host)(?=/)")
-_HOME = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
+_MASKED_PATH = re.compile(r"/(?:user\d*|host)(?=/)")
+_HOME_FOLDER = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
 # Larger numbers are not valid amounts.
-_LARGEST = 2**62
+_MAX_NUMBER = 2**62
 _Kind = TypeVar("_Kind")
 
 
-class Saved(Struct, kw_only=True):
+class MachineFile(Struct, kw_only=True):
     """A machine file of `tui-train facts --save`, or of its `--json`, with the cards beside the host."""
 
     machine: Machine
@@ -34,7 +34,7 @@ class Saved(Struct, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
 
 
-class _Torch(Struct):
+class _ToolchainFile(Struct):
     """A toolchain file, as torch reports itself; `cuda` null is a build without CUDA."""
 
     torch: str
@@ -46,63 +46,63 @@ class _Torch(Struct):
     transformers: str | None = None
 
 
-def machine_file(facts: Facts) -> str:
+def machine_file_text(facts: Facts) -> str:
     """Return the text of a machine file with masked names."""
     data = msgspec.to_builtins({"format": _FORMAT, "machine": facts.machine, "toolchains": facts.toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
-    data = _each_text(data, masking(facts.machine.hostname, users))
+    data = _map_texts(data, name_masker(facts.machine.hostname, users))
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
-def save(path: Path, facts: Facts) -> None:
+def save_machine(path: Path, facts: Facts) -> None:
     """Write a new machine file; CannotWrite if it exists or cannot be written."""
-    text = machine_file(facts)
+    text = machine_file_text(facts)
     refuse_to_overwrite(path)
     if not write_new(path, text, parents=False):
-        raise _exists(path)
+        raise _already_exists(path)
 
 
 def refuse_to_overwrite(path: Path) -> None:
     """Raise CannotWrite if `path` exists."""
     if os.path.lexists(path):
-        raise _exists(path)
+        raise _already_exists(path)
 
 
-def _exists(path: Path) -> AlreadyExists:
+def _already_exists(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or remove it first.")
 
 
 def load_machine(path: Path) -> Facts:
     """Return the facts in a machine file; NotFound or BadInput if it cannot be used."""
-    return facts_of(_read(path), visible(str(path)))
+    return parse_machine_file(_read(path), visible(str(path)))
 
 
-def load_to_plan(path: Path) -> Facts:
+def load_planning_facts(path: Path) -> Facts:
     """Return the facts in a machine file for planning, with Pythons whose paths are usable there."""
     source = visible(str(path))
-    saved = _saved(_read(path), source)
-    tools = tuple(_with_whole_path(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
-    return msgspec.structs.replace(_facts(saved), toolchains=tools, elsewhere=source)
+    saved = _parse_file(_read(path), source)
+    tools = tuple(_refusing_masked_path(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
+    return msgspec.structs.replace(_facts_in(saved), toolchains=tools, other_machine=source)
 
 
-def _with_whole_path(tool: Toolchain) -> Toolchain:
+def _refusing_masked_path(tool: Toolchain) -> Toolchain:
     """Return a Python of a masked file, with a problem if its path contains masked names (`~` is expanded there)."""
-    if tool.problem or not _MASKED.search(tool.python):
+    if tool.problem or not _MASKED_PATH.search(tool.python):
         return tool
     problem = "has a masked path: write the file there with `tui-train facts --json > FILE`, which masks nothing"
     return msgspec.structs.replace(tool, problem=problem)
 
 
-def facts_of(data: bytes, source: str) -> Facts:
+def parse_machine_file(data: bytes, source: str) -> Facts:
     """Return the facts in the JSON text of a machine file; BadInput names `source` if it is not one."""
-    return _facts(_saved(data, source))
+    return _facts_in(_parse_file(data, source))
 
 
-def _saved(data: bytes, source: str) -> Saved:
-    return _decoded(data, Saved, source, "Create one with `tui-train facts --save FILE`.")
+def _parse_file(data: bytes, source: str) -> MachineFile:
+    return _decode(data, MachineFile, source, "Create one with `tui-train facts --save FILE`.")
 
 
-def _facts(saved: Saved) -> Facts:
+def _facts_in(saved: MachineFile) -> Facts:
     machine = saved.machine if saved.gpus is None else msgspec.structs.replace(saved.machine, gpus=saved.gpus)
     return Facts(machine=machine, toolchains=saved.toolchains)
 
@@ -110,7 +110,7 @@ def _facts(saved: Saved) -> Facts:
 def load_toolchain(path: Path) -> Toolchain:
     """Return the toolchain in a file that holds at least `torch`, `cuda` and `arch_list`, as torch prints them."""
     remedy = 'Write it like {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}.'
-    toolchain = _decoded(_read(path), _Torch, visible(str(path)), remedy)
+    toolchain = _decode(_read(path), _ToolchainFile, visible(str(path)), remedy)
     return Toolchain(
         python=toolchain.python or str(path),
         label="saved",
@@ -126,7 +126,7 @@ def load_toolchain(path: Path) -> Toolchain:
 def _read(path: Path) -> bytes:
     name = visible(str(path))
     try:
-        return read_bytes(path, _MOST)
+        return read_bytes(path, _MAX_BYTES)
     except Missing:
         raise NotFound(f"{name} does not exist", "Give an existing file.") from None
     except Unparsable as error:
@@ -134,28 +134,28 @@ def _read(path: Path) -> bytes:
         raise BadInput(f"{name} cannot be read: {error}", remedy) from None
 
 
-def _decoded(data: bytes, kind: type[_Kind], source: str, remedy: str) -> _Kind:
+def _decode(data: bytes, kind: type[_Kind], source: str, remedy: str) -> _Kind:
     try:
         decoded = json_as(data, kind)
     except Unparsable as error:
         raise BadInput(f"{source} cannot be used: {error}", remedy) from None
-    largest = max((abs(number) for number in _numbers(msgspec.to_builtins(decoded))), default=0)
-    if largest > _LARGEST:
+    largest = max((abs(number) for number in _all_numbers(msgspec.to_builtins(decoded))), default=0)
+    if largest > _MAX_NUMBER:
         raise BadInput(f"{source} cannot be used: a number in it is too large", remedy)
     return decoded
 
 
-def _numbers(data: Any) -> Iterable[float]:
+def _all_numbers(data: Any) -> Iterable[float]:
     if isinstance(data, dict):
         data = list(data.values())
     if isinstance(data, (list, tuple)):
         for each in data:
-            yield from _numbers(each)
+            yield from _all_numbers(each)
     elif isinstance(data, (int, float)):
         yield data
 
 
-def masking(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
+def name_masker(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
     """Return a function that masks names of this host and its users, and home folders, in a text."""
     names = {name: f"user{number}" for number, name in enumerate(users, 1)}
     for name in (os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), Path.home().name):
@@ -172,18 +172,18 @@ def masking(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
     def mask(text: str) -> str:
         if len(home) > 1:
             text = re.sub(re.escape(home) + r"(?![^/\s])", "~", text)
-        text = _HOME.sub("/home/user", text)
+        text = _HOME_FOLDER.sub("/home/user", text)
         return pattern.sub(lambda match: words[match.group()], text) if pattern else text
 
     return mask
 
 
-def _each_text(data: Any, change: Callable[[str], str]) -> Any:
+def _map_texts(data: Any, change: Callable[[str], str]) -> Any:
     """Return parsed JSON with every text changed, except keys."""
     if isinstance(data, str):
         return change(data)
     if isinstance(data, dict):
-        return {key: _each_text(value, change) for key, value in data.items()}
+        return {key: _map_texts(value, change) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_each_text(value, change) for value in data]
+        return [_map_texts(value, change) for value in data]
     return data

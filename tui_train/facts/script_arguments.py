@@ -8,23 +8,23 @@ from operator import itemgetter
 from msgspec.structs import replace
 
 from tui_train.facts.script_calls import (
-    Module,
-    called,
+    ScriptModule,
+    called_name,
     is_true,
-    keyword,
+    keyword_value,
     last_name,
-    plain,
-    plains,
-    sentence,
-    text,
-    texts,
+    one_line_text,
+    plain_value,
+    plain_values,
+    text_constant,
+    text_constants,
 )
 from tui_train.facts.types import Parameter, ParameterForm
 
-_GROUPS = {"add_argument_group", "add_mutually_exclusive_group"}
-_SWITCHES = {"store_true", "store_false", "store_const", "append_const", "count"}
-_ABOUT = {"help", "version"}
-_ABSL = {
+_GROUP_METHODS = {"add_argument_group", "add_mutually_exclusive_group"}
+_SWITCH_ACTIONS = {"store_true", "store_false", "store_const", "append_const", "count"}
+_PRINTING_ACTIONS = {"help", "version"}
+_ABSL_TYPES = {
     "DEFINE_string": "str",
     "DEFINE_integer": "int",
     "DEFINE_float": "float",
@@ -32,63 +32,73 @@ _ABSL = {
     "DEFINE_boolean": "bool",
     "DEFINE_enum": "str",
 }
-_ENUM_HELP = 3
-_DEEPEST = 5
+_ENUM_HELP_INDEX = 3
+_MAX_DEPTH = 5
 
 
-def by_argparse(module: Module) -> Iterator[Parameter]:
+def argparse_arguments(module: ScriptModule) -> Iterator[Parameter]:
     """Yield the arguments that add_argument declares."""
-    owners = _owners(module)
+    owners = _assigned_calls(module)
     for call in module.calls("add_argument"):
-        if parameter := _argument(call):
-            yield replace(parameter, command=_command(call, owners), file=module.file)
+        if parameter := _argparse_argument(call):
+            yield replace(parameter, command=_subcommand(call, owners), file=module.file)
 
 
-def parsers(module: Module) -> Iterator[str]:
+def parsers(module: ScriptModule) -> Iterator[str]:
     """Yield the subcommands that add_parser declares."""
-    yield from (name for call in module.calls("add_parser") if (name := text(_first(call))))
+    yield from (name for call in module.calls("add_parser") if (name := text_constant(_first_argument(call))))
 
 
-def unnamed(module: Module) -> int:
+def unnamed_argument_line(module: ScriptModule) -> int:
     """Return the line that adds an argument whose name the source does not say, 0 for none."""
-    computed = (call for call in module.calls("add_argument") if not texts(call.args))
-    inherited = (call for call in module.calls("ArgumentParser") if keyword(call, "parents"))
+    computed = (call for call in module.calls("add_argument") if not text_constants(call.args))
+    inherited = (call for call in module.calls("ArgumentParser") if keyword_value(call, "parents"))
     library = module.calls("add_argparse_args", "add_args", "add_config_arguments", "from_argparse_args")
     return min((call.lineno for calls in (computed, inherited, library) for call in calls), default=0)
 
 
-def _argument(call: ast.Call) -> Parameter | None:
+def _argparse_argument(call: ast.Call) -> Parameter | None:
     """Return one argument of argparse; None where it has no name, or only prints."""
-    flags = texts(call.args)
-    action = keyword(call, "action")
-    acts = text(action) or last_name(action)
-    if not flags or acts in _ABOUT:
+    flags = text_constants(call.args)
+    action = keyword_value(call, "action")
+    action_name = text_constant(action) or last_name(action)
+    if not flags or action_name in _PRINTING_ACTIONS:
         return None
     name = max(flags, key=lambda flag: (flag.startswith("--"), len(flag)))
     optional = name.startswith("-")
-    pair = acts == "BooleanOptionalAction"
-    form: ParameterForm = "pair" if pair else "switch" if acts in _SWITCHES else "option" if optional else "positional"
-    default, nargs = plain(keyword(call, "default")), plain(keyword(call, "nargs"))
+    has_negation = action_name == "BooleanOptionalAction"
+    form: ParameterForm = (
+        "pair"
+        if has_negation
+        else "switch"
+        if action_name in _SWITCH_ACTIONS
+        else "option"
+        if optional
+        else "positional"
+    )
+    default, nargs = plain_value(keyword_value(call, "default")), plain_value(keyword_value(call, "nargs"))
     switch = form in {"switch", "pair"}
-    required = is_true(keyword(call, "required")) or (not optional and nargs not in {"?", "*"})
-    appends = acts in {"append", "extend"}
+    required = is_true(keyword_value(call, "required")) or (not optional and nargs not in {"?", "*"})
+    appends = action_name in {"append", "extend"}
     return Parameter(
         name=name,
         flags=flags,
-        off=tuple(f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")) if pair else (),
+        off=tuple(f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")) if has_negation else (),
         form=form,
-        type="bool" if switch else last_name(keyword(call, "type")) or ("" if keyword(call, "type") else "str"),
-        default=default or ("False" if acts == "store_true" else ""),
-        choices=plains(keyword(call, "choices")),
-        help=sentence(keyword(call, "help")).replace("%(default)s", default).replace("%%", "%"),
+        type="bool"
+        if switch
+        else last_name(keyword_value(call, "type")) or ("" if keyword_value(call, "type") else "str"),
+        default=default or ("False" if action_name == "store_true" else ""),
+        choices=plain_values(keyword_value(call, "choices")),
+        help=one_line_text(keyword_value(call, "help")).replace("%(default)s", default).replace("%%", "%"),
         required=required and not switch,
-        several=appends or nargs in {"+", "*"} or (nargs.isdecimal() and nargs not in {"0", "1"}),
+        takes_several=appends or nargs in {"+", "*"} or (nargs.isdecimal() and nargs not in {"0", "1"}),
         repeats=appends and not nargs,
         line=call.lineno,
     )
 
 
-def _owners(module: Module) -> Mapping[str, list[tuple[int, ast.Call]]]:
+def _assigned_calls(module: ScriptModule) -> Mapping[str, list[tuple[int, ast.Call]]]:
     """Return what each name is assigned by a call, with the line, in the order of the lines."""
     owners: dict[str, list[tuple[int, ast.Call]]] = {}
     for node in module.nodes:
@@ -100,49 +110,51 @@ def _owners(module: Module) -> Mapping[str, list[tuple[int, ast.Call]]]:
     return owners
 
 
-def _command(call: ast.Call, owners: Mapping[str, list[tuple[int, ast.Call]]]) -> str:
+def _subcommand(call: ast.Call, owners: Mapping[str, list[tuple[int, ast.Call]]]) -> str:
     """Return the subcommand to whose parser, or a group of it, an argument is added."""
     owner: ast.AST | None = call.func.value if isinstance(call.func, ast.Attribute) else None
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         if not isinstance(owner, ast.Call):
             made = owners.get(last_name(owner), [])
             before = bisect_right(made, call.lineno, key=itemgetter(0))
             owner = made[before - 1][1] if before else None
         if not isinstance(owner, ast.Call):
             return ""
-        if called(owner) == "add_parser":
-            return text(_first(owner))
-        owner = owner.func.value if called(owner) in _GROUPS and isinstance(owner.func, ast.Attribute) else None
+        if called_name(owner) == "add_parser":
+            return text_constant(_first_argument(owner))
+        owner = (
+            owner.func.value if called_name(owner) in _GROUP_METHODS and isinstance(owner.func, ast.Attribute) else None
+        )
     return ""
 
 
-def _first(call: ast.Call) -> ast.AST | None:
+def _first_argument(call: ast.Call) -> ast.AST | None:
     return next(iter(call.args), None)
 
 
-def by_absl(module: Module) -> Iterator[Parameter]:
+def absl_arguments(module: ScriptModule) -> Iterator[Parameter]:
     """Yield the arguments that absl's DEFINE_… declare."""
-    required = {name for call in module.calls("mark_flag_as_required") for name in texts(call.args[:1])}
+    required = {name for call in module.calls("mark_flag_as_required") for name in text_constants(call.args[:1])}
     required |= {
-        text(item)
+        text_constant(item)
         for call in module.calls("mark_flags_as_required")
         for items in call.args[:1]
         if isinstance(items, (ast.List, ast.Tuple))
         for item in items.elts
     }
-    for call in module.calls(*_ABSL):
-        if not (name := text(_first(call))):
+    for call in module.calls(*_ABSL_TYPES):
+        if not (name := text_constant(_first_argument(call))):
             continue
-        enum = called(call) == "DEFINE_enum"
-        words = call.args[_ENUM_HELP if enum else 2 :]
+        enum = called_name(call) == "DEFINE_enum"
+        words = call.args[_ENUM_HELP_INDEX if enum else 2 :]
         yield Parameter(
             name=f"--{name}",
             flags=(f"--{name}",),
-            type=_ABSL[called(call)],
-            default=plain(call.args[1] if len(call.args) > 1 else keyword(call, "default")),
-            choices=plains(call.args[2] if enum and len(call.args) > 2 else None),
-            help=sentence(words[0] if words else keyword(call, "help")),
-            required=name in required or is_true(keyword(call, "required")),
+            type=_ABSL_TYPES[called_name(call)],
+            default=plain_value(call.args[1] if len(call.args) > 1 else keyword_value(call, "default")),
+            choices=plain_values(call.args[2] if enum and len(call.args) > 2 else None),
+            help=one_line_text(words[0] if words else keyword_value(call, "help")),
+            required=name in required or is_true(keyword_value(call, "required")),
             line=call.lineno,
             file=module.file,
         )

@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_LONGEST = 300
-_FLAT = 60  # the most names in a row, a.b.c, that are followed
+_MAX_TEXT = 300
+_MAX_DOTTED_NAMES = 60  # the most names in a row, a.b.c, that are followed
 
 
-class Module(NamedTuple):
+class ScriptModule(NamedTuple):
     """A file of a script's project: its name (empty for the script itself), and those nodes of it that may run."""
 
     file: str
@@ -16,8 +16,10 @@ class Module(NamedTuple):
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
         """Yield the calls of functions with one of these last names, or all, in the order of their lines."""
-        found = (node for node in self.nodes if isinstance(node, ast.Call) and (not names or called(node) in names))
-        yield from sorted(found, key=lambda call: (call.lineno, call.col_offset))
+        matching = (
+            node for node in self.nodes if isinstance(node, ast.Call) and (not names or called_name(node) in names)
+        )
+        yield from sorted(matching, key=lambda call: (call.lineno, call.col_offset))
 
 
 def last_name(node: ast.AST | None) -> str:
@@ -28,33 +30,33 @@ def last_name(node: ast.AST | None) -> str:
 def full_name(node: ast.AST | None) -> str:
     """Return the names of a.b.c, empty for what is none."""
     names: list[str] = []
-    while isinstance(node, ast.Attribute) and len(names) < _FLAT:
+    while isinstance(node, ast.Attribute) and len(names) < _MAX_DOTTED_NAMES:
         names.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
 
 
-def called(call: ast.Call) -> str:
+def called_name(call: ast.Call) -> str:
     """Return the last name of the called function."""
     return last_name(call.func)
 
 
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
+def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
     """Return the value of a keyword of a call, None where it has none."""
     return next((word.value for word in call.keywords if word.arg == name), None)
 
 
-def text(node: ast.AST | None) -> str:
+def text_constant(node: ast.AST | None) -> str:
     """Return a text constant, empty for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def texts(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+def text_constants(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     """Return the text constants among some nodes."""
-    return tuple(value for node in nodes if (value := text(node)))
+    return tuple(value for node in nodes if (value := text_constant(node)))
 
 
-def plain(node: ast.AST | None) -> str:
+def plain_value(node: ast.AST | None) -> str:
     """Return a plain value as text, as it would be typed: empty for None and for an expression."""
     negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     constant = node.operand if isinstance(node, ast.UnaryOp) and negative else node
@@ -62,13 +64,13 @@ def plain(node: ast.AST | None) -> str:
         return ""
     if isinstance(constant.value, bytes) or (negative and not isinstance(constant.value, (int, float))):
         return ""
-    return ("-" if negative else "") + str(constant.value)[:_LONGEST]
+    return ("-" if negative else "") + str(constant.value)[:_MAX_TEXT]
 
 
-def plains(node: ast.AST | None) -> tuple[str, ...]:
+def plain_values(node: ast.AST | None) -> tuple[str, ...]:
     """Return the plain values of a list, tuple or set."""
     items = node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else []
-    return tuple(value for item in items if (value := plain(item)))
+    return tuple(value for item in items if (value := plain_value(item)))
 
 
 def is_true(node: ast.AST | None) -> bool:
@@ -76,6 +78,6 @@ def is_true(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def sentence(node: ast.AST | None) -> str:
+def one_line_text(node: ast.AST | None) -> str:
     """Return a help text in one line."""
-    return " ".join(text(node).split())[:_LONGEST]
+    return " ".join(text_constant(node).split())[:_MAX_TEXT]

@@ -24,7 +24,7 @@ _MOST_MODULES = 500
 # Of what is kept; another one where `parse` reads more.
 _VERSION = 1
 # No GPU, no wrapped lines, no colours, no downloads.
-_QUIET = {
+_QUIET_ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "COLUMNS": "1000",
     "NO_COLOR": "1",
@@ -33,7 +33,7 @@ _QUIET = {
     "HF_HUB_OFFLINE": "1",
     "WANDB_MODE": "disabled",
 }
-_MOST_FLAGS = 2000
+_MAX_FLAGS = 2000
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 # The flags of one argument with their metavariables; help follows after two spaces, a tab or a colon.
 _ENTRY = re.compile(r"^\s{1,12}(?P<flags>--?[A-Za-z0-9\[][^\s,:=]*.*?)(?:(?P<colon>\s{2,}|:\s+)(?P<help>\S.*)|:?\s*)$")
@@ -62,20 +62,20 @@ def with_help(facts: Facts) -> Facts:
 def _with(source: Source, found: ScriptHelp) -> Source:
     """Return what is known of a script by its source and its --help."""
     if found.problem:
-        unread = f"{source.unread}; its --help: {found.problem}" if source.unread else source.unread
-        return replace(source, asks=False, unread=unread)
+        unread = f"{source.why_unread}; its --help: {found.problem}" if source.why_unread else source.why_unread
+        return replace(source, asks=False, why_unread=unread)
     listed = {flag.name for flag in found.flags}
     # What the source declares besides is of a parser that was not used.
     declared = [one for one in source.parameters if one.command or not one.flags or listed & {*one.flags}]
     known = {flag for one in declared for flag in one.flags}
-    more = [one for one in map(_parameter, offered(found.flags)) if one.name not in known]
+    more = [one for one in map(_parameter, offered_flags(found.flags)) if one.name not in known]
     trains = listed >= _TRAINING
     kind = "hf-trainer" if trains else source.kind if source.kind in {"argparse", "absl"} else "help"
     return replace(
         source,
         kind=kind,
         base="TrainingArguments" if trains else source.base,
-        unread=source.unread if kind == "help" else "",
+        why_unread=source.why_unread if kind == "help" else "",
         parameters=(*declared, *_paired(more)),
         asks=False,
         helped=True,
@@ -111,7 +111,7 @@ def _paired(parameters: list[Parameter]) -> Iterator[Parameter]:
             yield one
 
 
-def ask_script(
+def read_script_help(
     python: str, words: tuple[str, ...], folder: str, waits: Callable[[], None] = lambda: None
 ) -> ScriptHelp:
     """Return the arguments that `python *words --help` lists in `folder`, within 30 seconds and without GPU.
@@ -153,42 +153,42 @@ def _around(folder: Path) -> list[Path]:
 
 
 def _run(python: str, words: tuple[str, ...], folder: str) -> ScriptHelp:
-    answer = run_child([python, *words, "--help"], _DEADLINE, _QUIET, folder)
+    answer = run_child([python, *words, "--help"], _DEADLINE, _QUIET_ENVIRONMENT, folder)
     output = answer.out.decode("utf-8", "replace") + "\n" + answer.error.decode("utf-8", "replace")
-    flags = parse(output)
+    flags = parse_help(output)
     if flags and not answer.failure:
         return ScriptHelp(flags=flags)
     if answer.failure or answer.code:
-        return ScriptHelp(problem=answer.ending())
+        return ScriptHelp(problem=answer.why_unusable())
     return ScriptHelp(problem="its --help lists no arguments")
 
 
-def parse(text: str) -> tuple[Flag, ...]:
+def parse_help(text: str) -> tuple[Flag, ...]:
     """Return the arguments that argparse, click, absl or the like list in this --help, without duplicates."""
     by_name: dict[str, Flag] = {}
-    for flags, help_text in _entries(_ANSI.sub("", text).translate(_BOX).splitlines()):
+    for flags, help_text in _help_entries(_ANSI.sub("", text).translate(_BOX).splitlines()):
         for match in _FLAG.finditer(flags):
             name, values = match["name"], match["rest"]
-            if name in {"-h", "--help", "--helpfull", "--helpshort", "--helpxml"} or len(by_name) >= _MOST_FLAGS:
+            if name in {"-h", "--help", "--helpfull", "--helpshort", "--helpxml"} or len(by_name) >= _MAX_FLAGS:
                 continue
             optional_no = re.match(r"--\[no-?\]", name)
-            plain = f"--{name[optional_no.end() :]}" if optional_no else name
+            plain_name = f"--{name[optional_no.end() :]}" if optional_no else name
             # The help may follow a later flag of the same argument.
-            valued = bool(re.search(r"[A-Za-z{<\[]", values)) or _value_last(flags)
-            one = Flag(plain, help_text[:300], valued and not optional_no)
-            if plain not in by_name or (help_text and not by_name[plain].help):
-                by_name[plain] = one
+            valued = bool(re.search(r"[A-Za-z{<\[]", values)) or _value_follows_last(flags)
+            parsed_flag = Flag(plain_name, help_text[:300], valued and not optional_no)
+            if plain_name not in by_name or (help_text and not by_name[plain_name].help):
+                by_name[plain_name] = parsed_flag
     shorts = {name for name in by_name if not name.startswith("--")}
     return tuple(flag for name, flag in by_name.items() if name not in shorts or len(shorts) == len(by_name))
 
 
-def _value_last(flags: str) -> bool:
+def _value_follows_last(flags: str) -> bool:
     """Return whether the metavariable follows only the last of several flags, as in click."""
     last = re.split(r"[,/|]\s*(?=-)", flags)[-1]
     return bool(re.search(r"^\S+\s+[A-Z\[{<]", last))
 
 
-def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
+def _help_entries(lines: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the flags and the help of each entry, without the usage up to its blank line."""
     flags, words, indent, usage = "", [""], 0, False
     for line in lines:
@@ -215,7 +215,7 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
         yield flags, " ".join(words).strip()
 
 
-def offered(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
+def offered_flags(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
     """Return the arguments to offer: only the first of two spellings such as `--max_steps` and `--max-steps`."""
     by_name: dict[str, Flag] = {}
     for flag in flags:

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tui_train.facts.script_calls import Module, called, full_name, last_name
+from tui_train.facts.script_calls import ScriptModule, called_name, full_name, last_name
 from tui_train.facts.types import ScriptKind
 
-PARSERS = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
+DATACLASS_PARSERS = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PARSES = re.compile(r"(parse|get)_(known_|cli_|cmd_|command_line_|train(ing)?_)?(args|arguments|opts|options)")
 _OPTIONS = re.compile("opt|arg|pars|flag|conf", re.IGNORECASE)
 _SHOWN = 60
 _OF_FILE = frozenset({"parse_json_file", "parse_yaml_file"})
-_TRAINING = re.compile(r"TrainingArguments$")
-_TRL = re.compile(r"(SFT|DPO|GRPO|KTO|Reward|RLOO|PPO|ORPO|CPO|BCO|GKD|XPO|NashMD|PRM|MiniLLM)Config$")
-_TRAINER = re.compile(r"(lightning|pytorch_lightning|transformers|trl)\.(\w+\.)*\w*Trainer")
+_TRAINING_ARGUMENTS = re.compile(r"TrainingArguments$")
+_TRL_CONFIG = re.compile(r"(SFT|DPO|GRPO|KTO|Reward|RLOO|PPO|ORPO|CPO|BCO|GKD|XPO|NashMD|PRM|MiniLLM)Config$")
+_TRAINER_CLASS = re.compile(r"(lightning|pytorch_lightning|transformers|trl)\.(\w+\.)*\w*Trainer")
 # What is called, or decorates a function, by its whole name.
-_KINDS: dict[re.Pattern[str], ScriptKind] = {
+_KIND_BY_NAME: dict[re.Pattern[str], ScriptKind] = {
     re.compile(r"hydra\.main"): "hydra",
     re.compile(r"click\.(command|group|option|argument)"): "click",
     re.compile(r"typer\.(run|Typer)"): "typer",
@@ -30,7 +30,7 @@ _KINDS: dict[re.Pattern[str], ScriptKind] = {
     re.compile(r"(.+\.)?ArgumentParser"): "argparse",
 }
 # Libraries that read the command line in a way that is not read here, with their functions.
-_UNREAD = {
+_UNREADABLE_PARSERS = {
     "tyro": {"cli"},
     "jsonargparse": {"CLI", "auto_cli", "ArgumentParser", "ActionParser"},
     "docopt": {"docopt"},
@@ -45,7 +45,7 @@ _UNREAD = {
 _HELPLESS = frozenset({"omegaconf"})
 
 
-class Kind(NamedTuple):
+class CommandLineKind(NamedTuple):
     """How a command line is read, the line and the file (empty: the script) that say so, as in Source."""
 
     kind: ScriptKind = ""
@@ -56,90 +56,105 @@ class Kind(NamedTuple):
     asks: bool = False
 
 
-def kind(modules: tuple[Module, ...]) -> Kind:
+def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
     """Return how a script reads its command line, by the first of its modules that does; "none" if no one does.
 
     The script itself comes first.
     """
-    return next((found for module in modules for found in _kinds(module, modules)), _silent(modules))
+    return next(
+        (possible for module in modules for possible in _possible_kinds(module, modules)),
+        _without_command_line(modules),
+    )
 
 
-def _silent(modules: tuple[Module, ...]) -> Kind:
+def _without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
     """Return what is known of a script that reads no command line: whose Trainer it makes."""
     if found := next(filter(None, (_parsed_elsewhere(module, modules) for module in modules)), None):
         return found
     for module in modules:
-        for line, name in _called(module, imports(module)):
-            if _TRAINER.fullmatch(name):
-                return Kind("none", line, module.file, name)
-    return Kind("none")
+        for line, name in _called_names(module, imported_names(module)):
+            if _TRAINER_CLASS.fullmatch(name):
+                return CommandLineKind("none", line, module.file, name)
+    return CommandLineKind("none")
 
 
-def _kinds(module: Module, modules: tuple[Module, ...]) -> Iterator[Kind]:
+def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[CommandLineKind]:
     """Yield what in a module reads the command line, the surest first."""
-    for call in module.calls(*PARSERS):
-        yield _by_dataclasses(call, module, modules)
-    named = imports(module)
-    for line, name in (*_decorators(module, named), *_called(module, named)):
+    for call in module.calls(*DATACLASS_PARSERS):
+        yield _dataclass_kind(call, module, modules)
+    imported = imported_names(module)
+    for line, name in (*_decorator_names(module, imported), *_called_names(module, imported)):
         library, _, last = name.rpartition(".")
-        if library in _UNREAD and last in _UNREAD[library]:
+        if library in _UNREADABLE_PARSERS and last in _UNREADABLE_PARSERS[library]:
             first = library.split(".")[0]
-            yield Kind("", line, module.file, unread=f"{first} reads them", asks=first not in _HELPLESS)
+            yield CommandLineKind("", line, module.file, unread=f"{first} reads them", asks=first not in _HELPLESS)
         else:
-            yield from (Kind(found, line, module.file) for pattern, found in _KINDS.items() if pattern.fullmatch(name))
+            yield from (
+                CommandLineKind(found, line, module.file)
+                for pattern, found in _KIND_BY_NAME.items()
+                if pattern.fullmatch(name)
+            )
     for call in module.calls("exec"):
         if "configurator" in ast.unparse(call):
-            yield Kind("nanogpt", call.lineno, module.file)
-    words = [node for node in module.nodes if isinstance(node, ast.Attribute) and _name(node, named) == "sys.argv"]
+            yield CommandLineKind("nanogpt", call.lineno, module.file)
+    words = [
+        node
+        for node in module.nodes
+        if isinstance(node, ast.Attribute) and _resolved_name(node, imported) == "sys.argv"
+    ]
     if words:
-        yield Kind("", min(node.lineno for node in words), module.file, unread="it reads sys.argv itself")
+        yield CommandLineKind("", min(node.lineno for node in words), module.file, unread="it reads sys.argv itself")
 
 
-def _by_dataclasses(call: ast.Call, module: Module, modules: tuple[Module, ...]) -> Kind:
+def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind:
     """Return whose fields a parser of dataclasses takes: those of TRL, of TrainingArguments, or the script's own."""
     if _reads_file_only(modules):
-        return Kind("", call.lineno, module.file, unread="it takes a file with the values of all, and no options")
-    names = [last_name(node) for argument in (*call.args, *_values(call)) for node in _items(argument)]
-    lineage = [*_lineage(names, modules)]
-    base = next((name for pattern in (_TRL, _TRAINING) for name in lineage if pattern.search(name)), "")
-    if called(call) == "TrlParser" or _TRL.search(base):
-        return Kind("trl", call.lineno, module.file, base)
+        return CommandLineKind(
+            "", call.lineno, module.file, unread="it takes a file with the values of all, and no options"
+        )
+    names = [last_name(node) for argument in (*call.args, *_keyword_values(call)) for node in _elements(argument)]
+    lineage = [*_library_bases(names, modules)]
+    base = next(
+        (name for pattern in (_TRL_CONFIG, _TRAINING_ARGUMENTS) for name in lineage if pattern.search(name)), ""
+    )
+    if called_name(call) == "TrlParser" or _TRL_CONFIG.search(base):
+        return CommandLineKind("trl", call.lineno, module.file, base)
     if base:
-        return Kind("hf-trainer", call.lineno, module.file, base)
+        return CommandLineKind("hf-trainer", call.lineno, module.file, base)
     defined = {node.name for each in modules for node in each.nodes if isinstance(node, ast.ClassDef)}
     unread = "" if names and {*names} <= defined else "the source does not define its classes"
-    return Kind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
+    return CommandLineKind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
 
 
-def _parsed_elsewhere(module: Module, modules: tuple[Module, ...]) -> Kind | None:
+def _parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
     """Return that a function of a file which was not read parses the command line, as its name says."""
     defined = {node.name for each in modules for node in each.nodes if isinstance(node, _FUNCTIONS)}
     for call in module.calls():
-        name, of = called(call), ast.unparse(call.func)
+        name, of = called_name(call), ast.unparse(call.func)
         options = name == "parse" and not call.args and _OPTIONS.search(of.rpartition(".")[0])
         if name not in defined and (_PARSES.fullmatch(name) or options):
             unread = f"{of[:_SHOWN]}() is defined in a file that was not read"
-            return Kind("", call.lineno, module.file, unread=unread, asks=True)
+            return CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
     return None
 
 
-def _reads_file_only(modules: tuple[Module, ...]) -> bool:
+def _reads_file_only(modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a parser of dataclasses is only given a file: an option before its name would be taken for it."""
-    calls = [called(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
+    calls = [called_name(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
     return any(name in _OF_FILE for name in calls) and not any(
         name.startswith("parse") and name not in _OF_FILE for name in calls
     )
 
 
-def _values(call: ast.Call) -> list[ast.expr]:
+def _keyword_values(call: ast.Call) -> list[ast.expr]:
     return [word.value for word in call.keywords]
 
 
-def _items(node: ast.expr) -> list[ast.expr]:
+def _elements(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
-def _lineage(names: Iterable[str], modules: tuple[Module, ...]) -> Iterator[str]:
+def _library_bases(names: Iterable[str], modules: tuple[ScriptModule, ...]) -> Iterator[str]:
     """Yield which classes of libraries some classes are or inherit from, as far as the modules define them."""
     bases: dict[str, list[str]] = {}
     for module in modules:
@@ -156,40 +171,42 @@ def _lineage(names: Iterable[str], modules: tuple[Module, ...]) -> Iterator[str]
             waiting += bases.get(current, [])
 
 
-def _decorators(module: Module, named: dict[str, str]) -> list[tuple[int, str]]:
+def _decorator_names(module: ScriptModule, named: dict[str, str]) -> list[tuple[int, str]]:
     """Return the line and the whole name of what decorates functions, the first line first."""
     functions = [node for node in module.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     found = [each for node in functions for each in node.decorator_list]
-    return sorted((each.lineno, _name(each.func if isinstance(each, ast.Call) else each, named)) for each in found)
+    return sorted(
+        (each.lineno, _resolved_name(each.func if isinstance(each, ast.Call) else each, named)) for each in found
+    )
 
 
-def _called(module: Module, named: dict[str, str]) -> list[tuple[int, str]]:
+def _called_names(module: ScriptModule, named: dict[str, str]) -> list[tuple[int, str]]:
     """Return the line and the whole name of what is called, the first line first."""
-    return [(call.lineno, _name(call.func, named)) for call in module.calls()]
+    return [(call.lineno, _resolved_name(call.func, named)) for call in module.calls()]
 
 
-def imports(module: Module) -> dict[str, str]:
+def imported_names(module: ScriptModule) -> dict[str, str]:
     """Return what each imported name stands for, as its whole name."""
     named: dict[str, str] = {}
     for node in module.nodes:
         if isinstance(node, ast.Import):
-            named |= {(each.asname or each.name.split(".")[0]): _whole(each) for each in node.names}
+            named |= {(each.asname or each.name.split(".")[0]): _imported_name(each) for each in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             named |= {(each.asname or each.name): f"{node.module}.{each.name}" for each in node.names}
     return named
 
 
-def _whole(name: ast.alias) -> str:
+def _imported_name(name: ast.alias) -> str:
     return name.name if name.asname else name.name.split(".")[0]
 
 
-def _name(node: ast.AST, named: dict[str, str]) -> str:
+def _resolved_name(node: ast.AST, named: dict[str, str]) -> str:
     """Return the whole name of a.b.c, with what `a` was imported as."""
     first, dot, rest = full_name(node).partition(".")
     return f"{named.get(first, first)}{dot}{rest}" if first else ""
 
 
-def beside(module: Module) -> tuple[str, ...]:
+def imported_files(module: ScriptModule) -> tuple[str, ...]:
     """Return the files, relative to the script's folder, that its imports may name, in the order of their lines."""
     files: dict[str, None] = {}
     nodes = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]

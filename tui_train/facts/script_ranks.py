@@ -3,41 +3,41 @@
 import ast
 from collections.abc import Iterator, Sequence
 
-_NAMES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
+_RANK_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
-_GIVEN = frozenset({"rank", "world_size", "store", "init_method"})
-_GROUP = "init_process_group"
+_RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
+_INIT_FUNCTION = "init_process_group"
 _MAY_NOT_RUN = (
     ast.Try, ast.IfExp, ast.BoolOp, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
 )  # fmt: skip
 
 
-def needed(nodes: Sequence[ast.AST]) -> tuple[int, str]:
+def first_required_rank(nodes: Sequence[ast.AST]) -> tuple[int, str]:
     """Return the first line of a script that always runs and takes a rank from the environment, and that; 0 for none.
 
     `nodes` are all of the script, itself the first.
 
     A script that also mentions one elsewhere, as in `"RANK" in os.environ`, or below an `if` or `try`, may do without.
     """
-    reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _read(node)}
-    mentions = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _NAMES]
-    sets = any(isinstance(node, ast.keyword) and node.arg in _NAMES for node in nodes)
+    reads = {id(name): (name.lineno, str(name.value)) for node in nodes for name in _ranks_read(node)}
+    mentions = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _RANK_VARIABLES]
+    sets = any(isinstance(node, ast.keyword) and node.arg in _RANK_VARIABLES for node in nodes)
     if sets or any(id(node) not in reads for node in mentions):
         return 0, ""
-    always = [each for node in _always(nodes) for each in _needs(node)]
+    always = [each for node in _always_run_nodes(nodes) for each in _required_ranks(node)]
     return min(always, default=(0, ""))
 
 
-def _needs(node: ast.AST) -> Iterator[tuple[int, str]]:
-    for name in _read(node):
+def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
+    for name in _ranks_read(node):
         yield name.lineno, str(name.value)
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_GROUP):
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_INIT_FUNCTION):
         words = {word.arg for word in node.keywords}
-        if len(node.args) <= 1 and None not in words and not words & _GIVEN:
-            yield node.lineno, _GROUP
+        if len(node.args) <= 1 and None not in words and not words & _RANK_ARGUMENTS:
+            yield node.lineno, _INIT_FUNCTION
 
 
-def _read(node: ast.AST) -> Iterator[ast.Constant]:
+def _ranks_read(node: ast.AST) -> Iterator[ast.Constant]:
     """Yield the name of a rank that an expression reads without a default."""
     name: ast.AST | None = None
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environment(node.value):
@@ -45,9 +45,14 @@ def _read(node: ast.AST) -> Iterator[ast.Constant]:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
         # A missing one is None, which int() refuses.
         inner = node.args[0]
-        if isinstance(inner, ast.Call) and len(inner.args) == 1 and not inner.keywords and _gets(inner.func):
+        if (
+            isinstance(inner, ast.Call)
+            and len(inner.args) == 1
+            and not inner.keywords
+            and _is_environment_get(inner.func)
+        ):
             name = inner.args[0]
-    if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value in _NAMES:
+    if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value in _RANK_VARIABLES:
         yield name
 
 
@@ -55,19 +60,19 @@ def _is_environment(node: ast.AST) -> bool:
     return ast.unparse(node).rpartition(".")[2] == "environ"
 
 
-def _gets(function: ast.AST) -> bool:
+def _is_environment_get(function: ast.AST) -> bool:
     if isinstance(function, ast.Attribute) and function.attr == "get":
         return _is_environment(function.value)
     return ast.unparse(function).rpartition(".")[2] == "getenv"
 
 
-def _always(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+def _always_run_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes that run: not below a condition or what catches a failure, nor in what is not called."""
     functions = {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     waiting: list[ast.AST] = [nodes[0]]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and not _is_main(node.test):
+        if isinstance(node, ast.If) and not _is_main_test(node.test):
             continue
         if isinstance(node, _MAY_NOT_RUN):
             continue
@@ -77,5 +82,5 @@ def _always(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
             waiting.extend(called.body)
 
 
-def _is_main(test: ast.expr) -> bool:
+def _is_main_test(test: ast.expr) -> bool:
     return ast.unparse(test).startswith("__name__ ==")

@@ -13,15 +13,15 @@ from tui_train.facts.capability import supports_bf16, teraflops
 from tui_train.facts.types import CardSet, Gpu, Verdict
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
-SLACK = 0.95
-_FEW_SMS = 8
+MEMORY_TOLERANCE = 0.95
+_TINY_SMS = 8
 _BUSY_MEMORY = 2**30
-_MOST_PROCESSES = 3
+_MAX_PROCESSES = 3
 # Speed in TFLOPS, smallest memory in bytes (0: unknown), the cards.
 _Candidate = tuple[float, int, tuple[Gpu, ...]]
 
 
-def busy(gpu: Gpu) -> bool:
+def is_busy(gpu: Gpu) -> bool:
     """Return whether another program computes on a card: one with 1 GiB or unknown memory of its memory.
 
     If the driver hides processes, as in containers, a card with less than half of its memory free counts as busy.
@@ -33,40 +33,40 @@ def busy(gpu: Gpu) -> bool:
     return gpu.memory_free < gpu.memory_total / 2
 
 
-def who(gpu: Gpu) -> str:
+def busy_processes(gpu: Gpu) -> str:
     """Return the processes that compute on a busy card, with their memory, as text; empty if it is not busy."""
-    if not busy(gpu):
+    if not is_busy(gpu):
         return ""
     computing = [process for process in gpu.processes if not process.graphics]
     computing.sort(key=lambda process: -(process.memory or _BUSY_MEMORY))
     words = []
-    for process in computing[:_MOST_PROCESSES]:
+    for process in computing[:_MAX_PROCESSES]:
         name = process.name.rpartition("/")[2] if " " not in process.name else process.name
         amount = "unknown memory" if process.memory is None else f"{process.memory // 2**20} MiB"
         words.append(f"{process.user or 'unknown user'}: {name or '?'} (pid {process.pid}), {amount}")
-    if len(computing) > _MOST_PROCESSES:
-        words.append(f"{len(computing) - _MOST_PROCESSES} more")
+    if len(computing) > _MAX_PROCESSES:
+        words.append(f"{len(computing) - _MAX_PROCESSES} more")
     if words:
         return "; ".join(words)
     used = (gpu.memory_total or 0) - (gpu.memory_free or 0)
     return f"a hidden process: {used // 2**20} MiB"
 
 
-def divided(gpu: Gpu) -> bool:
+def is_mig_instance(gpu: Gpu) -> bool:
     """Return whether this is a MIG instance; a process can use only one of them."""
     return gpu.uuid.startswith("MIG-")
 
 
-def tiny(gpu: Gpu, usable: Sequence[Gpu]) -> bool:
+def is_tiny(gpu: Gpu, usable: Sequence[Gpu]) -> bool:
     """Return whether a card has fewer than 8 SMs and another `usable` one has more; unknown is not tiny.
 
     Source: TensorFlow ignores cards by this rule (`GetDefaultMinGPUMultiprocessorCount`).
     """
     most_sms = max((other.sm_count or 0 for other in usable), default=0)
-    return gpu.sm_count is not None and gpu.sm_count < min(_FEW_SMS, most_sms)
+    return gpu.sm_count is not None and gpu.sm_count < min(_TINY_SMS, most_sms)
 
 
-def in_step(speeds: Sequence[float]) -> tuple[int, ...]:
+def fastest_together(speeds: Sequence[float]) -> tuple[int, ...]:
     """Return the indices of the cards that are fastest together; n cards are n times as fast as their slowest."""
     order = sorted(range(len(speeds)), key=lambda index: -speeds[index])
     totals = [speeds[index] * count for count, index in enumerate(order, 1)]
@@ -74,45 +74,45 @@ def in_step(speeds: Sequence[float]) -> tuple[int, ...]:
     return tuple(sorted(order[:best]))
 
 
-def sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet, ...]:
+def card_sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet, ...]:
     """Return the sensible sets of the cards that are not blocked, the recommended one first.
 
     They leave out busy cards if others are free; then one more set includes the busy ones.
     """
-    able = [(gpu, verdict) for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked"]
-    usable = [gpu for gpu, _ in able]
-    pool = [(gpu, verdict) for gpu, verdict in able if gpu.uuid and not tiny(gpu, usable)]
-    undivided = [entry for entry in pool if not divided(entry[0])]
-    if not any(verdict.kind == "use" for _, verdict in undivided):
-        pool = [entry for entry in pool if divided(entry[0])] or undivided
+    unblocked = [(gpu, verdict) for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked"]
+    usable = [gpu for gpu, _ in unblocked]
+    pool = [(gpu, verdict) for gpu, verdict in unblocked if gpu.uuid and not is_tiny(gpu, usable)]
+    whole_cards = [entry for entry in pool if not is_mig_instance(entry[0])]
+    if not any(verdict.kind == "use" for _, verdict in whole_cards):
+        pool = [entry for entry in pool if is_mig_instance(entry[0])] or whole_cards
     else:
-        pool = undivided
-    free = [entry for entry in pool if not busy(entry[0])]
+        pool = whole_cards
+    free = [entry for entry in pool if not is_busy(entry[0])]
     if not any(verdict.kind == "use" for _, verdict in free):
-        return _sets(pool)
-    free_sets = _sets(free)
+        return _best_sets(pool)
+    free_sets = _best_sets(free)
     if len(free) == len(pool):
         return free_sets
-    for busy_set in _sets(pool)[:1]:
+    for busy_set in _best_sets(pool)[:1]:
         if all(set(busy_set.uuids) != set(other.uuids) for other in free_sets):
             gain = f"{busy_set.gain}, once the busy GPUs are free"
             return (*free_sets, msgspec.structs.replace(busy_set, title="with busy GPUs", gain=gain))
     return free_sets
 
 
-def recommended(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     """Return the UUIDs of the recommended set, none if no card can train."""
-    return next((card_set.uuids for card_set in sets(gpus, verdicts)), ())
+    return next((card_set.uuids for card_set in card_sets(gpus, verdicts)), ())
 
 
-def _sets(pool: Sequence[tuple[Gpu, Verdict]]) -> tuple[CardSet, ...]:
+def _best_sets(pool: Sequence[tuple[Gpu, Verdict]]) -> tuple[CardSet, ...]:
     """Return the sets that no other set beats in both speed and memory, the fastest first."""
     cards = [gpu for gpu, _ in pool]
     candidates: list[_Candidate]
-    if all(divided(gpu) for gpu in cards):
+    if all(is_mig_instance(gpu) for gpu in cards):
         candidates = [(teraflops(gpu) or 0.0, gpu.memory_total or 0, (gpu,)) for gpu in cards]
     elif all(gpu.memory_total and teraflops(gpu) for gpu in cards):
-        candidates = [_candidate(cards, gpu.memory_total or 0) for gpu in cards]
+        candidates = [_fastest_set(cards, gpu.memory_total or 0) for gpu in cards]
     else:
         # Without known speed and memory the verdicts alone decide.
         cards = [gpu for gpu, verdict in pool if verdict.kind == "use"]
@@ -120,20 +120,20 @@ def _sets(pool: Sequence[tuple[Gpu, Verdict]]) -> tuple[CardSet, ...]:
         candidates = [(0.0, memory, tuple(cards))] if cards else []
     best: list[_Candidate] = []
     for speed, memory, chosen in sorted(candidates, key=lambda entry: (-entry[0], -entry[1], -len(entry[2]))):
-        if not best or memory * SLACK > best[-1][1]:
+        if not best or memory * MEMORY_TOLERANCE > best[-1][1]:
             best.append((speed, memory, chosen))
-    return _described(best)
+    return _with_titles(best)
 
 
-def _candidate(cards: Sequence[Gpu], memory: int) -> _Candidate:
+def _fastest_set(cards: Sequence[Gpu], memory: int) -> _Candidate:
     """Return the fastest set of the cards with at least about `memory` bytes: its speed, smallest memory and cards."""
-    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= memory * SLACK]
-    chosen = tuple(large[index] for index in in_step([teraflops(gpu) or 0.0 for gpu in large]))
+    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= memory * MEMORY_TOLERANCE]
+    chosen = tuple(large[index] for index in fastest_together([teraflops(gpu) or 0.0 for gpu in large]))
     slowest = min(teraflops(gpu) or 0.0 for gpu in chosen)
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen
 
 
-def _described(candidates: Sequence[_Candidate]) -> tuple[CardSet, ...]:
+def _with_titles(candidates: Sequence[_Candidate]) -> tuple[CardSet, ...]:
     described = []
     for position, (speed, memory, cards) in enumerate(candidates):
         if position == 0:

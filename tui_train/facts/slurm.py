@@ -9,20 +9,20 @@ from msgspec import Struct
 
 from tui_train.base.text import visible
 from tui_train.facts.ask import ChildResult, run_child
-from tui_train.facts.cluster import FIELDS, Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo
+from tui_train.facts.cluster import SINFO_FORMAT, Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo
 from tui_train.facts.known_gpus import gpu_named
-from tui_train.facts.submit_host import CONNECTS, PATIENCE, answers, command
+from tui_train.facts.submit_host import COMMAND_TIMEOUT, CONNECT_TIMEOUT, parse_answers, remote_commands
 from tui_train.facts.types import Gap, Gpu, Machine
 
 _DEADLINE = 10.0  # seconds for each of two questions
-_MOST_CARDS = 64
+_MAX_CARDS = 64
 # A variable of the user's would hide the other partitions.
-_WITHOUT = "SINFO_PARTITION"
-_SINFO = ("sinfo", "--all", "--exact", "--noheader", f"--format={FIELDS}")
-_ACCOUNTS = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
+_HIDING_VARIABLE = "SINFO_PARTITION"
+_SINFO = ("sinfo", "--all", "--exact", "--noheader", f"--format={SINFO_FORMAT}")
+_SACCTMGR = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
 
 
-class Submitting(Struct, frozen=True):
+class SubmitHost(Struct, frozen=True):
     """A machine from which jobs are submitted, and its cluster."""
 
     machine: Machine
@@ -31,10 +31,10 @@ class Submitting(Struct, frozen=True):
 
 def read_cluster(host: str = "") -> Cluster:
     """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
-    said, accounts = _said_on(host) if host else _said_here()
-    partitions = parse_sinfo(said.out.decode("utf-8", "replace")) if said.code == 0 else ()
+    sinfo, accounts = _query_host(host) if host else _query_here()
+    partitions = parse_sinfo(sinfo.out.decode("utf-8", "replace")) if sinfo.code == 0 else ()
     if not partitions:
-        why = said.ending() if said.code != 0 else "it lists no partition"
+        why = sinfo.why_unusable() if sinfo.code != 0 else "it lists no partition"
         return Cluster(problem=visible(f"sinfo{' on ' if host else ''}{host}: {why}"))
     lines = accounts.out.decode("utf-8", "replace").splitlines() if accounts.code == 0 else []
     return Cluster(
@@ -42,21 +42,21 @@ def read_cluster(host: str = "") -> Cluster:
     )
 
 
-def _said_on(host: str) -> tuple[ChildResult, ChildResult]:
-    asked = command(host, (_SINFO, _ACCOUNTS), without=_WITHOUT)
-    said, accounts = answers(run_child(asked, 2 * PATIENCE + CONNECTS, folder=None), 2)
-    return said, accounts
+def _query_host(host: str) -> tuple[ChildResult, ChildResult]:
+    remote_command = remote_commands(host, (_SINFO, _SACCTMGR), without_variables=_HIDING_VARIABLE)
+    sinfo, accounts = parse_answers(run_child(remote_command, 2 * COMMAND_TIMEOUT + CONNECT_TIMEOUT, folder=None), 2)
+    return sinfo, accounts
 
 
-def _said_here() -> tuple[ChildResult, ChildResult]:
-    said = run_child(["env", "-u", _WITHOUT, *_SINFO], _DEADLINE)
-    if said.code != 0:
-        return said, ChildResult()
+def _query_here() -> tuple[ChildResult, ChildResult]:
+    sinfo = run_child(["env", "-u", _HIDING_VARIABLE, *_SINFO], _DEADLINE)
+    if sinfo.code != 0:
+        return sinfo, ChildResult()
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return said, ChildResult()
-    return said, run_child([word.replace("{user}", user) for word in _ACCOUNTS], _DEADLINE)
+        return sinfo, ChildResult()
+    return sinfo, run_child([word.replace("{user}", user) for word in _SACCTMGR], _DEADLINE)
 
 
 def chosen_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
@@ -65,14 +65,14 @@ def chosen_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
     return tuple(part for part in cluster.partitions if (part.name in wanted if wanted else part.default))
 
 
-def nodes_for(cluster: Cluster, partition: str, gres: str = "") -> tuple[NodeGroup, ...]:
+def possible_nodes(cluster: Cluster, partition: str, gres: str = "") -> tuple[NodeGroup, ...]:
     """Return the kinds of nodes that a job may get: of its partitions, and with the GPUs that it names."""
     kinds = tuple(dict.fromkeys(kind for part in chosen_partitions(cluster, partition) for kind in part.nodes))
-    asked = gres_gpus(gres)
-    return tuple(kind for kind in kinds if all(_has(kind, name, count) for name, count in asked))
+    requested = gres_gpus(gres)
+    return tuple(kind for kind in kinds if all(_has_gpus(kind, name, count) for name, count in requested))
 
 
-def _has(kind: NodeGroup, name: str, count: int) -> bool:
+def _has_gpus(kind: NodeGroup, name: str, count: int) -> bool:
     return (dict(kind.cards).get(name, 0) if name else kind.gpus) >= count
 
 
@@ -81,15 +81,17 @@ def planned_node(cluster: Cluster, partition: str, gres: str = "") -> NodeGroup 
 
     Of several it is one with GPUs, then that whose GPUs have the least memory, so that the plan fits whichever it gets.
     """
-    kinds = nodes_for(cluster, partition, gres)
-    return min(kinds, key=lambda kind: (not kind.gpus, _least(kind), kind.gpus, -kind.count), default=None)
+    kinds = possible_nodes(cluster, partition, gres)
+    return min(
+        kinds, key=lambda kind: (not kind.gpus, _smallest_gpu_memory(kind), kind.gpus, -kind.count), default=None
+    )
 
 
-def _least(kind: NodeGroup) -> int:
+def _smallest_gpu_memory(kind: NodeGroup) -> int:
     return min((gpu_named(name).memory or 0 for name, _ in kind.cards), default=0)
 
 
-def as_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") -> Machine:
+def planned_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") -> Machine:
     """Return the machine that is planned for: a node that a job of these options may get, else this machine.
 
     It has the cards that Slurm counts, with what is known of their types, and nothing of this machine's.
@@ -99,21 +101,21 @@ def as_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") 
         return msgspec.structs.replace(here, gaps=(gap, *here.gaps))
     where = " or ".join(part.name for part in chosen_partitions(cluster, partition)) or partition
     node = planned_node(cluster, partition, gres) or NodeGroup(count=0)
-    asked = gres_gpus(gres)
-    types = [name for name, count in (asked or node.cards) for _ in range(min(count, _MOST_CARDS))]
-    if asked and not any(name for name, _ in asked):
-        types = [name for name, count in node.cards for _ in range(count)][: sum(count for _, count in asked)]
+    requested = gres_gpus(gres)
+    types = [name for name, count in (requested or node.cards) for _ in range(min(count, _MAX_CARDS))]
+    if requested and not any(name for name, _ in requested):
+        types = [name for name, count in node.cards for _ in range(count)][: sum(count for _, count in requested)]
     return Machine(
         hostname=visible(f"a node of {where}") if where else "a node",
         kernel=here.kernel,
         cpu_count=node.cores,
         memory_total=node.memory,
         memory_available=node.memory,
-        gpus=tuple(_card(index, name) for index, name in enumerate(types[:_MOST_CARDS])),
+        gpus=tuple(_planned_gpu(index, name) for index, name in enumerate(types[:_MAX_CARDS])),
     )
 
 
-def _card(index: int, kind: str) -> Gpu:
+def _planned_gpu(index: int, kind: str) -> Gpu:
     chip = gpu_named(kind)
     name = visible(chip.name or kind or "GPU of a type that Slurm does not name")
     return Gpu(
@@ -122,7 +124,7 @@ def _card(index: int, kind: str) -> Gpu:
     )  # fmt: skip
 
 
-def gres_of(options: Iterable[str]) -> str:
+def gres_option(options: Iterable[str]) -> str:
     """Return the last value of --gres among options of sbatch, empty without one."""
     values = [option.partition("=")[2] for option in options if option.startswith(("--gres=", "--gre="))]
     return values[-1] if values else ""

@@ -86,7 +86,7 @@ class Logout(Struct, frozen=True, kw_only=True):
     unknown: str = ""
 
 
-class Taken(Struct, frozen=True, kw_only=True):
+class ResourcesInUse(Struct, frozen=True, kw_only=True):
     """The resources of a live run: UUIDs of its cards, its output folder in each spelling, its port (0: none).
 
     `run` is empty for other programs.
@@ -144,14 +144,14 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     unchosen: bool = False
 
 
-class Inherited(Struct, frozen=True):
+class InheritedVariable(Struct, frozen=True):
     """A variable that a training inherits: its name, and where it is set."""
 
     name: str
     source: str
 
 
-class Document(Struct, frozen=True, kw_only=True):
+class YamlDocument(Struct, frozen=True, kw_only=True):
     """The content of a YAML file, or the `problem` why it cannot be used."""
 
     values: dict[str, Any] = {}
@@ -197,9 +197,9 @@ class Parameter(Struct, frozen=True, kw_only=True):
     """An argument that a script takes, as its source says; texts are as written there, empty where they are not plain.
 
     `name` is its longest spelling, with its dashes; `flags` are all of them, and `off` those that turn a pair off.
-    `type` is int, float, str, bool or another name. `several`: it takes any number of values; `repeats`: with its name
-    before each. `command` is the subcommand that takes it, empty for none. `file` is the name of an imported file that
-    declares it, empty for the script itself.
+    `type` is int, float, str, bool or another name. `takes_several`: it takes any number of values; `repeats`: with its
+    name before each. `command` is the subcommand that takes it, empty for none. `file` is the name of an imported file
+    that declares it, empty for the script itself.
     """
 
     name: str
@@ -211,7 +211,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     help: str = ""
     required: bool = False
-    several: bool = False
+    takes_several: bool = False
     repeats: bool = False
     command: str = ""
     line: int = 0
@@ -222,43 +222,44 @@ class Source(Struct, frozen=True, kw_only=True):
     """Facts in the text of a training script; lines count from 1, 0 is none. `problem`: why it could not be parsed.
 
     `kind` is how it reads its command line ("none": not at all; empty: that is not known), decided by `line` of `file`
-    (empty: the script itself), and `unread` why its arguments are not known. `parameters` are its arguments, `commands`
-    its subcommands, one of which it `needs_command`; `others` is the line that adds arguments which the source does not
-    name. `base` is the class of a library whose fields are arguments too, such as TrainingArguments.
+    (empty: the script itself), and `why_unread` why its arguments are not known. `parameters` are its arguments,
+    `subcommands` its subcommands, one of which it `needs_command`; `unnamed_line` is the line that adds arguments which
+    the source does not name. `base` is the class of a library whose fields are arguments too, such as
+    TrainingArguments.
 
     `asks`: what reads its command line may say more, asked for --help. `helped`: its --help was read, which says which
     options there are.
 
-    `bare_train` is the line of a train() without a checkpoint, if no train() has one, and `train_words` the corrected
-    call. `accelerates`: it creates an Accelerator, `mixes`: with a precision of its own. `names_checkpoint`: it
-    mentions resume_from_checkpoint. `local_rank` is the line of an argument --local_rank, `reads_local_rank`: it
-    mentions the variable LOCAL_RANK. `rank_line` is the line that fails without the variable, or the function,
-    `rank` of a launcher. `other` is what it is if not Python. `lenient`: it goes
-    on with arguments that it does not know.
+    `bare_train_line` is the line of a train() without a checkpoint, if no train() has one, and `corrected_train` the
+    corrected call. `creates_accelerator`: it creates an Accelerator, `sets_precision`: with a precision of its own.
+    `mentions_checkpoint`: it mentions resume_from_checkpoint. `local_rank_line` is the line of an argument
+    --local_rank, `reads_local_rank`: it mentions the variable LOCAL_RANK. `rank_line` is the line that fails without
+    the variable, or the function, `rank` of a launcher. `not_python` is what it is if not Python. `ignores_unknown`: it
+    goes on with arguments that it does not know.
     """
 
     kind: ScriptKind = ""
     line: int = 0
     file: str = ""
     base: str = ""
-    unread: str = ""
+    why_unread: str = ""
     parameters: tuple[Parameter, ...] = ()
-    commands: tuple[str, ...] = ()
+    subcommands: tuple[str, ...] = ()
     needs_command: bool = False
-    others: int = 0
+    unnamed_line: int = 0
     asks: bool = False
     helped: bool = False
-    bare_train: int = 0
-    train_words: str = ""
-    accelerates: bool = False
-    mixes: bool = False
-    names_checkpoint: bool = False
-    local_rank: int = 0
+    bare_train_line: int = 0
+    corrected_train: str = ""
+    creates_accelerator: bool = False
+    sets_precision: bool = False
+    mentions_checkpoint: bool = False
+    local_rank_line: int = 0
     reads_local_rank: bool = False
-    lenient: bool = False
+    ignores_unknown: bool = False
     rank_line: int = 0
     rank: str = ""
-    other: str = ""
+    not_python: str = ""
     problem: str = ""
 
 
@@ -309,11 +310,11 @@ class NemoTokenizer(Struct, frozen=True, kw_only=True):
     vocabulary: int = 0
 
 
-class Peer(Struct, frozen=True, kw_only=True):
+class TrainingHost(Struct, frozen=True, kw_only=True):
     """A host of a training: the Python that trains, if it is there; `machine` has its GPUs (None: not known).
 
-    `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts. `ahead` is
-    its clock against that of the first one, in seconds.
+    `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts.
+    `clock_offset` is its clock against that of the first one, in seconds.
     """
 
     problem: str = ""
@@ -321,7 +322,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     machine: Machine | None = None
     toolchain: Toolchain | None = None
     paths: dict[str, PathState] = {}
-    ahead: float = 0.0
+    clock_offset: float = 0.0
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -332,36 +333,34 @@ class Peer(Struct, frozen=True, kw_only=True):
 class Facts(Struct, frozen=True, kw_only=True):
     """All facts that plan and checks may use.
 
-    `paths` are the states of the paths in the profile, `closed` says by path why no folder can be made or written to
-    there (empty: it can), `free` how many bytes are free there (the empty path: for run folders; None: not known),
-    `documents` are the contents of its YAML files, `models`,
-    `checkpoints` and `tokenizers` the shapes of what is in its folders, `presets` the user's presets, `sources` facts
-    of scripts by path, `data` what was read in training data, by the question (data_use.key).
-    `recipes` (by Python) are read only at the user's request, `help` (by script or module) also where a source asks.
-    `variables` are environment variables that configure communication or allocation. `taken` are the resources of live
-    runs.
-    `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
-    `wandb_key`: this user has a W&B key. `accelerate_config` is the path of the file that `accelerate config` wrote,
-    empty for none; it is among the documents. `elsewhere` names the other machine of these facts, empty for this one.
-    `scheduler` is what gives a training its machines and cards when it starts, empty for nothing: then which cards, and
-    the first machine's address, are known only there. `cluster` is what it has (None: not asked). `submits`: sbatch is
-    on that other machine. `peers` are the hosts of a training that is started over ssh, by name, as far as they
-    were asked.
+    `paths` are the states of the paths in the profile, `unwritable` says by path why no folder can be made or written
+    to there (empty: it can), `free` how many bytes are free there (the empty path: for run folders; None: not known),
+    `documents` are the contents of its YAML files, `models`, `checkpoints` and `tokenizers` the shapes of what is in
+    its folders, `presets` the user's presets, `sources` facts of scripts by path, `data` what was read in training
+    data, by the question (data_use.key). `recipes` (by Python) are read only at the user's request, `help` (by script
+    or module) also where a source asks. `variables` are environment variables that configure communication or
+    allocation. `taken` are the resources of live runs. `hub` is the cache of Hugging Face (None: not read),
+    `hub_models` what the Hub says of models that are not in it. `wandb_key`: this user has a W&B key.
+    `accelerate_config` is the path of the file that `accelerate config` wrote, empty for none; it is among the
+    documents. `other_machine` names the other machine of these facts, empty for this one. `scheduler` is what gives a
+    training its machines and cards when it starts, empty for nothing: then which cards, and the first machine's
+    address, are known only there. `cluster` is what it has (None: not asked). `has_sbatch`: sbatch is on that other
+    machine. `training_hosts` are the hosts of a training that is started over ssh, by name, as far as they were asked.
     """
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
-    closed: dict[str, str] = {}
+    unwritable: dict[str, str] = {}
     free: dict[str, int | None] = {}
-    variables: tuple[Inherited, ...] = ()
-    documents: dict[str, Document] = {}
+    variables: tuple[InheritedVariable, ...] = ()
+    documents: dict[str, YamlDocument] = {}
     presets: dict[str, UserPreset] = {}
     help: dict[str, ScriptHelp] = {}
     engines: tuple[ContainerEngine, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     recipes: dict[str, NemoRecipes] = {}
-    taken: tuple[Taken, ...] = ()
+    resources_in_use: tuple[ResourcesInUse, ...] = ()
     models: dict[str, ModelFolder] = {}
     sources: dict[str, Source] = {}
     wandb_key: bool = True
@@ -371,11 +370,11 @@ class Facts(Struct, frozen=True, kw_only=True):
     data: dict[str, DataReport] = {}
     hub: HubCache | None = None
     hub_models: dict[str, HubModel] = {}
-    elsewhere: str = ""
+    other_machine: str = ""
     scheduler: Literal["", "slurm"] = ""
     cluster: Cluster | None = None
-    peers: dict[str, Peer] = {}
-    submits: bool = False
+    training_hosts: dict[str, TrainingHost] = {}
+    has_sbatch: bool = False
 
 
 class Verdict(Struct, frozen=True):

@@ -7,16 +7,16 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tui_train.ladder.rungs import helps, rung, why_not
-from tui_train.profile.changes import Change, apply
+from tui_train.ladder.rungs import get_rung, helps_phase, why_rung_unusable
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.resolve.context import LadderContext
 
 # Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
-_MOST_CHANGES = 16
-_MOST_ATTEMPTS = 24
-_INSTEAD = "instead: "
-_TO = " -> "
+_MAX_CHANGES = 16
+_MAX_ATTEMPTS = 24
+_INSTEAD_PREFIX = "instead: "
+_ARROW = " -> "
 
 
 class AttemptPlan(Struct, frozen=True, kw_only=True):
@@ -31,35 +31,35 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     then: dict[str, int] = {}
 
 
-def climb(
-    profile: Profile, context: LadderContext, hopeless: Callable[[Profile], bool] = lambda _: False
+def fallback_attempts(
+    profile: Profile, context: LadderContext, is_hopeless: Callable[[Profile], bool] = lambda _: False
 ) -> tuple[AttemptPlan, ...]:
     """Return the attempts, the profile itself first: after each one, by the phase, the next rung that helps.
 
     An attempt keeps the changes before it. So each phase has its own path from each attempt, and paths that lead to
     the same changes meet. Paths of a single phase come first, then mixed ones until the limit is reached.
-    A rung whose profile would be `hopeless` is skipped as long as another one follows.
+    A rung whose profile would be `is_hopeless` is skipped as long as another one follows.
     """
-    following = partial(_next, context=context, hopeless=hopeless)
+    next_attempt = partial(_next_attempt, context=context, is_hopeless=is_hopeless)
     attempts = [AttemptPlan(profile=profile)]
-    for place in range(_MOST_ATTEMPTS):
-        for phase in context.phases if place < len(attempts) else ():
-            _follow_phase(attempts, place, phase, following)
-        if place == 0:
+    for index in range(_MAX_ATTEMPTS):
+        for phase in context.phases if index < len(attempts) else ():
+            _follow_phase(attempts, index, phase, next_attempt)
+        if index == 0:
             # Reserve the attempt with the changes of all phases: paths beyond the limit lead to it.
-            at = 0
+            position = 0
             for phase in context.phases:
-                at = _follow_phase(attempts, at, phase, following)
+                position = _follow_phase(attempts, position, phase, next_attempt)
     return tuple(attempts)
 
 
 def _follow_phase(
-    attempts: list[AttemptPlan], position: int, phase: str, following: Callable[[AttemptPlan, str], AttemptPlan | None]
+    attempts: list[AttemptPlan], position: int, phase: str, find_next: Callable[[AttemptPlan, str], AttemptPlan | None]
 ) -> int:
     """Add the attempts that follow one while the same phase fails; return the position of the last."""
     while True:
         if phase not in attempts[position].then:
-            attempt = following(attempts[position], phase)
+            attempt = find_next(attempts[position], phase)
             next_position = _add_attempt(attempts, attempt) if attempt else None
             if next_position is None:
                 return position
@@ -67,31 +67,33 @@ def _follow_phase(
         position = attempts[position].then[phase]
 
 
-def _next(
-    before: AttemptPlan, phase: str, *, context: LadderContext, hopeless: Callable[[Profile], bool]
+def _next_attempt(
+    previous: AttemptPlan, phase: str, *, context: LadderContext, is_hopeless: Callable[[Profile], bool]
 ) -> AttemptPlan | None:
     """Return the attempt with the fewest further changes that may fit in this phase; None where no rung helps."""
-    attempt = _changed(before, phase, context)
-    while attempt and hopeless(attempt.profile) and (lower := _changed(attempt, phase, context)):
+    attempt = _with_next_rung(previous, phase, context)
+    while attempt and is_hopeless(attempt.profile) and (lower := _with_next_rung(attempt, phase, context)):
         attempt = lower
     return attempt
 
 
-def _changed(before: AttemptPlan, phase: str, context: LadderContext) -> AttemptPlan | None:
-    ladder, done = before.profile.ladder, [name for name, _ in before.changes]
-    for name in ladder.rungs if len(done) < _MOST_CHANGES else ():
-        candidate = rung(name)
+def _with_next_rung(previous: AttemptPlan, phase: str, context: LadderContext) -> AttemptPlan | None:
+    ladder, done = previous.profile.ladder, [name for name, _ in previous.changes]
+    for name in ladder.rungs if len(done) < _MAX_CHANGES else ():
+        candidate = get_rung(name)
         if (
-            not helps(name, phase, before.profile, context)
-            or (name in done and not candidate.repeats)
-            or why_not(name, context)
+            not helps_phase(name, phase, previous.profile, context)
+            or (name in done and not candidate.is_repeatable)
+            or why_rung_unusable(name, context)
         ):
             continue
         if candidate.changes_training and name not in ladder.consent:
             continue
-        change = candidate.step(before.profile, context)
+        change = candidate.next_change(previous.profile, context)
         if change:
-            return AttemptPlan(profile=apply(change, before.profile), changes=(*before.changes, (name, change)))
+            return AttemptPlan(
+                profile=apply_change(change, previous.profile), changes=(*previous.changes, (name, change))
+            )
     return None
 
 
@@ -101,7 +103,7 @@ def _add_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | Non
     same = next((place for place, other in enumerate(attempts) if _rung_counts(other) == counts), None)
     if same is not None:
         return same
-    if len(attempts) == _MOST_ATTEMPTS:
+    if len(attempts) == _MAX_ATTEMPTS:
         return next((place for place, other in enumerate(attempts) if _rung_counts(other) >= counts), None)
     attempts.append(replace(attempt, title=_title(attempt, attempts[-1])))
     return len(attempts) - 1
@@ -111,18 +113,18 @@ def _rung_counts(attempt: AttemptPlan) -> Counter[str]:
     return Counter(name for name, _ in attempt.changes)
 
 
-def _title(attempt: AttemptPlan, before: AttemptPlan) -> str:
+def _title(attempt: AttemptPlan, previous: AttemptPlan) -> str:
     """Return the changes since the attempt above; where that has others, "instead" and all changes."""
-    shared = len(before.changes)
-    if attempt.changes[:shared] == before.changes and not before.title.startswith(_INSTEAD):
-        return ", ".join(titles(attempt.changes[shared:]))
-    return _INSTEAD + ", ".join(titles(attempt.changes))
+    shared = len(previous.changes)
+    if attempt.changes[:shared] == previous.changes and not previous.title.startswith(_INSTEAD_PREFIX):
+        return ", ".join(rung_titles(attempt.changes[shared:]))
+    return _INSTEAD_PREFIX + ", ".join(rung_titles(attempt.changes))
 
 
-def titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
+def rung_titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
     """Return one title for each rung: of a repeated one, from its first value to its last."""
     merged: dict[str, str] = {}
     for name, change in changes:
-        start = merged.get(name, change.title).partition(_TO)[0]
-        merged[name] = start + "".join(change.title.partition(_TO)[1:])
+        start = merged.get(name, change.title).partition(_ARROW)[0]
+        merged[name] = start + "".join(change.title.partition(_ARROW)[1:])
     return merged.values()

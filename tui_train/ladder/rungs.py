@@ -6,35 +6,39 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.profile.batch import smaller_micro
+from tui_train.profile.batch import smaller_micro_batch
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile
 from tui_train.resolve.context import LadderContext
 from tui_train.supervisor.memory_words import PHASES
 
-_ACTIVATIONS = frozenset({"loss"})
-_EVERYWHERE = frozenset(PHASES)
-_STATES = frozenset({"loss", "step", "eval"})
+_ACTIVATION_PHASES = frozenset({"loss"})
+_ALL_PHASES = frozenset(PHASES)
+_STATE_PHASES = frozenset({"loss", "step", "eval"})
 
 # The user's own settings of the CUDA allocator would win over ours.
-_ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
+_ALLOCATOR_VARIABLES = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 
 
 class Rung(Struct, frozen=True, kw_only=True):
-    """One way to need less memory in some phases: `step` returns the next Change, None when none is left."""
+    """One way to need less memory in some phases: `next_change` returns the next Change, None when none is left."""
 
     label: str
     cost: str
-    step: Callable[[Profile, LadderContext], Change | None]
-    helps: frozenset[str] = _EVERYWHERE
-    needs: frozenset[str] = frozenset()
-    repeats: bool = False
+    next_change: Callable[[Profile, LadderContext], Change | None]
+    helped_phases: frozenset[str] = _ALL_PHASES
+    needed_placeholders: frozenset[str] = frozenset()
+    is_repeatable: bool = False
     changes_training: bool = False
 
 
 def _expandable_segments(profile: Profile, context: LadderContext) -> Change | None:
-    if not context.cuda or profile.recipe.expandable_segments or _ALLOCATOR & profile.trainer.environment.keys():
+    if (
+        not context.cuda
+        or profile.recipe.expandable_segments
+        or _ALLOCATOR_VARIABLES & profile.trainer.environment.keys()
+    ):
         return None
     return Change("expandable segments", "less memory lost to fragmentation", (("recipe.expandable_segments", True),))
 
@@ -58,12 +62,16 @@ def _eval_batch(profile: Profile, context: LadderContext) -> Change | None:
 
 
 def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
-    micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
-    smaller = smaller_micro(whole, micro, context.world_size, context.least_micro) if micro and whole else None
+    micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
+    smaller = (
+        smaller_micro_batch(global_batch, micro, context.world_size, context.min_micro)
+        if micro and global_batch
+        else None
+    )
     if smaller is None:
         return None
     why = "fewer activations at a time; more accumulation steps, same global batch"
-    edits = (("recipe.micro_batch", smaller), ("recipe.global_batch", whole))
+    edits = (("recipe.micro_batch", smaller), ("recipe.global_batch", global_batch))
     return Change(f"micro batch {micro} -> {smaller}", why, edits)
 
 
@@ -130,96 +138,96 @@ RUNGS: dict[str, Rung] = {
     "expandable_segments": Rung(
         label="Expandable segments",
         cost="same result; reduces fragmentation",
-        step=_expandable_segments,
+        next_change=_expandable_segments,
     ),
     "fused_optimizer": Rung(
         label="Fused optimizer",
         cost="same result; smaller peak in the optimizer step",
-        step=_fused_optimizer,
-        helps=frozenset({"step"}),
-        needs=frozenset({"fused_optimizer"}),
+        next_change=_fused_optimizer,
+        helped_phases=frozenset({"step"}),
+        needed_placeholders=frozenset({"fused_optimizer"}),
     ),
     "eval_batch": Rung(
         label="Smaller evaluation batch",
         cost="same result, slower evaluation",
-        step=_eval_batch,
-        helps=frozenset({"eval"}),
-        needs=frozenset({"eval_batch"}),
+        next_change=_eval_batch,
+        helped_phases=frozenset({"eval"}),
+        needed_placeholders=frozenset({"eval_batch"}),
     ),
     "micro_batch": Rung(
         label="Smaller micro batch",
         cost="same result, slightly slower; repeats down to 1",
-        step=_micro_batch,
-        helps=_ACTIVATIONS,
-        needs=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
-        repeats=True,
+        next_change=_micro_batch,
+        helped_phases=_ACTIVATION_PHASES,
+        needed_placeholders=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
+        is_repeatable=True,
     ),
     "activation_checkpointing": Rung(
         label="Activation checkpointing",
         cost="same result, about 25 % slower",
-        step=_activation_checkpointing,
-        helps=_ACTIVATIONS,
-        needs=frozenset({"activation_checkpointing"}),
+        next_change=_activation_checkpointing,
+        helped_phases=_ACTIVATION_PHASES,
+        needed_placeholders=frozenset({"activation_checkpointing"}),
     ),
     "fused_cross_entropy": Rung(
         label="Fused cross entropy",
         cost="same result up to rounding; needs Liger",
-        step=_fused_cross_entropy,
-        helps=_ACTIVATIONS | {"eval"},
-        needs=frozenset({"fused_cross_entropy"}),
+        next_change=_fused_cross_entropy,
+        helped_phases=_ACTIVATION_PHASES | {"eval"},
+        needed_placeholders=frozenset({"fused_cross_entropy"}),
     ),
     "sharding": Rung(
         label="Shard the model (FSDP2)",
         cost="same result, from step 0; needs accelerate",
-        step=_sharding,
+        next_change=_sharding,
     ),
     "offload": Rung(
         label="Offload to the CPU",
         cost="same result, much slower; uses host memory",
-        step=_offload,
+        next_change=_offload,
     ),
     "optimizer_8bit": Rung(
         label="8-bit optimizer",
         cost="changes the result, from step 0; needs consent",
-        step=_optimizer_8bit,
-        helps=_STATES,
-        needs=frozenset({"optimizer_8bit"}),
+        next_change=_optimizer_8bit,
+        helped_phases=_STATE_PHASES,
+        needed_placeholders=frozenset({"optimizer_8bit"}),
         changes_training=True,
     ),
     "sequence_length": Rung(
         label="Halve sequence length",
         cost="changes the result; needs consent",
-        step=_sequence_length,
-        helps=_ACTIVATIONS | {"eval"},
-        needs=frozenset({"sequence_length"}),
+        next_change=_sequence_length,
+        helped_phases=_ACTIVATION_PHASES | {"eval"},
+        needed_placeholders=frozenset({"sequence_length"}),
         changes_training=True,
     ),
     "lora": Rung(
         label="LoRA",
         cost="changes the result, from step 0; needs consent",
-        step=_lora,
-        helps=_STATES,
-        needs=frozenset({"lora"}),
+        next_change=_lora,
+        helped_phases=_STATE_PHASES,
+        needed_placeholders=frozenset({"lora"}),
         changes_training=True,
     ),
     "layers": Rung(
         label="Halve the layers",
         cost="smaller model, from step 0; needs consent",
-        step=_layers,
-        needs=frozenset({"layers"}),
+        next_change=_layers,
+        needed_placeholders=frozenset({"layers"}),
         changes_training=True,
     ),
 }
 
 
-def rung(name: str) -> Rung:
+def get_rung(name: str) -> Rung:
     """Return a rung by name; BadInput names the nearest one."""
     if name in RUNGS:
         return RUNGS[name]
     raise BadInput(f"there is no fallback {visible(name)}", similar_word_remedy(name, tuple(RUNGS)))
 
 
-def why_not(name: str, context: LadderContext) -> str:
+def why_rung_unusable(name: str, context: LadderContext) -> str:
     """Return why a rung cannot help with this trainer and machine, empty when it can."""
     if name == "expandable_segments" and not context.cuda:
         return "only for GPUs"
@@ -229,11 +237,11 @@ def why_not(name: str, context: LadderContext) -> str:
         return "needs two or more processes"
     if name == "layers" and context.loads_model:
         return "the loaded model has a fixed size"
-    missing = [need for need in rung(name).needs if not context.takes & set(need.split("|"))]
+    missing = [need for need in get_rung(name).needed_placeholders if not context.accepted & set(need.split("|"))]
     return "cannot be passed to this trainer" if missing else ""
 
 
-def helps(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:
+def helps_phase(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:
     """Return whether a rung helps a phase; a smaller micro batch helps an evaluation that uses it."""
     with_micro = not (profile.recipe.eval_batch or context.eval_batch)
-    return phase in rung(name).helps or (name == "micro_batch" and phase == "eval" and with_micro)
+    return phase in get_rung(name).helped_phases or (name == "micro_batch" and phase == "eval" and with_micro)

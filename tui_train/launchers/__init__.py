@@ -24,9 +24,9 @@ class Launcher(Protocol):
 
     LABEL: str
     ABOUT: str
-    SEVERAL: bool
-    SPANS: bool
-    UNEVEN: bool
+    STARTS_SEVERAL: bool
+    SPANS_MACHINES: bool
+    ALLOWS_UNEVEN: bool
     SHARDS: frozenset[Strategy]
     NEEDS: tuple[str, ...]
     READS_CONFIG: bool
@@ -52,27 +52,28 @@ class Launcher(Protocol):
 LAUNCHERS: dict[Name, Launcher] = {"python": python, "torchrun": torchrun, "accelerate": accelerate}
 
 
-def automatic(processes: int, strategy: Strategy, machines: int = 1, *, reads_ranks: bool = False) -> Name:
+def choose_launcher(processes: int, strategy: Strategy, machines: int = 1, *, reads_ranks: bool = False) -> Name:
     """Return the launcher for that many processes on each machine and this strategy.
 
     reads_ranks: the script needs RANK and its like for a single process too.
     """
-    able = [
+    able: list[Name] = [
         name
         for name, launcher in LAUNCHERS.items()
         if (strategy == "ddp" or strategy in launcher.SHARDS)
-        and (processes == 1 or launcher.SEVERAL)
-        and (machines == 1 or launcher.SPANS)
+        and (processes == 1 or launcher.STARTS_SEVERAL)
+        and (machines == 1 or launcher.SPANS_MACHINES)
     ]
-    alone = reads_ranks and processes == machines == 1
-    return next((name for name in able if not alone or LAUNCHERS[name].SETS_RANKS), able[0])
+    if reads_ranks and processes == machines == 1:
+        able = [name for name in able if LAUNCHERS[name].SETS_RANKS] or able
+    return able[0]
 
 
-def labels(able: Callable[[Launcher], bool]) -> str:
+def launcher_labels(is_able: Callable[[Launcher], bool]) -> str:
     """Return the launchers that can do something, in words."""
-    return " or ".join(launcher.LABEL for launcher in LAUNCHERS.values() if able(launcher))
+    return " or ".join(launcher.LABEL for launcher in LAUNCHERS.values() if is_able(launcher))
 
 
-def that_shard(strategy: Strategy) -> tuple[Name, ...]:
+def launchers_supporting(strategy: Strategy) -> tuple[Name, ...]:
     """Return the launchers that shard a model by a strategy."""
     return tuple(name for name, launcher in LAUNCHERS.items() if strategy in launcher.SHARDS)

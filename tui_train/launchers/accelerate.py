@@ -11,9 +11,9 @@ from tui_train.profile.types import Strategy
 
 LABEL: str = "accelerate"
 ABOUT: str = "one process per device; can shard models"
-SEVERAL: bool = True
-SPANS: bool = True
-UNEVEN: bool = False
+STARTS_SEVERAL: bool = True
+SPANS_MACHINES: bool = True
+ALLOWS_UNEVEN: bool = False
 SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
 NEEDS: tuple[str, ...] = ("accelerate",)
 READS_CONFIG: bool = True
@@ -22,16 +22,16 @@ ADDRESS_IN_WORDS: bool = True
 SETS_RANKS: bool = False
 STARTS_RECIPES: bool = False
 
-CONFIG = "accelerate.yaml"
-_WITHOUT = "otherwise your default_config.yaml would be used"
+CONFIG_FILE = "accelerate.yaml"
+_WHY_CONFIG_FILE = "otherwise your default_config.yaml would be used"
 
 
 def parts(job: Job) -> tuple[Part, ...]:
     """Return accelerate launch with its config file and the options that it does not read from there."""
-    why = "with the values kept from your accelerate config" if job.user_config else _WITHOUT
+    why = "with the values kept from your accelerate config" if job.user_config else _WHY_CONFIG_FILE
     command = (
         Part((job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
-        Part((in_run_dir(job.config or CONFIG, "--config_file="),), why),
+        Part((in_run_dir(job.config_file or CONFIG_FILE, "--config_file="),), why),
     )
     if job.nodes == 1:
         return command
@@ -79,19 +79,19 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
         values["main_process_port"] = 0
     if job.gpus and job.nodes == 1 and not job.scheduled:
         values["gpu_ids"] = ",".join(job.gpus)
-    kept = accelerate_config.kept(job.user_config, job.strategy, fp8=job.precision == "fp8")
+    kept = accelerate_config.kept_settings(job.user_config, job.strategy, fp8=job.precision == "fp8")
     if job.strategy == "fsdp2":
-        values["fsdp_config"] = {**_fsdp(job), **_table(kept.pop("fsdp_config", {}))}
+        values["fsdp_config"] = {**_fsdp_config(job), **_as_table(kept.pop("fsdp_config", {}))}
     elif job.strategy != "ddp":
-        values["deepspeed_config"] = {**_deepspeed(job), **_table(kept.pop("deepspeed_config", {}))}
-    return (ConfigFile(CONFIG, why, {**values, **kept}),)
+        values["deepspeed_config"] = {**_deepspeed_config(job), **_as_table(kept.pop("deepspeed_config", {}))}
+    return (ConfigFile(CONFIG_FILE, why, {**values, **kept}),)
 
 
-def _table(value: PlainData) -> dict[str, PlainData]:
+def _as_table(value: PlainData) -> dict[str, PlainData]:
     return value if isinstance(value, dict) else {}
 
 
-def _fsdp(job: Job) -> dict[str, PlainData]:
+def _fsdp_config(job: Job) -> dict[str, PlainData]:
     return {
         "fsdp_version": 2,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
@@ -103,7 +103,7 @@ def _fsdp(job: Job) -> dict[str, PlainData]:
     }
 
 
-def _deepspeed(job: Job) -> dict[str, PlainData]:
+def _deepspeed_config(job: Job) -> dict[str, PlainData]:
     stage = int(job.strategy[-1])
     values: dict[str, PlainData] = {
         "zero_stage": stage,

@@ -13,8 +13,8 @@ from tui_train.base.command import PlainData
 from tui_train.profile.types import Strategy
 
 _PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
-_TYPES = frozenset({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"})
-_KEYS = frozenset(
+_DISTRIBUTED_TYPES = frozenset({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"})
+_KNOWN_KEYS = frozenset(
     {
         "compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes",
         "machine_rank", "num_machines", "gpu_ids", "main_process_ip", "main_process_port", "rdzv_backend",
@@ -25,39 +25,39 @@ _KEYS = frozenset(
     }
 )  # fmt: skip
 # They change how the model is split or the processes are started, and no key of a profile says the same.
-_UNSUPPORTED = (
+_UNSUPPORTED_KEYS = (
     "parallelism_config", "tp_config", "megatron_lm_config", "mpirun_config", "commands", "command_file", "tpu_name",
 )  # fmt: skip
 # Of FSDP2 and DeepSpeed what the plan does not decide by itself: version, stage, offload, batch and machines.
-_FSDP = frozenset(
+_KEPT_FSDP_KEYS = frozenset(
     {
         "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "cpu_ram_efficient_loading",
         "activation_checkpointing", "activation_checkpointing_offload", "ignored_modules",
     }
 )  # fmt: skip
 # FSDP1 says by a strategy what FSDP2 says by a bool, and accelerate reads numbers (from 1) for the names of both.
-_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
-_RESHARDS = {"FULL_SHARD": True, "HYBRID_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD_ZERO2": False}
+_FSDP1_STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+_RESHARD_BY_STRATEGY = {"FULL_SHARD": True, "HYBRID_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD_ZERO2": False}
 _STATE_DICTS = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
-_NO_STATE_DICT = "LOCAL_STATE_DICT"
-_DEEPSPEED = frozenset({"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"})
+_FSDP1_STATE_DICT = "LOCAL_STATE_DICT"
+_KEPT_DEEPSPEED_KEYS = frozenset({"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"})
 
 
-def problem(config: Mapping[str, Any]) -> str:
+def config_problem(config: Mapping[str, Any]) -> str:
     """Return why nothing of a config can be used, as words that follow its name; empty if it can."""
     if config.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         return f"is for {config['compute_environment']}"
     kind = str(config.get("distributed_type", ""))
-    if config and kind not in _TYPES:
+    if config and kind not in _DISTRIBUTED_TYPES:
         return f"is for {kind}, which is not supported here" if kind else "has no distributed_type"
     if config and precision(config) is None:
         return f"has a mixed_precision that accelerate does not know: {config.get('mixed_precision')}"
-    wrong = (
+    not_tables = (
         key
-        for key in sorted(_KEYS & config.keys())
+        for key in sorted(_KNOWN_KEYS & config.keys())
         if key.endswith("_config") and not isinstance(config[key], dict | None)
     )
-    return next((f"has no table under {key}" for key in wrong), "")
+    return next((f"has no table under {key}" for key in not_tables), "")
 
 
 def precision(config: Mapping[str, Any]) -> str | None:
@@ -73,7 +73,7 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     """Return how it shards the model."""
     kind = config.get("distributed_type")
     if kind == "FSDP":
-        return "ddp" if _sharding(config)[1] == "NO_SHARD" else "fsdp2"
+        return "ddp" if _sharding_strategy(config)[1] == "NO_SHARD" else "fsdp2"
     stage = str((config.get("deepspeed_config") or {}).get("zero_stage", 2))
     stages: dict[str, Strategy] = {"1": "zero1", "2": "zero2", "3": "zero3"}
     return stages.get(stage, "ddp") if kind == "DEEPSPEED" else "ddp"
@@ -81,14 +81,14 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
 
 def offloads(config: Mapping[str, Any]) -> bool:
     """Return whether it keeps sharded state in host memory."""
-    of_deepspeed = config.get("deepspeed_config") or {}
-    devices = (of_deepspeed.get(f"offload_{part}_device", "none") for part in ("optimizer", "param"))
-    return _on(_fsdp(config).get("fsdp_offload_params")) or any(device == "cpu" for device in devices)
+    deepspeed = config.get("deepspeed_config") or {}
+    devices = (deepspeed.get(f"offload_{part}_device", "none") for part in ("optimizer", "param"))
+    return _is_on(_fsdp_settings(config).get("fsdp_offload_params")) or any(device == "cpu" for device in devices)
 
 
 def accumulation(config: Mapping[str, Any]) -> int | None:
     """Return the gradient accumulation that it gives DeepSpeed, which alone reads it from there."""
-    return whole_number((config.get("deepspeed_config") or {}).get("gradient_accumulation_steps"))
+    return positive_integer((config.get("deepspeed_config") or {}).get("gradient_accumulation_steps"))
 
 
 def clipping(config: Mapping[str, Any]) -> float | None:
@@ -102,7 +102,7 @@ def clipping(config: Mapping[str, Any]) -> float | None:
     return number if 0 < number < math.inf else None
 
 
-def whole_number(value: object) -> int | None:
+def positive_integer(value: object) -> int | None:
     """Return a positive whole number, as text too, as accelerate takes it; None for anything else."""
     number = value if isinstance(value, int) and not isinstance(value, bool) else 0
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value, re.ASCII):
@@ -110,26 +110,26 @@ def whole_number(value: object) -> int | None:
     return number if number > 0 else None
 
 
-def on_cpu(config: Mapping[str, Any]) -> bool:
+def is_for_cpu(config: Mapping[str, Any]) -> bool:
     """Return whether it is one for training on the CPU."""
-    return _on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
+    return _is_on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
 
 
-def without_gpus(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def config_for_cpu(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a plan on the CPU uses of it: of one for GPUs no precision that only GPUs have."""
-    if on_cpu(config) or precision(config) not in {"fp16", "fp8"}:
+    if is_for_cpu(config) or precision(config) not in {"fp16", "fp8"}:
         return config
     return {key: value for key, value in config.items() if key not in {"mixed_precision", "fp16", "fp8_config"}}
 
 
 def checkpoints_activations(config: Mapping[str, Any]) -> bool:
     """Return whether FSDP recomputes activations by it."""
-    return _on(_fsdp(config).get("fsdp_activation_checkpointing"))
+    return _is_on(_fsdp_settings(config).get("fsdp_activation_checkpointing"))
 
 
 def binds_cpus(config: Mapping[str, Any]) -> bool:
     """Return whether it asks to bind each process to the CPUs near its GPU."""
-    return _on(config.get("enable_cpu_affinity"))
+    return _is_on(config.get("enable_cpu_affinity"))
 
 
 def gpu_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -138,95 +138,95 @@ def gpu_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
     return () if named in {"all", ""} else tuple(filter(None, re.split(r"[\s,]+", named)))
 
 
-def unsupported(config: Mapping[str, Any]) -> tuple[str, ...]:
+def unsupported_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keys that would change the training and that the plan cannot follow."""
-    keys = [key for key in _UNSUPPORTED if config.get(key)]
+    keys = [key for key in _UNSUPPORTED_KEYS if config.get(key)]
     named = (config.get("deepspeed_config") or {}).get("deepspeed_config_file")
     return (*keys, *(["deepspeed_config.deepspeed_config_file"] if named else []))
 
 
-def dropped(config: Mapping[str, Any], chosen: Strategy) -> dict[str, str]:
+def dropped_settings(config: Mapping[str, Any], chosen: Strategy) -> dict[str, str]:
     """Return what of it cannot be kept for a strategy, each with why, as words that follow."""
-    found = {key: "is not a key of accelerate's" for key in config if key not in _KEYS}
-    if _on((config.get("ipex_config") or {}).get("ipex")):
-        found["ipex_config"] = "is for Intel's extension, which is not supported here"
+    reasons = {key: "is not a key of accelerate's" for key in config if key not in _KNOWN_KEYS}
+    if _is_on((config.get("ipex_config") or {}).get("ipex")):
+        reasons["ipex_config"] = "is for Intel's extension, which is not supported here"
     for key in ("num_processes", "num_machines"):
         value = config.get(key)
         # -1: to be named at each start.
-        if value not in (None, -1) and whole_number(value) is None:
-            found[f"{key}: {value}"] = "is not a positive whole number"
+        if value not in (None, -1) and positive_integer(value) is None:
+            reasons[f"{key}: {value}"] = "is not a positive whole number"
     if chosen == "fsdp2":
-        key, sharding = _sharding(config)
+        key, sharding = _sharding_strategy(config)
         if sharding.startswith("HYBRID"):
-            found[f"{key}: {sharding}"] = "has no counterpart in FSDP2, which shards over all GPUs"
-        elif sharding not in {"", "NO_SHARD", *_RESHARDS}:
-            found[f"{key}: {sharding}"] = "is not known to accelerate"
-        if (kind := _state_dict(config)) not in {"", *_STATE_DICTS} - {_NO_STATE_DICT}:
-            found[f"fsdp_state_dict_type: {kind}"] = "is not possible with FSDP2"
-    return found
+            reasons[f"{key}: {sharding}"] = "has no counterpart in FSDP2, which shards over all GPUs"
+        elif sharding not in {"", "NO_SHARD", *_RESHARD_BY_STRATEGY}:
+            reasons[f"{key}: {sharding}"] = "is not known to accelerate"
+        if (kind := _state_dict_type(config)) not in {"", *_STATE_DICTS} - {_FSDP1_STATE_DICT}:
+            reasons[f"fsdp_state_dict_type: {kind}"] = "is not possible with FSDP2"
+    return reasons
 
 
-def kept(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> dict[str, PlainData]:
+def kept_settings(config: Mapping[str, Any], chosen: Strategy, *, fp8: bool) -> dict[str, PlainData]:
     """Return what the plan's own config takes over for a strategy."""
     values: dict[str, PlainData] = {}
     if config.get("debug"):
         values["debug"] = True
-    if dynamo := _dynamo(config):
+    if dynamo := _dynamo_settings(config):
         values["dynamo_config"] = dynamo
     if fp8 and config.get("fp8_config"):
         values["fp8_config"] = dict(config["fp8_config"])
     if chosen == "fsdp2":
-        shards = _fsdp2(config)
+        sharding = _fsdp2_settings(config)
         name = "fsdp_config"
     else:
-        of_deepspeed = _prefixed(config.get("deepspeed_config") or {}, "")
-        shards = {key: value for key, value in of_deepspeed.items() if key in _DEEPSPEED}
+        deepspeed = _prefixed(config.get("deepspeed_config") or {}, "")
+        sharding = {key: value for key, value in deepspeed.items() if key in _KEPT_DEEPSPEED_KEYS}
         name = "deepspeed_config"
-    return {**values, **({name: shards} if shards and chosen != "ddp" else {})}
+    return {**values, **({name: sharding} if sharding and chosen != "ddp" else {})}
 
 
-def _dynamo(config: Mapping[str, Any]) -> dict[str, PlainData]:
+def _dynamo_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
     """Return its settings of torch.compile, empty where it does not compile."""
     settings = config.get("dynamo_config") or {"dynamo_backend": config.get("dynamo_backend")}
     settings = _prefixed(settings, "dynamo_")
     return {} if str(settings.get("dynamo_backend", "no")).lower() in {"no", "false", ""} else settings
 
 
-def _fsdp2(config: Mapping[str, Any]) -> dict[str, PlainData]:
+def _fsdp2_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
     """Return its settings of FSDP, in the words of FSDP2."""
     settings: dict[str, PlainData] = {
-        key: value for key, value in _fsdp(config).items() if key.removeprefix("fsdp_") in _FSDP
+        key: value for key, value in _fsdp_settings(config).items() if key.removeprefix("fsdp_") in _KEPT_FSDP_KEYS
     }
-    if (reshards := _RESHARDS.get(_sharding(config)[1])) is not None:
+    if (reshards := _RESHARD_BY_STRATEGY.get(_sharding_strategy(config)[1])) is not None:
         settings["fsdp_reshard_after_forward"] = reshards
-    if (kind := _state_dict(config)) in _STATE_DICTS and kind != _NO_STATE_DICT:
+    if (kind := _state_dict_type(config)) in _STATE_DICTS and kind != _FSDP1_STATE_DICT:
         settings["fsdp_state_dict_type"] = kind
     return settings
 
 
-def _sharding(config: Mapping[str, Any]) -> tuple[str, str]:
+def _sharding_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the key that says how FSDP shards, and the strategy of FSDP1 that it means; empty where none is named."""
-    settings = _fsdp(config)
-    first = "fsdp_sharding_strategy" in settings and str(settings.get("fsdp_version", 1)) != "2"
-    key = "fsdp_sharding_strategy" if first else "fsdp_reshard_after_forward"
+    settings = _fsdp_settings(config)
+    is_fsdp1 = "fsdp_sharding_strategy" in settings and str(settings.get("fsdp_version", 1)) != "2"
+    key = "fsdp_sharding_strategy" if is_fsdp1 else "fsdp_reshard_after_forward"
     named = str(settings.get(key, "")).strip().upper()
     if named in {"TRUE", "YES", "ON"}:
         return key, "FULL_SHARD"
     if named in {"FALSE", "NO", "OFF", "0"}:
         return key, "SHARD_GRAD_OP"
-    return key, _numbered(named, _SHARDING)
+    return key, _name_by_number(named, _FSDP1_STRATEGIES)
 
 
-def _state_dict(config: Mapping[str, Any]) -> str:
-    return _numbered(str(_fsdp(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICTS)
+def _state_dict_type(config: Mapping[str, Any]) -> str:
+    return _name_by_number(str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICTS)
 
 
-def _numbered(named: str, names: tuple[str, ...]) -> str:
+def _name_by_number(named: str, names: tuple[str, ...]) -> str:
     """Return the name that a number stands for, from 1."""
     return next((name for number, name in enumerate(names, 1) if named == str(number)), named)
 
 
-def _fsdp(config: Mapping[str, Any]) -> dict[str, Any]:
+def _fsdp_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of FSDP."""
     return _prefixed(config.get("fsdp_config") or {}, "fsdp_")
 
@@ -238,5 +238,5 @@ def _prefixed(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def _on(value: object) -> bool:
+def _is_on(value: object) -> bool:
     return str(value).lower() in {"true", "yes", "on", "1"}

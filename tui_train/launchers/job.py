@@ -11,29 +11,30 @@ from tui_train.profile.types import Strategy
 class Job(Struct, frozen=True, kw_only=True):
     """One attempt on one of `nodes` machines: its Python, processes, devices and sharding.
 
-    `gpus` are UUIDs on the first machine, empty on the CPU. `torchrun` are the flags that the torchrun of this Python
-    accepts, empty if not known; `config` is the launcher's file in the run folder, `clipping` the gradient norm at
-    which DeepSpeed clips. `scheduled`: Slurm chooses the machines and their GPUs when it starts. `uneven` are the
-    processes of each machine, empty where all have as many. `user_config` is the user's own config of the launcher.
+    `gpus` are UUIDs on the first machine, empty on the CPU. `torchrun_flags` are the flags that the torchrun of this
+    Python accepts, empty if not known; `config_file` is the launcher's file in the run folder, `clipping` the gradient
+    norm at which DeepSpeed clips. `scheduled`: Slurm chooses the machines and their GPUs when it starts.
+    `uneven_processes` are the processes of each machine, empty where all have as many. `user_config` is the user's own
+    config of the launcher.
     """
 
     python: str
     processes: int
     gpus: tuple[str, ...]
     precision: str
-    torchrun: tuple[str, ...] = ()
+    torchrun_flags: tuple[str, ...] = ()
     nodes: int = 1
     port: int = 0
     strategy: Strategy = "ddp"
     offload: bool = False
     accumulation: int = 1
     clipping: float = 1.0
-    config: str = ""
+    config_file: str = ""
     scheduled: bool = False
-    uneven: tuple[int, ...] = ()
+    uneven_processes: tuple[int, ...] = ()
     user_config: Mapping[str, Any] = {}
 
     @property
     def world_size(self) -> int:
         """The number of processes on all machines."""
-        return sum(self.uneven) or self.processes * self.nodes
+        return sum(self.uneven_processes) or self.processes * self.nodes

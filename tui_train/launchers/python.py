@@ -6,9 +6,9 @@ from tui_train.profile.types import Strategy
 
 LABEL: str = "python"
 ABOUT: str = "one process on one device"
-SEVERAL: bool = False
-SPANS: bool = False
-UNEVEN: bool = False
+STARTS_SEVERAL: bool = False
+SPANS_MACHINES: bool = False
+ALLOWS_UNEVEN: bool = False
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
 READS_CONFIG: bool = False

@@ -17,9 +17,9 @@ from tui_train.profile.types import Strategy
 
 LABEL: str = "torchrun"
 ABOUT: str = "one process per device; part of PyTorch"
-SEVERAL: bool = True
-SPANS: bool = True
-UNEVEN: bool = True
+STARTS_SEVERAL: bool = True
+SPANS_MACHINES: bool = True
+ALLOWS_UNEVEN: bool = True
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
 READS_CONFIG: bool = False
@@ -33,21 +33,21 @@ def parts(job: Job) -> tuple[Part, ...]:
     """Return the torchrun command for one of the machines."""
     command = [Part((job.python, "-m", "torch.distributed.run"), "torchrun of this Python")]
     if job.nodes == 1:
-        command += _flag(job, "--standalone", None, "one machine: picks a free port")
-        command += _flag(job, "--local-addr", "127.0.0.1", "works where the host name does not resolve")
+        command += _flag_parts(job, "--standalone", None, "one machine: picks a free port")
+        command += _flag_parts(job, "--local-addr", "127.0.0.1", "works where the host name does not resolve")
     else:
-        command += _flag(
+        command += _flag_parts(
             job, "--nnodes", str(job.nodes), "number of machines; each runs this command with its own rank"
         )
-        command += _flag(job, "--node-rank", NODE_RANK, "0 is the first machine, at the address below")
-        command += _flag(job, "--master-addr", ADDRESS, "address of the first machine")
-        command += _flag(
+        command += _flag_parts(job, "--node-rank", NODE_RANK, "0 is the first machine, at the address below")
+        command += _flag_parts(job, "--master-addr", ADDRESS, "address of the first machine")
+        command += _flag_parts(
             job, "--master-port", PORT if job.scheduled else str(job.port), "a free port on the first machine"
         )
-    processes = PROCESSES if job.uneven else str(job.processes)
-    command += _flag(job, "--nproc-per-node", processes, "not auto: that counts all visible GPUs")
+    processes = PROCESSES if job.uneven_processes else str(job.processes)
+    command += _flag_parts(job, "--nproc-per-node", processes, "not auto: that counts all visible GPUs")
     why = "a restart would fail again; the next attempt changes something"
-    return (*command, *_flag(job, "--max-restarts", "0", why))
+    return (*command, *_flag_parts(job, "--max-restarts", "0", why))
 
 
 def settings(job: Job) -> tuple[Setting, ...]:
@@ -64,13 +64,15 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
     return ()
 
 
-def _flag(job: Job, flag: str, value: str | Variable | None, why: str) -> list[Part]:
+def _flag_parts(job: Job, flag: str, value: str | Variable | None, why: str) -> list[Part]:
     """Return a flag as this torchrun spells it, nothing if it does not know the flag (it would reject it)."""
-    older = "--" + flag[2:].replace("-", "_")
-    spelled = next((spelling for spelling in (flag, older) if spelling in (job.torchrun or (flag,))), None)
-    if spelled is None:
+    underscored = "--" + flag[2:].replace("-", "_")
+    accepted_flag = next(
+        (spelling for spelling in (flag, underscored) if spelling in (job.torchrun_flags or (flag,))), None
+    )
+    if accepted_flag is None:
         return []
-    word: Word = spelled
+    word: Word = accepted_flag
     if value is not None:
-        word = f"{spelled}={value}" if isinstance(value, str) else joined((f"{spelled}=", value))
+        word = f"{accepted_flag}={value}" if isinstance(value, str) else joined((f"{accepted_flag}=", value))
     return [Part((word,), why)]

@@ -1,71 +1,83 @@
 """The activations that a layer keeps for its backward pass, in bytes, per operator of eager transformers."""
 
 from tui_train.facts.dimensions import Dimensions
-from tui_train.memory.types import BYTES, How
+from tui_train.memory.types import DTYPE_BYTES, MemorySettings
 
 # Types whose activation function consists of single operators, each of which keeps its input.
-_LONG_GELU = frozenset({"gpt2", "phi"})
+_UNFUSED_GELU = frozenset({"gpt2", "phi"})
 # Types with one linear layer for queries, keys and values (phi3 also has one for gate and up).
-_TOGETHER = frozenset({"gpt_neox", "phi3", "falcon", "gpt2", "gpt_bigcode"})
+_FUSED_PROJECTIONS = frozenset({"gpt_neox", "phi3", "falcon", "gpt2", "gpt_bigcode"})
 # Types whose values remain a view of all three.
-_VIEWS = frozenset({"gpt_neox", "phi3"})
-_DROPS = frozenset({"gpt2", "gpt_bigcode"})
+_VALUES_ARE_VIEWS = frozenset({"gpt_neox", "phi3"})
+_WITH_DROPOUT = frozenset({"gpt2", "gpt_bigcode"})
 # Types whose norms multiply by the weight before casting back.
-_WEIGHS_IN_FP32 = frozenset({"gemma", "gemma2", "gemma3_text", "olmo2"})
+_WEIGHT_IN_FP32 = frozenset({"gemma", "gemma2", "gemma3_text", "olmo2"})
 # Types whose softmax is not upcast.
 _PLAIN_SOFTMAX = frozenset({"gpt2", "falcon"})
 
 
-def layer(model: Dimensions, how: How) -> int:
+def layer_bytes(model: Dimensions, how: MemorySettings) -> int:
     """Return the bytes that one layer keeps for the backward pass of a micro batch."""
-    wide = how.compute
-    attention = wide * (model.queries + 2 * model.keys) + _mixing(model, how)
-    if model.type in _VIEWS and not how.widened and how.attention != "eager":
+    value_bytes = how.compute_bytes
+    attention = value_bytes * (model.query_width + 2 * model.key_width) + _attention_bytes(model, how)
+    if model.type in _VALUES_ARE_VIEWS and not how.widened and how.attention != "eager":
         # The view keeps unrotated queries and keys alive; in fp32, values are a copy instead.
-        attention += wide * (model.queries + model.keys)
+        attention += value_bytes * (model.query_width + model.key_width)
     if model.qk_norm:
-        width = model.queries + model.keys
-        attention += wide * width if how.kernels else _norm(model, width, how, wide)
-    names = ("q_proj",) if model.type in _TOGETHER else ("q_proj", "k_proj", "v_proj")
+        width = model.query_width + model.key_width
+        attention += value_bytes * width if how.kernels else _rms_norm_bytes(model, width, how, value_bytes)
+    names = ("q_proj",) if model.type in _FUSED_PROJECTIONS else ("q_proj", "k_proj", "v_proj")
     # Fused attention already keeps its output.
-    inputs = _normed(model, names, how) + _input(model.queries, ("o_proj",), how, copies=how.attention == "eager")
-    drops = 2 * model.hidden if model.type in _DROPS else 0
+    inputs = _norm_output_bytes(model, names, how) + _input_bytes(
+        model.query_width, ("o_proj",), how, copies=how.attention == "eager"
+    )
+    dropout = 2 * model.hidden if model.type in _WITH_DROPOUT else 0
     # Parallel norms share one input, unless autocast makes a copy for each.
-    norms = (model.norms if not model.parallel or (how.autocast and how.stream < 4) else 1) * norm(model, how)
+    norms = (model.norms if not model.parallel or (how.autocast and how.stream_bytes < 4) else 1) * norm_bytes(
+        model, how
+    )
     # The factor of a trained scale is kept.
-    scaled = sum(wide * width for name, (_, width) in model.matrices.items() if how.scales and name in how.targets)
-    return how.tokens * (attention + inputs + drops + norms + scaled + _mlp(model, how))
+    scale_inputs = sum(
+        value_bytes * width for name, (_, width) in model.linear_shapes.items() if how.scales and name in how.targets
+    )
+    return how.tokens * (attention + inputs + dropout + norms + scale_inputs + _mlp_bytes(model, how))
 
 
-def norm(model: Dimensions, how: How) -> int:
+def norm_bytes(model: Dimensions, how: MemorySettings) -> int:
     """Return the bytes per token that a norm keeps besides its output."""
     if model.norm == "layer" and how.autocast:
         return 4 * model.hidden  # fp32 under autocast
     if model.norm == "layer" or how.kernels:
-        return how.stream * model.hidden
-    return _norm(model, model.hidden, how, how.stream)
+        return how.stream_bytes * model.hidden
+    return _rms_norm_bytes(model, model.hidden, how, how.stream_bytes)
 
 
-def _norm(model: Dimensions, width: int, how: How, stream: int) -> int:
+def _rms_norm_bytes(model: Dimensions, width: int, how: MemorySettings, stream: int) -> int:
     # The input in fp32, and again before the weight if that is trained.
     trained = model.norm != "plain" and (how.method == "full" or how.scales)
-    return (4 + ((4 if model.type in _WEIGHS_IN_FP32 else stream) if trained else 0)) * width
+    return (4 + ((4 if model.type in _WEIGHT_IN_FP32 else stream) if trained else 0)) * width
 
 
-def _mixing(model: Dimensions, how: How) -> int:
+def _attention_bytes(model: Dimensions, how: MemorySettings) -> int:
     """Return what attention keeps besides queries, keys and values: its output, or its weights if eager."""
-    repeated = 2 * how.compute * (model.queries - model.keys) if _repeats(model, how) else 0
+    repeated = 2 * how.compute_bytes * (model.query_width - model.key_width) if _repeats_keys(model, how) else 0
     if how.attention != "eager":
-        return repeated + how.compute * model.queries + 4 * model.heads
+        return repeated + how.compute_bytes * model.query_width + 4 * model.heads
     # The softmax output, mostly in fp32, and its cast or dropout output (with a mask of one byte); for gemma2 also the
     # output of tanh.
-    softmax = how.compute if model.type in _PLAIN_SOFTMAX and not how.autocast else 4
-    again = how.compute + 1 if model.type in _DROPS else how.compute if how.compute < softmax else 0
-    weights = softmax + again + (how.compute if model.type == "gemma2" else 0)
+    softmax = how.compute_bytes if model.type in _PLAIN_SOFTMAX and not how.autocast else 4
+    second_copy = (
+        how.compute_bytes + 1
+        if model.type in _WITH_DROPOUT
+        else how.compute_bytes
+        if how.compute_bytes < softmax
+        else 0
+    )
+    weights = softmax + second_copy + (how.compute_bytes if model.type == "gemma2" else 0)
     return repeated + weights * model.heads * how.sequence_length
 
 
-def _repeats(model: Dimensions, how: How) -> bool:
+def _repeats_keys(model: Dimensions, how: MemorySettings) -> bool:
     """Return whether keys and values are repeated for each query head."""
     if model.type == "falcon":
         return model.kv != 1 or how.attention == "eager"
@@ -73,60 +85,60 @@ def _repeats(model: Dimensions, how: How) -> bool:
     return how.attention in {"sdpa", "eager"}
 
 
-def _mlp(model: Dimensions, how: How) -> int:
-    wide, ffn = how.compute, model.ffn
+def _mlp_bytes(model: Dimensions, how: MemorySettings) -> int:
+    value_bytes, ffn = how.compute_bytes, model.ffn
     times = max(1, model.experts_used)
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
-    first = _normed(model, names, how, copies=0 if model.parallel and model.norms == 1 else 1)
-    last = _input(ffn, ("down_proj",), how)
-    gate = (2 if how.kernels == "liger" else 3) * (4 if how.widened else wide)
-    inner = (gate if model.gated else _gelu(model, how)) * ffn
+    first = _norm_output_bytes(model, names, how, copies=0 if model.parallel and model.norms == 1 else 1)
+    last = _input_bytes(ffn, ("down_proj",), how)
+    gate = (2 if how.kernels == "liger" else 3) * (4 if how.widened else value_bytes)
+    inner = (gate if model.gated else _activation_bytes(model, how)) * ffn
     return first + times * (inner + last)
 
 
-def _gelu(model: Dimensions, how: How) -> int:
+def _activation_bytes(model: Dimensions, how: MemorySettings) -> int:
     """Return the bytes per input value that the activation function keeps."""
-    width = 4 if how.widened else how.compute
-    if model.type not in _LONG_GELU:
+    width = 4 if how.widened else how.compute_bytes
+    if model.type not in _UNFUSED_GELU:
         return width
     # Autocast computes powers, and all that follows, in fp32.
-    return 4 * width if not how.autocast or how.widened or how.compute == 4 else 3 * 4 + width
+    return 4 * width if not how.autocast or how.widened or how.compute_bytes == 4 else 3 * 4 + width
 
 
-def _normed(model: Dimensions, names: tuple[str, ...], how: How, copies: int = 1) -> int:
+def _norm_output_bytes(model: Dimensions, names: tuple[str, ...], how: MemorySettings, copies: int = 1) -> int:
     """Return what linear layers keep of a norm's output: a copy each if autocast has it in fp32."""
-    if how.method == "full" and how.autocast and (how.stream == 4 or model.norm == "layer"):
-        return len(names) * _input(model.hidden, names, how)
-    return _input(model.hidden, names, how, copies)
+    if how.method == "full" and how.autocast and (how.stream_bytes == 4 or model.norm == "layer"):
+        return len(names) * _input_bytes(model.hidden, names, how)
+    return _input_bytes(model.hidden, names, how, copies)
 
 
-def _input(width: int, names: tuple[str, ...], how: How, copies: int = 1) -> int:
+def _input_bytes(width: int, names: tuple[str, ...], how: MemorySettings, copies: int = 1) -> int:
     """Return what linear layers keep of their common input; `copies` is 0 if it is kept anyway."""
-    wide = how.compute
+    value_bytes = how.compute_bytes
     if how.method == "full":
-        return copies * wide * width
-    aimed = sum(name in how.targets for name in names)
+        return copies * value_bytes * width
+    adapted = sum(name in how.targets for name in names)
     if how.packed and how.keeps_inputs:
-        return (copies + (1 if aimed and not how.scales else 0)) * wide * width
-    if not aimed or how.scales or how.method == "frozen":
+        return (copies + (1 if adapted and not how.scales else 0)) * value_bytes * width
+    if not adapted or how.scales or how.method == "frozen":
         return 0
-    adapter_width = BYTES[how.adapters]
+    adapter_width = DTYPE_BYTES[how.adapters]
     if how.dropout:
-        return aimed * ((wide if how.autocast else adapter_width) + 1) * width
+        return adapted * ((value_bytes if how.autocast else adapter_width) + 1) * width
     if how.autocast:
-        return aimed * wide * width
-    return aimed * adapter_width * width if adapter_width != wide else copies * wide * width
+        return adapted * value_bytes * width
+    return adapted * adapter_width * width if adapter_width != value_bytes else copies * value_bytes * width
 
 
-def backward(model: Dimensions, how: How) -> int:
+def backward_peak(model: Dimensions, how: MemorySettings) -> int:
     """Return the peak of a layer's backward pass besides the activations that it kept."""
-    wide, times = how.compute, max(1, model.experts_used)
+    value_bytes, times = how.compute_bytes, max(1, model.experts_used)
     # The gradients of both factors, and of the product if the layer before is trained.
     gated = (2 if how.method == "full" else 3) if how.kernels != "liger" else 1
-    mlp = (gated if model.gated else 2) * wide * model.ffn * times
+    mlp = (gated if model.gated else 2) * value_bytes * model.ffn * times
     # When attention runs, the activations of the MLP are already freed, and the cast attention weights with them.
-    weights = (8 - (wide if wide < 4 else 0)) * model.heads * how.sequence_length
-    eager = weights - _mlp(model, how) if how.attention == "eager" else 0
+    weights = (8 - (value_bytes if value_bytes < 4 else 0)) * model.heads * how.sequence_length
+    eager = weights - _mlp_bytes(model, how) if how.attention == "eager" else 0
     # A weight's gradient before it is accumulated, or an unpacked quantized weight.
-    matrix = wide * model.hidden * model.ffn
-    return how.tokens * max(mlp + how.stream * model.hidden, eager) + matrix
+    matrix = value_bytes * model.hidden * model.ffn
+    return how.tokens * max(mlp + how.stream_bytes * model.hidden, eager) + matrix

@@ -4,93 +4,99 @@ import math
 
 from msgspec import Struct
 
-from tui_train.memory.estimate import saved
+from tui_train.memory.estimate import checkpoint_sizes
 from tui_train.memory.predict import predict
-from tui_train.memory.trainers import on
-from tui_train.resolve.data import steps_of
+from tui_train.memory.trainers import is_on
+from tui_train.resolve.data import training_steps
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
-from tui_train.trainers.finetune import KEPT, keeps_best
+from tui_train.trainers.finetune import KEPT_CHECKPOINTS, keeps_best
 
 # What transformers' Trainer calls its checkpoints, and what it keeps; the built-in trainer sets the latter itself.
-_TRANSFORMERS = "checkpoint-"
-LIMIT = "save_total_limit"
-_BUILTIN = 2
+_TRANSFORMERS_PREFIX = "checkpoint-"
+LIMIT_OPTION = "save_total_limit"
+_KEPT_BY_BUILTIN = 2
 # NeMo 2 keeps the newest ones (save_top_k of its default_log); the other flavours keep all.
-_NEMO = 10
+_KEPT_BY_NEMO = 10
 
 
-class Disk(Struct, frozen=True, kw_only=True):
+class CheckpointDisk(Struct, frozen=True, kw_only=True):
     """The bytes of weights and optimizer states in a checkpoint, and the relative `error` of both.
 
-    `made` checkpoints are written in all, 0 if unknown, and `kept` of them stay, 0 for all. `limited`: the trainer
-    takes a limit, which is `least` or more.
+    `written` checkpoints are written in all, 0 if unknown, and `kept` of them stay, 0 for all. `can_be_limited`: the
+    trainer takes a limit, which is `min_kept` or more.
     """
 
     weights: int
     states: int
     error: float
-    made: int
+    written: int
     kept: int
-    limited: bool = False
-    least: int = 1
+    can_be_limited: bool = False
+    min_kept: int = 1
 
     @property
-    def one(self) -> int:
+    def checkpoint_bytes(self) -> int:
         """The bytes of one checkpoint."""
         return self.weights + self.states
 
     @property
-    def at_once(self) -> int:
+    def max_at_once(self) -> int:
         """How many are there at a time: a new one is written before an old one is removed. 0 if unknown."""
-        return min(self.made or self.kept + 1, self.kept + 1) if self.kept else self.made
+        return min(self.written or self.kept + 1, self.kept + 1) if self.kept else self.written
 
-    def needed(self) -> int:
+    def peak_bytes(self) -> int:
         """Return the most bytes at a time, the final weights included; those of one checkpoint where all is unknown."""
-        stay = min(filter(None, (self.made, self.kept)), default=1)
-        return max(self.at_once * self.one, stay * self.one + self.weights)
+        final_count = min(filter(None, (self.written, self.kept)), default=1)
+        return max(self.max_at_once * self.checkpoint_bytes, final_count * self.checkpoint_bytes + self.weights)
 
 
-def disk(setup: Setup) -> Disk | None:
+def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
-    found, profile = predict(setup), setup.rung
-    model, how = found.workload.model, found.workload.how
+    prediction, profile = predict(setup), setup.rung
+    model, how = prediction.workload.model, prediction.workload.settings
     options = setup.options
     checkpoints = setup.preset.checkpoints
-    transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS
+    transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS_PREFIX
     nemo = takes_field(profile, "nemo")
-    if found.estimate is None or model is None or how is None or not (transformers or nemo):
+    if prediction.estimate is None or model is None or how is None or not (transformers or nemo):
         return None
-    weights, states = saved(model, how)
-    best = (takes_field(profile, "finetune") and keeps_best(profile)) or on(options, "load_best_model_at_end")
-    least = 2 if best else 1
-    kept = _kept(setup)
-    return Disk(
+    weights, states = checkpoint_sizes(model, how)
+    best = (takes_field(profile, "finetune") and keeps_best(profile)) or is_on(options, "load_best_model_at_end")
+    min_kept = 2 if best else 1
+    kept = _kept_checkpoints(setup)
+    return CheckpointDisk(
         weights=weights,
-        states=0 if on(options, "save_only_model") else states,
-        error=found.estimate.error,
-        made=_made(setup),
-        kept=max(kept, least) if kept else 0,
-        limited=transformers and not profile.trainer.config,
-        least=least,
+        states=0 if is_on(options, "save_only_model") else states,
+        error=prediction.estimate.error,
+        written=_written_checkpoints(setup),
+        kept=max(kept, min_kept) if kept else 0,
+        can_be_limited=transformers and not profile.trainer.config,
+        min_kept=min_kept,
     )
 
 
-def _kept(setup: Setup) -> int:
+def _kept_checkpoints(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
     profile = setup.rung
     if takes_field(profile, "nemo"):
-        return _NEMO if setup.nemo == "recipes" else 0
-    usual = KEPT if takes_field(profile, "finetune") else _BUILTIN if trainer_of(profile).makes_model else 0
-    said = str(setup.options.get(LIMIT, usual))
-    return int(said) if said.isdecimal() else 0
+        return _KEPT_BY_NEMO if setup.nemo == "recipes" else 0
+    default = (
+        KEPT_CHECKPOINTS
+        if takes_field(profile, "finetune")
+        else _KEPT_BY_BUILTIN
+        if trainer_of(profile).makes_model
+        else 0
+    )
+    limit = str(setup.options.get(LIMIT_OPTION, default))
+    return int(limit) if limit.isdecimal() else 0
 
 
-def _made(setup: Setup) -> int:
+def _written_checkpoints(setup: Setup) -> int:
     """Return how many checkpoints are written, that of the end included; 0 if unknown."""
     recipe, strategy = setup.rung.recipe, setup.options.get("save_strategy")
     if strategy in {"no", "best"}:
         return 1
     if strategy == "epoch":
         return math.ceil(recipe.epochs) if recipe.epochs and not recipe.steps else 0
-    return math.ceil(steps_of(setup) / recipe.checkpoint_every) if recipe.checkpoint_every else 0
+    return math.ceil(training_steps(setup) / recipe.checkpoint_every) if recipe.checkpoint_every else 0

@@ -6,25 +6,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.facts.types import Gpu, Machine
-from tui_train.ladder.rungs import RUNGS, rung, why_not
+from tui_train.ladder.rungs import RUNGS, get_rung, why_rung_unusable
 from tui_train.memory.estimate import estimate
 from tui_train.memory.settings import Workload, workload
 from tui_train.memory.types import Estimate
-from tui_train.memory.verdict import Band, Verdict, judge, reserved
+from tui_train.memory.verdict import Band, MemoryVerdict, judge_memory, reserved_bytes
 from tui_train.profile import fields
-from tui_train.profile.changes import Change, apply, diff
+from tui_train.profile.changes import Change, apply_change, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
 
-_MOST_STEPS = 32
+_MAX_STEPS = 32
 # Of the effect of a change that is a smaller part than this of what is reserved, nothing is said.
 _WORTH = 1000
 # Fallbacks that do not change the result, in the order in which they are suggested.
-_HARMLESS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
-_EVALUATION = "eval_batch"
+_SAME_RESULT_RUNGS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
+_EVALUATION_RUNG = "eval_batch"
 
 
-class Place(Struct, frozen=True):
+class MemoryPool(Struct, frozen=True):
     """A GPU or the host's memory, and its free bytes."""
 
     name: str
@@ -35,28 +35,28 @@ class Place(Struct, frozen=True):
 class Prediction(Struct, frozen=True):
     """The estimate of a profile and the verdict for each place, the one with the least free memory first.
 
-    Without an estimate, `why_not` is the reason.
+    Without an estimate, `why_no_estimate` is the reason.
     """
 
     workload: Workload
     estimate: Estimate | None = None
-    places: tuple[tuple[Place, Verdict], ...] = ()
+    pools: tuple[tuple[MemoryPool, MemoryVerdict], ...] = ()
 
     @property
-    def why_not(self) -> str:
+    def why_no_estimate(self) -> str:
         """Why there is no estimate, empty if there is one."""
-        return self.workload.why_not
+        return self.workload.why_unknown
 
     @property
     def band(self) -> Band | None:
         """The verdict for the place with the least free memory."""
-        return self.places[0][1].band if self.places else None
+        return self.pools[0][1].band if self.pools else None
 
     @property
     def held(self) -> int:
         """The bytes reserved at the peak; those of the tensors alone where no place is known."""
-        if self.places:
-            return self.places[0][1].reserved
+        if self.pools:
+            return self.pools[0][1].reserved
         return self.estimate.peak.total if self.estimate else 0
 
 
@@ -64,7 +64,7 @@ class Effect(Struct, frozen=True):
     """A change, its effect on what is reserved in bytes, the verdict with it, and whether it changes the result."""
 
     change: Change
-    difference: int
+    peak_difference: int
     band: Band | None
     changes_training: bool = False
 
@@ -83,66 +83,66 @@ def on_empty(setup: Setup) -> Prediction:
 
 
 def _predict(setup: Setup) -> Prediction:
-    return _judged(setup, places(setup))
+    return _judged(setup, memory_pools(setup))
 
 
-def _judged(setup: Setup, where: tuple[Place, ...]) -> Prediction:
+def _judged(setup: Setup, where: tuple[MemoryPool, ...]) -> Prediction:
     known = workload(setup)
-    if known.model is None or known.how is None:
+    if known.model is None or known.settings is None:
         return Prediction(known)
     try:
-        estimated = estimate(known.model, known.how)
+        estimated = estimate(known.model, known.settings)
     except (ZeroDivisionError, OverflowError):
-        return Prediction(Workload(why_not="these sizes are not a valid model"))
+        return Prediction(Workload(why_unknown="these sizes are not a valid model"))
     growing = setup.rung.recipe.expandable_segments
     return Prediction(
-        known, estimated, tuple((place, _judge(estimated, place, setup, growing=growing)) for place in where)
+        known, estimated, tuple((place, _pool_verdict(estimated, place, setup, expandable=growing)) for place in where)
     )
 
 
-def places(setup: Setup) -> tuple[Place, ...]:
+def memory_pools(setup: Setup) -> tuple[MemoryPool, ...]:
     """Return the chosen GPUs with known free memory, least first; without GPUs, the host's memory."""
     return _places(setup.device, setup.gpus, setup.facts.machine)
 
 
-def _places(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[Place, ...]:
+def _places(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPool, ...]:
     if device == "cuda":
         cards = (gpu for gpu in gpus if gpu.memory_free is not None)
-        return tuple(sorted(map(_card, cards), key=lambda place: place.free))
+        return tuple(sorted(map(_gpu_pool, cards), key=lambda place: place.free))
     free = machine.memory_available
-    return (Place("this machine's memory", free, cuda=False),) if free is not None else ()
+    return (MemoryPool("this machine's memory", free, cuda=False),) if free is not None else ()
 
 
-def _card(gpu: Gpu) -> Place:
-    return Place(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
+def _gpu_pool(gpu: Gpu) -> MemoryPool:
+    return MemoryPool(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
 
 
-def _judge(estimated: Estimate, place: Place, setup: Setup, *, growing: bool) -> Verdict:
+def _pool_verdict(estimated: Estimate, place: MemoryPool, setup: Setup, *, expandable: bool) -> MemoryVerdict:
     caveats = bool(estimated.caveats)
     several = place.cuda and setup.world_size > 1
-    times = 1 if place.cuda else setup.processes
-    held = reserved(estimated, several=several, growing=growing) * times
-    return judge(estimated.peak.total * times, held, place.free, several=several, caveats=caveats)
+    processes = 1 if place.cuda else setup.processes
+    reserved_total = reserved_bytes(estimated, several=several, expandable=expandable) * processes
+    return judge_memory(estimated.peak.total * processes, reserved_total, place.free, several=several, caveats=caveats)
 
 
-def effects(setup: Setup) -> tuple[Effect, ...]:
+def rung_effects(setup: Setup) -> tuple[Effect, ...]:
     """Return the effect of each applicable fallback: those with the same result first, then by saving."""
-    now = predict(setup)
-    if now.estimate is None:
+    current = predict(setup)
+    if current.estimate is None:
         return ()
     useful = []
     for name, fallback in RUNGS.items():
-        change = None if why_not(name, setup.context) else fallback.step(setup.settled, setup.context)
+        change = None if why_rung_unusable(name, setup.context) else fallback.next_change(setup.settled, setup.context)
         if change is None:
             continue
-        changed = predict(setup.at(apply(change, setup.settled)))
-        difference = changed.held - now.held if changed.estimate else 0
-        if abs(difference) * _WORTH > now.held:
+        changed = predict(setup.at(apply_change(change, setup.settled)))
+        difference = changed.held - current.held if changed.estimate else 0
+        if abs(difference) * _WORTH > current.held:
             useful.append(Effect(change, difference, changed.band, fallback.changes_training))
-    return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.difference)))
+    return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.peak_difference)))
 
 
-def hopeless(setup: Setup) -> bool:
+def is_hopeless(setup: Setup) -> bool:
     """Return whether an attempt cannot fit even on an empty GPU and at the lower end of the estimate.
 
     Never true if something is not modelled: the script may need less than assumed.
@@ -154,32 +154,36 @@ def hopeless(setup: Setup) -> bool:
     )
 
 
-def fitting(setup: Setup) -> Change | None:
+def smallest_fitting_change(setup: Setup) -> Change | None:
     """Return the smallest change with the same result that makes the training fit, None if there is none.
 
     In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
     evaluation has the peak, otherwise last.
     """
-    candidate, now = setup.settled, predict(setup).estimate
+    candidate, current = setup.settled, predict(setup).estimate
     edits: dict[str, fields.Value] = {}
-    for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
-        if why_not(name, setup.context):
+    for name in (
+        (_EVALUATION_RUNG, *_SAME_RESULT_RUNGS)
+        if current and current.peak.name == "eval"
+        else (*_SAME_RESULT_RUNGS, _EVALUATION_RUNG)
+    ):
+        if why_rung_unusable(name, setup.context):
             continue
-        for _ in range(_MOST_STEPS):
-            change = rung(name).step(candidate, setup.context)
+        for _ in range(_MAX_STEPS):
+            change = get_rung(name).next_change(candidate, setup.context)
             if change is None:
                 break
-            candidate = apply(change, candidate)
+            candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
             if predict(setup.at(candidate)).band in {"fits", "tight"}:
-                return _difference(setup.settled, candidate, edits)
-            if not rung(name).repeats:
+                return _combined_change(setup.settled, candidate, edits)
+            if not get_rung(name).is_repeatable:
                 break
     return None
 
 
-def _difference(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
-    changed = diff(before, after)
+def _combined_change(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
+    changed = profile_differences(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
     why = "fits by the estimate; same global batch"
     return Change(title, why, tuple(edits.items()))

@@ -9,16 +9,16 @@ from msgspec import Struct, structs
 
 from tui_train.base.versions import at_least
 from tui_train.facts.dimensions import Dimensions, dimensions_by_name
-from tui_train.facts.types import Document
-from tui_train.memory.trainers import adapters, loss, on, packed, weights
+from tui_train.facts.types import YamlDocument
+from tui_train.memory.trainers import adapter_dtype, is_on, loss_and_kernels, quantization, weight_dtype
 from tui_train.memory.types import (
-    ALSO,
-    ATTENTION,
-    EVERY,
-    QUERIES_VALUES,
+    ALL_TARGETS,
+    ATTENTION_TARGETS,
+    OTHER_TARGET_NAMES,
+    QUERY_VALUE_TARGETS,
     Attention,
-    How,
-    Number,
+    Dtype,
+    MemorySettings,
     Optimizer,
     Sharding,
 )
@@ -26,19 +26,19 @@ from tui_train.presets import SCRIPT
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.resolve.options import script_options, user_arguments
 from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import accumulation
+from tui_train.resolve.values import gradient_accumulation
 from tui_train.target import hub_cache
 from tui_train.trainers import nemo as nemo_trainer
 from tui_train.trainers import takes_field, trainer_of
 
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
-_BYTES = 264
-_MODEL = ("model_name_or_path", "base_model", "model_name", "model")
-_LENGTH = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
+_BUILTIN_VOCABULARY = 264
+_MODEL_OPTIONS = ("model_name_or_path", "base_model", "model_name", "model")
+_LENGTH_OPTIONS = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
 # Assumed if the script does not set it.
-_USUAL_LENGTH = 1024
-_MICRO_BATCH = ("per_device_train_batch_size", "micro_batch_size", "micro_batch")
-_EVAL_BATCH = ("per_device_eval_batch_size", "eval_batch_size")
+_DEFAULT_LENGTH = 1024
+_MICRO_BATCH_OPTIONS = ("per_device_train_batch_size", "micro_batch_size", "micro_batch")
+_EVAL_BATCH_OPTIONS = ("per_device_eval_batch_size", "eval_batch_size")
 _OPTIMIZERS: dict[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
@@ -55,15 +55,15 @@ _ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "f
 
 
 class Workload(Struct, frozen=True):
-    """The model and how it is trained; `why_not` is what is missing if either is None.
+    """The model and how it is trained; `why_unknown` is what is missing if either is None.
 
     `unknown` is the model of the Hub whose config.json would tell the sizes that are missing.
     """
 
     model: Dimensions | None = None
-    how: How | None = None
+    settings: MemorySettings | None = None
     folder: str = ""
-    why_not: str = ""
+    why_unknown: str = ""
     unknown: str = ""
 
 
@@ -71,23 +71,23 @@ def workload(setup: Setup) -> Workload:
     """Return the model and settings of an attempt; pure."""
     profile = setup.rung
     if takes_field(profile, "nemo"):
-        return _nemo(setup)
+        return _nemo_workload(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
-        return Workload(own_model(profile.recipe), _how(setup))
-    return _loaded(setup)
+        return Workload(new_model(profile.recipe), _memory_settings(setup))
+    return _loading_workload(setup)
 
 
-def _loaded(setup: Setup) -> Workload:
+def _loading_workload(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.rung, setup.facts, setup.document
     if _micro_batch(setup) is None:
-        return Workload(why_not=_no_batch(setup))
+        return Workload(why_unknown=_no_batch(setup))
     if document and document.problem:
-        return Workload(why_not=f"{profile.trainer.config}: {document.problem}")
-    name = model_of(profile, setup.options)
+        return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
+    name = chosen_model(profile, setup.options)
     if not name:
-        own = takes_field(profile, "trainer.script") and "model" not in setup.context.takes
-        return Workload(why_not="the script's own model is not known" if own else "no model is set (trainer.model)")
+        own = takes_field(profile, "trainer.script") and "model" not in setup.context.accepted
+        return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
     folder = (model_folder.path or name) if model and model_folder else ""
@@ -97,33 +97,33 @@ def _loaded(setup: Setup) -> Workload:
         problem = model_folder.problem if model_folder else ""
         fetchable = not problem and hub_cache.valid_id(name)
         problem = problem or ("its sizes are not known here" if fetchable else "unknown model: give its folder")
-        return Workload(why_not=f"{name}: {problem}", unknown=name if fetchable else "")
+        return Workload(why_unknown=f"{name}: {problem}", unknown=name if fetchable else "")
     if not name.startswith("/"):
         # The folder of a model in the cache is called after its commit.
         model = structs.replace(model, name=name)
-    return Workload(model, _how(setup, model), folder)
+    return Workload(model, _memory_settings(setup, model), folder)
 
 
 def _no_batch(setup: Setup) -> str:
-    if "micro_batch" in setup.context.takes:
+    if "micro_batch" in setup.context.accepted:
         return "the micro batch is not known: set recipe.micro_batch"
     if setup.preset.label == SCRIPT:
         return "the script's own batch is not known"
     return f"{setup.preset.named} passes no micro batch, and the script's own is not known"
 
 
-def model_of(profile: Profile, options: Mapping[str, Any]) -> str:
+def chosen_model(profile: Profile, options: Mapping[str, Any]) -> str:
     """Return the folder or name of the model, empty if none is set."""
-    return profile.trainer.model or next((str(options[key]) for key in _MODEL if options.get(key)), "")
+    return profile.trainer.model or next((str(options[key]) for key in _MODEL_OPTIONS if options.get(key)), "")
 
 
-def models_of(profile: Profile, documents: Mapping[str, Document]) -> tuple[str, ...]:
+def models_to_read(profile: Profile, documents: Mapping[str, YamlDocument]) -> tuple[str, ...]:
     """Return the model in the profile, its arguments or its YAML file, a folder or an id, to read its shape."""
-    name = model_of(profile, script_options(profile, documents))
+    name = chosen_model(profile, script_options(profile, documents))
     return (name,) if name.startswith("/") or hub_cache.valid_id(name) else ()
 
 
-def own_model(recipe: Recipe) -> Dimensions:
+def new_model(recipe: Recipe) -> Dimensions:
     """Return the new model of the built-in trainer for the sizes of a settled recipe."""
     hidden = recipe.hidden_size or 0
     return Dimensions(
@@ -132,46 +132,46 @@ def own_model(recipe: Recipe) -> Dimensions:
         hidden=hidden,
         heads=recipe.heads or 0,
         ffn=math.ceil(8 * hidden / 3 / 32) * 32,
-        vocab=_BYTES,
+        vocab=_BUILTIN_VOCABULARY,
         tied=True,
     )
 
 
-def _number(options: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
+def _integer_option(options: Mapping[str, Any], names: tuple[str, ...], default: int) -> int:
     digits = next((str(options[name]) for name in names if re.fullmatch(r"\d{1,9}", str(options.get(name, "")))), "")
-    return int(digits) if int(digits or 0) else usual
+    return int(digits) if int(digits or 0) else default
 
 
 def _micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
-    return setup.rung.recipe.micro_batch or _number(setup.options, _MICRO_BATCH, 0) or None
+    return setup.rung.recipe.micro_batch or _integer_option(setup.options, _MICRO_BATCH_OPTIONS, 0) or None
 
 
-def _how(setup: Setup, model: Dimensions | None = None) -> How:
+def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
     profile, options = setup.rung, setup.options
-    recipe, packing, lora, precision = profile.recipe, packed(options), _lora(setup), _precision(setup)
-    filed = weights(setup, model.dtype if model else "", lora=lora)
+    recipe, packing, lora, precision = profile.recipe, quantization(options), _lora(setup), _precision(setup)
+    filed = weight_dtype(setup, model.dtype if model else "", lora=lora)
     sharding = _sharding(setup)
     # With mixed precision accelerate keeps weights that FSDP trains in fp32.
     widened = sharding == "fsdp" and precision != "fp32" and not lora
-    loaded: Number = "fp32" if widened else filed or "fp32"
-    kind, kernels = loss(setup, liger=bool(recipe.fused_cross_entropy or on(options, *_LIGER)))
+    loaded_dtype: Dtype = "fp32" if widened else filed or "fp32"
+    kind, kernels = loss_and_kernels(setup, liger=bool(recipe.fused_cross_entropy or is_on(options, *_LIGER)))
     checkpointing = _checkpointing(setup)
-    preferring = profile.finetune.method if takes_field(profile, "finetune") else ""
-    return How(
+    finetune_method = profile.finetune.method if takes_field(profile, "finetune") else ""
+    return MemorySettings(
         micro_batch=_micro_batch(setup) or 1,
-        rows=2 if preferring in {"dpo", "reward"} else 1,
-        reference=preferring in {"dpo", "kto"} and not lora,
-        sequence_length=recipe.sequence_length or _number(options, _LENGTH, _USUAL_LENGTH),
+        rows=2 if finetune_method in {"dpo", "reward"} else 1,
+        reference=finetune_method in {"dpo", "kto"} and not lora,
+        sequence_length=recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, _DEFAULT_LENGTH),
         eval_batch=_eval_batch(setup),
-        weights=loaded,
+        weights=loaded_dtype,
         autocast=_AUTOCAST[precision],
         method="lora" if lora else "full",
         packed=packing,
-        rank=_number(options, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in options else 16),
-        targets=_targets({"lora_target": "all", **options} if _made_lora(setup) else options),
-        adapters=adapters(setup, packing=packing, sharding=sharding, loaded=loaded),
+        rank=_integer_option(options, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in options else 16),
+        targets=_lora_targets({"lora_target": "all", **options} if _made_lora(setup) else options),
+        adapters=adapter_dtype(setup, packing=packing, sharding=sharding, loaded=loaded_dtype),
         dropout=0.05 if lora else 0.0,
         optimizer=_optimizer(setup),
         attention=_attention(options),
@@ -181,35 +181,37 @@ def _how(setup: Setup, model: Dimensions | None = None) -> How:
         sharding=sharding,
         shards=setup.copies,
         offload=profile.trainer.offload,
-        gather=(accumulation(profile, setup.copies) or 0) > 1,
+        gather=(gradient_accumulation(profile, setup.copies) or 0) > 1,
         keeps_packed=_keeps_packed(setup),
-        holds_layers=lora and checkpointing and _first_fsdp(options) and _reentrant(setup),
+        holds_layers=lora and checkpointing and _uses_fsdp1(options) and _is_reentrant(setup),
         caveats=_caveats(setup, weights_known=widened or filed is not None),
     )
 
 
 def _made_lora(setup: Setup) -> bool:
     """Return whether a fallback has made it the training of an adapter."""
-    return setup.rung.recipe.lora and "lora" in setup.context.takes
+    return setup.rung.recipe.lora and "lora" in setup.context.accepted
 
 
 def _lora(setup: Setup) -> bool:
     """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
     options = setup.options
     words = " ".join(str(options.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
-    return _made_lora(setup) or on(options, "use_peft") or bool(packed(options)) or "lora" in words
+    return _made_lora(setup) or is_on(options, "use_peft") or bool(quantization(options)) or "lora" in words
 
 
 def _precision(setup: Setup) -> Precision:
     """Return the precision of the recipe, or else of the options."""
-    by_option: Precision = "bf16" if on(setup.options, "bf16") else "fp16" if on(setup.options, "fp16") else "fp32"
+    by_option: Precision = (
+        "bf16" if is_on(setup.options, "bf16") else "fp16" if is_on(setup.options, "fp16") else "fp32"
+    )
     return setup.rung.recipe.precision or by_option
 
 
 def _checkpointing(setup: Setup) -> bool:
     """Return whether activations are recomputed."""
     chosen = setup.rung.recipe.activation_checkpointing
-    return on(setup.options, "gradient_checkpointing") if chosen is None else chosen
+    return is_on(setup.options, "gradient_checkpointing") if chosen is None else chosen
 
 
 def _keeps_packed(setup: Setup) -> bool:
@@ -217,30 +219,30 @@ def _keeps_packed(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = packed(setup.options), setup.rung.trainer.strategy == "fsdp2"
+    packing, sharded = quantization(setup.options), setup.rung.trainer.strategy == "fsdp2"
     return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
 
 
 def _eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
     recipe, options = setup.rung.recipe, setup.options
-    if recipe.eval_batch and "eval_batch" in setup.context.takes:
+    if recipe.eval_batch and "eval_batch" in setup.context.accepted:
         return recipe.eval_batch
-    evaluates = on(options, "do_eval", "eval_on_start") or any(
+    evaluates = is_on(options, "do_eval", "eval_on_start") or any(
         str(options.get(name, "no")).lower() not in {"", "no", "none"}
         for name in ("eval_strategy", "evaluation_strategy")
     )
-    return _number(options, _EVAL_BATCH, setup.context.eval_batch) if evaluates else 0
+    return _integer_option(options, _EVAL_BATCH_OPTIONS, setup.context.eval_batch) if evaluates else 0
 
 
-def _targets(options: Mapping[str, Any]) -> tuple[str, ...]:
+def _lora_targets(options: Mapping[str, Any]) -> tuple[str, ...]:
     value = options.get("lora_target_modules") or options.get("lora_target") or options.get("target_modules") or ""
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    if "all" in text or on(options, "lora_target_linear"):
-        return EVERY
+    if "all" in text or is_on(options, "lora_target_linear"):
+        return ALL_TARGETS
     words = set(re.findall(r"\w+", text))
-    named = tuple(name for name in EVERY if words & {name, *ALSO[name]})
-    return named or (QUERIES_VALUES if not text else ATTENTION)
+    named = tuple(name for name in ALL_TARGETS if words & {name, *OTHER_TARGET_NAMES[name]})
+    return named or (QUERY_VALUE_TARGETS if not text else ATTENTION_TARGETS)
 
 
 def _optimizer(setup: Setup) -> Optimizer:
@@ -267,15 +269,15 @@ def _sharding(setup: Setup) -> Sharding:
     if setup.copies < 2:
         return ""
     strategy = setup.rung.trainer.strategy
-    return "fsdp" if strategy == "fsdp2" or _first_fsdp(setup.options) else strategy
+    return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.options) else strategy
 
 
-def _first_fsdp(options: Mapping[str, Any]) -> bool:
+def _uses_fsdp1(options: Mapping[str, Any]) -> bool:
     """Return whether the script shards by itself, which means FSDP1 without a config file."""
     return "full_shard" in str(options.get("fsdp", ""))
 
 
-def _reentrant(setup: Setup) -> bool:
+def _is_reentrant(setup: Setup) -> bool:
     """Return whether checkpointing is reentrant, the default of transformers before 5.0."""
     named = re.search(r"use_reentrant\W+(\w+)", str(setup.options.get("gradient_checkpointing_kwargs", "")))
     if named:
@@ -286,46 +288,46 @@ def _reentrant(setup: Setup) -> bool:
 def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     """Return what is not known, and so assumed, or not modelled."""
     profile, options = setup.rung, setup.options
-    length = profile.recipe.sequence_length or _number(options, _LENGTH, 0)
-    precision = profile.recipe.precision or on(options, "bf16", "fp16")
+    length = profile.recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, 0)
+    precision = profile.recipe.precision or is_on(options, "bf16", "fp16")
     batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)
     conditions = {
         "your arguments set a batch: the recipe's is used here": bool(batches),
         "type of the weights: fp32 is assumed, set --dtype otherwise": not weights_known,
-        "torch.compile: its memory is not modelled": on(options, "torch_compile", "compile"),
-        f"{_USUAL_LENGTH} tokens per sample are assumed: the script does not set it": not length,
+        "torch.compile: its memory is not modelled": is_on(options, "torch_compile", "compile"),
+        f"{_DEFAULT_LENGTH} tokens per sample are assumed: the script does not set it": not length,
         "fp32 is assumed: the script does not set a precision": not precision,
-        "FSDP1: some programs load the full model on each GPU": _first_fsdp(options),
+        "FSDP1: some programs load the full model on each GPU": _uses_fsdp1(options),
         "your own script: assumed to train like transformers' Trainer": takes_field(profile, "trainer.script")
         and not setup.preset.module,
     }
     return tuple(words for words, holds in conditions.items() if holds)
 
 
-def _nemo(setup: Setup) -> Workload:
+def _nemo_workload(setup: Setup) -> Workload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
     profile = setup.rung
     nemo, recipe = profile.nemo, profile.recipe
-    if nemo_trainer.split(nemo, setup.nemo) > 1:
-        return Workload(why_not="tensor, pipeline and context parallel are not modelled")
+    if nemo_trainer.gpus_per_copy(nemo, setup.nemo) > 1:
+        return Workload(why_unknown="tensor, pipeline and context parallel are not modelled")
     model = dimensions_by_name(nemo.recipe)
     if model is None:
         return Workload(
-            why_not="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
+            why_unknown="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
     if nemo_trainer.takes_size(profile, setup.nemo):
-        model = _resized(model, recipe)
+        model = _with_recipe_sizes(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
-        return Workload(why_not="the recipe's batch is unknown: set micro batch and sequence length")
+        return Workload(why_unknown="the recipe's batch is unknown: set micro batch and sequence length")
     lora = nemo.task == "finetune" and nemo.peft == "lora"
-    how = How(
+    how = MemorySettings(
         micro_batch=recipe.micro_batch,
         sequence_length=recipe.sequence_length,
         weights="bf16",
         method="lora" if lora else "full",
         rank=32,
         adapters="bf16",
-        targets=EVERY,
+        targets=ALL_TARGETS,
         optimizer="adamw_fused",
         attention="flash",
         checkpointing=bool(recipe.activation_checkpointing),
@@ -337,7 +339,7 @@ def _nemo(setup: Setup) -> Workload:
     return Workload(model, how)
 
 
-def _resized(model: Dimensions, recipe: Recipe) -> Dimensions:
+def _with_recipe_sizes(model: Dimensions, recipe: Recipe) -> Dimensions:
     """Return the model of a recipe with the sizes that its file sets instead, as the file sets them."""
     if recipe.layers:
         model = structs.replace(model, layers=recipe.layers, exact=0)

@@ -9,19 +9,19 @@ import msgspec
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.ask import ChildResult, run_child
 from tui_train.facts.dimensions import Dimensions
-from tui_train.memory.estimate import PACKED
-from tui_train.memory.types import ALSO, BYTES, EVERY, How
+from tui_train.memory.estimate import QUANTIZED_BYTES
+from tui_train.memory.types import ALL_TARGETS, DTYPE_BYTES, OTHER_TARGET_NAMES, MemorySettings
 
-DEADLINE = 120.0
+MEASURE_DEADLINE = 120.0
 # 70 billion parameters take minutes on a slow machine; the user can cancel.
 TRACE_DEADLINE = 600.0
 # Relative error of a trace.
-ERROR = 0.1
-_NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_NAMES = {"forward": "forward and loss", "step": "optimizer step"}
+TRACE_ERROR = 0.1
+_TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_PHASE_LABELS = {"forward": "forward and loss", "step": "optimizer step"}
 
 
-class Counted(msgspec.Struct, frozen=True):
+class CountedMemory(msgspec.Struct, frozen=True):
     """The peak bytes of each phase, or the `problem` why they could not be counted.
 
     For a measurement on a GPU also its name (`device`), the peak `reserved` by the allocator, and the memory in use.
@@ -39,10 +39,10 @@ class Counted(msgspec.Struct, frozen=True):
     def peak(self) -> tuple[str, int]:
         """The phase with the peak, and its bytes."""
         name, size = max(self.phases.items(), key=lambda item: item[1], default=("load", 0))
-        return _NAMES.get(name, name), size
+        return _PHASE_LABELS.get(name, name), size
 
 
-def uncovered(model: Dimensions, how: How) -> str:
+def why_not_traceable(model: Dimensions, how: MemorySettings) -> str:
     """Return why a training cannot be traced, empty if it can."""
     reasons = {
         "the trace does not support reward models": how.loss == "none",
@@ -61,33 +61,33 @@ def uncovered(model: Dimensions, how: How) -> str:
     return next((words for words, holds in reasons.items() if holds), "")
 
 
-def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
+def trace_request(model: Dimensions, how: MemorySettings, folder: str = "") -> dict[str, Any]:
     """Return the request for the child: the model by `folder` or dimensions, and how it is trained."""
     shared = how.sharding == "fsdp"
     # FSDP casts full layers to the compute type, and keeps its shards in the type of the weights.
     cast = how.autocast if shared and how.autocast else how.weights
     return {
         "folder": folder,
-        "config": configuration(model),
+        "config": transformers_config(model),
         "micro_batch": how.micro_batch * how.rows,
         "sequence_length": how.sequence_length,
-        "weights": _NUMBERS[cast],
+        "weights": _TORCH_DTYPES[cast],
         "autocast": how.autocast,
         "method": how.method,
         "rank": how.rank,
         # Empty: all linear layers, whatever their names.
-        "targets": {} if how.targets == EVERY else {name: ALSO[name] for name in how.targets},
+        "targets": {} if how.targets == ALL_TARGETS else {name: OTHER_TARGET_NAMES[name] for name in how.targets},
         "dropout": how.dropout,
-        "adapters": _NUMBERS[how.adapters],
-        "packed": PACKED.get(how.packed, 0),
+        "adapters": _TORCH_DTYPES[how.adapters],
+        "packed": QUANTIZED_BYTES.get(how.packed, 0),
         "optimizer": how.optimizer,
         "checkpointing": how.checkpointing,
         "attention": how.attention,
         "loss": "" if how.loss == "upcast" else how.loss,
         "kernels": how.kernels,
         "reference": how.reference,
-        "kept": BYTES[how.adapters if how.method == "lora" else how.weights],
-        "shards": how.shards * BYTES[cast] / BYTES[how.weights] if shared else 1,
+        "kept": DTYPE_BYTES[how.adapters if how.method == "lora" else how.weights],
+        "shards": how.shards * DTYPE_BYTES[cast] / DTYPE_BYTES[how.weights] if shared else 1,
         "shared": shared and how.shards > 1,
         "buckets": how.sharding == "ddp" and how.shards > 1,
         "holds_layers": how.holds_layers,
@@ -95,35 +95,39 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     }
 
 
-def command(python: str, kind: str, request: dict[str, Any]) -> list[str]:
+def memory_child_command(python: str, kind: str, request: dict[str, Any]) -> list[str]:
     """Return the command that starts the child; `kind` is "trace" or "measure"."""
     child = str(resources.files("tui_train").joinpath("target/memory/memory_child.py"))
     return [python, "-B", child, kind, msgspec.json.encode(request).decode()]
 
 
-def trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
+def run_trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> CountedMemory:
     """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
     no_card = {"CUDA_VISIBLE_DEVICES": ""}
-    return _counted(run_child(command(python, "trace", request), TRACE_DEADLINE, no_card, cancelled=cancelled))
+    return _parse_counted(
+        run_child(memory_child_command(python, "trace", request), TRACE_DEADLINE, no_card, cancelled=cancelled)
+    )
 
 
-def measure(python: str, request: dict[str, Any], card: str = "") -> Counted:
+def run_measurement(python: str, request: dict[str, Any], card: str = "") -> CountedMemory:
     """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
-    visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    environment = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
-    return _counted(run_child(command(python, "measure", request), DEADLINE, visible, memory=0))
+    return _parse_counted(
+        run_child(memory_child_command(python, "measure", request), MEASURE_DEADLINE, environment, memory=0)
+    )
 
 
-def _counted(answer: ChildResult) -> Counted:
+def _parse_counted(answer: ChildResult) -> CountedMemory:
     for line in reversed(answer.out.splitlines()):
         try:
-            return json_as(line, Counted)
+            return json_as(line, CountedMemory)
         except Unparsable:
             continue
-    return Counted(problem=answer.ending())
+    return CountedMemory(problem=answer.why_unusable())
 
 
-def configuration(model: Dimensions) -> dict[str, Any]:
+def transformers_config(model: Dimensions) -> dict[str, Any]:
     """Return the config.json values from which transformers builds the model."""
     plain = {
         "model_type": model.type,

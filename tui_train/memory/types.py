@@ -4,11 +4,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-Number = Literal["fp32", "bf16", "fp16"]
-BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+Dtype = Literal["fp32", "bf16", "fp16"]
+DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 Method = Literal["full", "lora", "frozen"]
-Packing = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
+Quantization = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
 Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
 Attention = Literal["eager", "sdpa", "flash"]
 Loss = Literal[
@@ -18,11 +18,11 @@ Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 
 # Target modules of LoRA, by PEFT's names.
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-QUERIES_VALUES = ("q_proj", "v_proj")
-EVERY = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+ATTENTION_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+QUERY_VALUE_TARGETS = ("q_proj", "v_proj")
+ALL_TARGETS = (*ATTENTION_TARGETS, "gate_proj", "up_proj", "down_proj")
 # Other names of the same modules; some combine several.
-ALSO = {
+OTHER_TARGET_NAMES = {
     "q_proj": ("c_attn", "query_key_value", "qkv_proj"),
     "k_proj": ("c_attn", "query_key_value", "qkv_proj"),
     "v_proj": ("c_attn", "query_key_value", "qkv_proj"),
@@ -33,7 +33,7 @@ ALSO = {
 }
 
 
-class How(Struct, frozen=True, kw_only=True):
+class MemorySettings(Struct, frozen=True, kw_only=True):
     """The settings of a training that determine its memory.
 
     `weights` is the type of the weights, `autocast` that of the computation if different, `adapters` that of LoRA's
@@ -58,13 +58,13 @@ class How(Struct, frozen=True, kw_only=True):
     eval_batch: int = 0
     rows: int = 1
     reference: bool = False
-    weights: Number = "fp32"
+    weights: Dtype = "fp32"
     autocast: Literal["", "bf16", "fp16"] = ""
     method: Method = "full"
-    packed: Packing = ""
+    packed: Quantization = ""
     rank: int = 16
-    targets: tuple[str, ...] = ATTENTION
-    adapters: Number = "fp32"
+    targets: tuple[str, ...] = ATTENTION_TARGETS
+    adapters: Dtype = "fp32"
     dropout: float = 0.0
     optimizer: Optimizer = "adamw_foreach"
     attention: Attention = "sdpa"
@@ -97,17 +97,17 @@ class How(Struct, frozen=True, kw_only=True):
         return (self.eval_batch or self.micro_batch) * self.rows * self.sequence_length
 
     @property
-    def compute(self) -> int:
+    def compute_bytes(self) -> int:
         """Bytes per value of the computation."""
-        return BYTES[self.autocast or self.weights]
+        return DTYPE_BYTES[self.autocast or self.weights]
 
     @property
-    def stream(self) -> int:
+    def stream_bytes(self) -> int:
         """Bytes per value between layers, which autocast leaves in the type of the embedding."""
         if self.widened:
             return 4
         cast_whole = self.sharding in {"fsdp", "zero1", "zero2", "zero3"}
-        return self.compute if cast_whole else BYTES[self.weights]
+        return self.compute_bytes if cast_whole else DTYPE_BYTES[self.weights]
 
 
 class Phase(Struct, frozen=True):

@@ -9,22 +9,22 @@ from tui_train.launchers.job import Job
 from tui_train.presets import PresetArgument, condition_holds
 from tui_train.profile.types import Profile
 from tui_train.resolve import container, reach, variables
-from tui_train.resolve.arguments import fill, plain
+from tui_train.resolve.arguments import fill_placeholders, first_texts
 from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import Value, words
+from tui_train.resolve.values import PlaceholderValue, placeholder_words
 from tui_train.trainers import nemo
-from tui_train.trainers.trainer import SHIM
+from tui_train.trainers.trainer import SHIM_FOLDER
 
 _TORCH_GRACE = 30
 # Older versions of the Hugging Face Trainer resume with the micro batch of the checkpoint, ignoring the argument.
-_OWN_MICRO_BATCH = "5.2"
+_TAKES_MICRO_BATCH_SINCE = "5.2"
 
 
-def settings(setup: Setup, job: Job, values: Mapping[str, Value]) -> tuple[Setting, ...]:
+def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderValue]) -> tuple[Setting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
     profile = setup.rung
     cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
-    threads = max(1, cores // max((job.processes, *job.uneven)))
+    threads = max(1, cores // max((job.processes, *job.uneven_processes)))
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
         Setting("OMP_NUM_THREADS", str(threads), "CPU cores divided among the processes", "machine"),
@@ -38,49 +38,49 @@ def settings(setup: Setup, job: Job, values: Mapping[str, Value]) -> tuple[Setti
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[setup.launcher].settings(job)
-    settings += variables.of_communication(setup, cuda=bool(job.gpus))
+    settings += variables.backend_settings(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
-    settings += container.settings(profile.container)
-    settings += nemo.settings(profile.nemo, setup.nemo, setup.gpus) if setup.nemo else ()
+    settings += container.container_settings(profile.container)
+    settings += nemo.nemo_settings_variables(profile.nemo, setup.nemo, setup.gpus) if setup.nemo else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
     if values["micro_batch"] and _keeps_micro_batch(setup):
-        why = f"transformers before {_OWN_MICRO_BATCH} resumes with the micro batch of the checkpoint"
+        why = f"transformers before {_TAKES_MICRO_BATCH_SINCE} resumes with the micro batch of the checkpoint"
         settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
-    settings += _tracking(setup)
-    text = words(values)
+    settings += _wandb_settings(setup)
+    text = placeholder_words(values)
     for variable in setup.preset.variables:
-        if condition_holds(variable.when, plain(text)):
-            filled = fill(PresetArgument((variable.value,)), text)
+        if condition_holds(variable.when, first_texts(text)):
+            filled = fill_placeholders(PresetArgument((variable.value,)), text)
             settings += [Setting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
     by_plan = {setting.name: setting for setting in settings}
     by_user = {
         name: Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()
     }
-    return tuple({**by_plan, **by_user, **_shim(profile)}.values())
+    return tuple({**by_plan, **by_user, **_shim_setting(profile)}.values())
 
 
-def prepares(profile: Profile) -> tuple[Setting, ...]:
+def preparation_variables(profile: Profile) -> tuple[Setting, ...]:
     """Return the variables of what is done before the training; the user's variables override those of the plan."""
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
         Setting("CUDA_VISIBLE_DEVICES", "", "needs no GPU", "launcher"),
-        *container.settings(profile.container),
+        *container.container_settings(profile.container),
     ]
     by_user = [Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
     return tuple({setting.name: setting for setting in (*settings, *by_user)}.values())
 
 
-def _tracking(setup: Setup) -> list[Setting]:
+def _wandb_settings(setup: Setup) -> list[Setting]:
     """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
     profile = setup.rung
     tracking = profile.tracking
-    if not tracking.wandb or reach.why_not("tracking.wandb", setup):
+    if not tracking.wandb or reach.why_no_effect("tracking.wandb", setup):
         return []
     settings = [Setting("WANDB_DIR", in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
     if tracking.project:
@@ -91,11 +91,11 @@ def _tracking(setup: Setup) -> list[Setting]:
 def _keeps_micro_batch(setup: Setup) -> bool:
     rule, tool = setup.preset.checkpoints, setup.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete
-    takes_micro_batch = "micro_batch" in setup.context.takes
-    return saves and takes_micro_batch and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
+    takes_micro_batch = "micro_batch" in setup.context.accepted
+    return saves and takes_micro_batch and tool is not None and older(tool.transformers, _TAKES_MICRO_BATCH_SINCE)
 
 
-def _shim(profile: Profile) -> dict[str, Setting]:
+def _shim_setting(profile: Profile) -> dict[str, Setting]:
     """Return PYTHONPATH with the folder of the shim first, then the value of the profile or of the calling shell."""
     if profile.container.engine != "none":
         return {}
@@ -103,4 +103,4 @@ def _shim(profile: Profile) -> dict[str, Setting]:
     user_path = profile.trainer.environment.get(name)
     after = PYTHONPATH if user_path is None else f":{user_path}" if user_path else ""
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return {name: Setting(name, joined((RUN_DIR, f"/{SHIM}", after)), why, "launcher")}
+    return {name: Setting(name, joined((RUN_DIR, f"/{SHIM_FOLDER}", after)), why, "launcher")}

@@ -53,7 +53,7 @@ class Preparation(Struct, frozen=True):
     command: Command
 
 
-class Log(Struct, frozen=True):
+class LogRules(Struct, frozen=True):
     """How a trainer's log lines are read: regular expressions with named groups; `steps` is 0 if not known.
 
     `nameable`: where none fits, the profile's trainer.progress can be one.
@@ -75,7 +75,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
 
 
-class Notify(Struct, frozen=True):
+class Notification(Struct, frozen=True):
     """What tells the user that a run has ended: a command's words, and the `$NAME` or the file of an address."""
 
     command: tuple[str, ...] = ()
@@ -127,20 +127,20 @@ class Plan(Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()
     container: ContainerWrapper | None = None
     backend: str = ""
-    log: Log = Log()
+    log: LogRules = LogRules()
     notes: tuple[str, ...] = ()
-    notify: Notify | None = None
+    notify: Notification | None = None
     slurm: SlurmJob | None = None
     hosts: tuple[str, ...] = ()
 
     @property
-    def by_hand(self) -> bool:
+    def is_started_by_hand(self) -> bool:
         """Whether each of several machines is started by hand, with its rank."""
         return self.nodes > 1 and self.slurm is None and not self.hosts
 
     def fallback_path(self, phase: str) -> tuple[int, ...]:
         """Return the numbers of the attempts, from the first, that follow each other while memory runs out there."""
-        way = [1]
-        while following := self.attempts[way[-1] - 1].then.get(phase):
-            way.append(following)
-        return tuple(way)
+        numbers = [1]
+        while next_number := self.attempts[numbers[-1] - 1].then.get(phase):
+            numbers.append(next_number)
+        return tuple(numbers)

@@ -19,7 +19,7 @@ SCRIPT = "the script"
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 # They become part of other values, or of the environment.
-_NOT_PASSED = frozenset({"lr_scaling", "lr_base_batch", "expandable_segments"})
+_NOT_PLACEHOLDERS = frozenset({"lr_scaling", "lr_base_batch", "expandable_segments"})
 # The placeholders, each with the profile key that sets it; the recipe's own have its names.
 PLACEHOLDERS = {
     "output": "trainer.output",
@@ -30,7 +30,7 @@ PLACEHOLDERS = {
     "model": "trainer.model",
     "revision": "trainer.revision",
     "config": "trainer.config",
-    **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _NOT_PASSED},
+    **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _NOT_PLACEHOLDERS},
     # What TrainingArguments calls so: steps, or since transformers 5 a share; a share before that.
     "warmup_steps": "recipe.warmup",
     "warmup_ratio": "recipe.warmup",
@@ -72,7 +72,7 @@ class PresetArgument(Struct, frozen=True, forbid_unknown_fields=True):
     after: str = ""
 
 
-class Variable(Struct, frozen=True, forbid_unknown_fields=True):
+class PresetVariable(Struct, frozen=True, forbid_unknown_fields=True):
     """An environment variable of the training."""
 
     name: str
@@ -125,7 +125,7 @@ class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     values: tuple[FileValue, ...] = ()
 
 
-class Stop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GracefulStop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the trainer saves on SIGTERM, within `grace` seconds.
 
     `arguments` turn this on; they are passed if `when` holds, as for an Argument, and the library in `needs`
@@ -155,10 +155,10 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     eval_batch: Annotated[int, msgspec.Meta(ge=0)] = 0
     defaults: dict[str, Scalar] = {}
     arguments: tuple[PresetArgument, ...] = ()
-    variables: tuple[Variable, ...] = ()
+    variables: tuple[PresetVariable, ...] = ()
     file: TrainerFile | None = None
     checkpoints: Checkpoints | None = None
-    stop: Stop = Stop()
+    stop: GracefulStop = GracefulStop()
     strategies: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
 
@@ -186,25 +186,25 @@ UserPresets = Mapping[str, UserPreset]
 
 def accepted_placeholders(preset: Preset, arguments: tuple[str, ...] = ()) -> frozenset[str]:
     """Return the placeholder names that reach the trainer, by the preset and by the user's `arguments`."""
-    return frozenset(PLACEHOLDER.findall("\n".join([*_words(preset), *arguments]))) & PLACEHOLDERS.keys()
+    return frozenset(PLACEHOLDER.findall("\n".join([*_placeholder_texts(preset), *arguments]))) & PLACEHOLDERS.keys()
 
 
-def _words(preset: Preset) -> Iterator[str]:
+def _placeholder_texts(preset: Preset) -> Iterator[str]:
     """Yield all texts of a preset that may contain placeholders, conditions included."""
     for argument in preset.arguments:
         yield from (*argument.words, f"{{{condition_placeholder(argument.when)}}}")
     for variable in preset.variables:
         yield from (variable.value, f"{{{condition_placeholder(variable.when)}}}")
     for value in preset.file.values if preset.file else ():
-        yield from (*texts_in(value.value), f"{{{condition_placeholder(value.when)}}}")
+        yield from (*nested_texts(value.value), f"{{{condition_placeholder(value.when)}}}")
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def nested_texts(value: Any) -> Iterator[str]:
     """Yield the texts in a value of a file, however deep."""
     if isinstance(value, dict):
-        yield from (text for inner in value.values() for text in texts_in(inner))
+        yield from (text for inner in value.values() for text in nested_texts(inner))
     elif isinstance(value, list):
-        yield from (text for inner in value for text in texts_in(inner))
+        yield from (text for inner in value for text in nested_texts(inner))
     else:
         yield str(value)
 
@@ -212,11 +212,13 @@ def texts_in(value: Any) -> Iterator[str]:
 @functools.cache
 def shipped_presets() -> dict[str, Preset]:
     """Return the shipped presets by name; `builtin` belongs to the built-in trainer."""
-    return {name: msgspec.toml.decode(text, type=prepared_type(Preset)) for name, text in texts().items()}
+    return {
+        name: msgspec.toml.decode(text, type=prepared_type(Preset)) for name, text in shipped_preset_texts().items()
+    }
 
 
 @functools.cache
-def texts() -> dict[str, str]:
+def shipped_preset_texts() -> dict[str, str]:
     """Return the text of each shipped preset."""
     files = [file for file in resources.files(__name__).iterdir() if file.name.endswith(".toml")]
     return dict(sorted((file.name.removesuffix(".toml"), file.read_text("utf-8")) for file in files))
@@ -224,15 +226,15 @@ def texts() -> dict[str, str]:
 
 def get_preset(name: str, user_presets: UserPresets | None = None) -> Preset:
     """Return a shipped preset or one of the user's by name; BadInput lists the known ones."""
-    by_user = user_presets or {}
+    users = user_presets or {}
     if name in shipped_presets():
         return shipped_presets()[name]
-    if name in by_user:
-        if chosen := by_user[name].preset:
+    if name in users:
+        if chosen := users[name].preset:
             return chosen
-        message = f"the preset {visible(name)} cannot be used: {by_user[name].problem}"
+        message = f"the preset {visible(name)} cannot be used: {users[name].problem}"
         raise BadInput(message, "Fix that file, or choose another preset.")
-    usable = [other for other, entry in by_user.items() if entry.preset and other not in shipped_presets()]
+    usable = [other for other, entry in users.items() if entry.preset and other not in shipped_presets()]
     remedy = f"Available: {visible(', '.join([*shipped_presets(), *usable]))}."
     raise BadInput(f"there is no preset {visible(name)}", remedy)
 

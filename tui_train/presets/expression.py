@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-GROUPS = ("step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second")
-_LONGEST = 500
+LOG_GROUPS = ("step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second")
+_MAX_LENGTH = 500
 # A line is cut to 500 characters: four parts that share all of them would be tried in 2.5e9 ways.
 _MOST_SHARING = 3
 _parser: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")  # its name before Python 3.11
@@ -30,16 +30,16 @@ class _Ways(NamedTuple):
 
 def why_expression_unusable(expression: str) -> str:
     """Return why an expression cannot read lines, as what follows its name; empty where it can."""
-    if len(expression) > _LONGEST:
-        return f"has more than {_LONGEST} characters"
+    if len(expression) > _MAX_LENGTH:
+        return f"has more than {_MAX_LENGTH} characters"
     try:
         groups = {*re.compile(expression).groupindex}
         tree = _parser.parse(expression)
         wrong = _slow(tree)
     except (re.error, RecursionError, OverflowError) as error:
         return f"is not a regular expression: {error}"
-    if not groups or groups - {*GROUPS}:
-        return f"must have groups, and only some of these: {', '.join(GROUPS)}"
+    if not groups or groups - {*LOG_GROUPS}:
+        return f"must have groups, and only some of these: {', '.join(LOG_GROUPS)}"
     return wrong
 
 

@@ -14,37 +14,41 @@ def gradient_accumulation(global_batch: int, micro_batch: int, world_size: int) 
     return steps if steps and not rest else None
 
 
-def nearest_global(global_batch: int, micro_batch: int, world_size: int) -> tuple[int, ...]:
+def nearest_global_batches(global_batch: int, micro_batch: int, world_size: int) -> tuple[int, ...]:
     """Return the global batches nearest below and above that the micro batch and world size divide."""
     unit = micro_batch * world_size
     below = global_batch // unit * unit
     return tuple(value for value in (below, below + unit) if value)
 
 
-def nearest_micro(global_batch: int, micro_batch: int, world_size: int) -> tuple[int, ...]:
+def nearest_micro_batches(global_batch: int, micro_batch: int, world_size: int) -> tuple[int, ...]:
     """Return the micro batches nearest below and above that divide the global batch over the world size."""
-    share, rest = divmod(global_batch, world_size)
-    if rest or not share:
+    batch_per_process, rest = divmod(global_batch, world_size)
+    if rest or not batch_per_process:
         return ()
-    below = [value for value in divisors(share) if value < micro_batch]
-    above = [value for value in divisors(share) if value > micro_batch]
+    below = [value for value in divisors(batch_per_process) if value < micro_batch]
+    above = [value for value in divisors(batch_per_process) if value > micro_batch]
     return tuple(below[-1:] + above[:1])
 
 
-def largest_micro(global_batch: int, most: int, world_size: int, least: int = 1) -> int | None:
-    """Return the largest micro batch from `least` to `most` that keeps the global batch exact, None where none does."""
-    share, rest = divmod(global_batch, world_size)
-    return None if rest else max((value for value in divisors(share) if least <= value <= most), default=None)
+def largest_micro_batch(global_batch: int, max_micro: int, world_size: int, min_micro: int = 1) -> int | None:
+    """Return the largest micro batch of `min_micro` to `max_micro` that keeps the global batch, None for none."""
+    batch_per_process, rest = divmod(global_batch, world_size)
+    return (
+        None
+        if rest
+        else max((value for value in divisors(batch_per_process) if min_micro <= value <= max_micro), default=None)
+    )
 
 
-def smaller_micro(global_batch: int, micro_batch: int, world_size: int, least: int = 1) -> int | None:
-    """Return the largest micro batch of at most half the size that keeps the global batch exact, None below `least`."""
-    share = global_batch // world_size
-    fitting = [value for value in divisors(share) if least <= value and value * 2 <= micro_batch]
+def smaller_micro_batch(global_batch: int, micro_batch: int, world_size: int, min_micro: int = 1) -> int | None:
+    """Return the largest micro batch of at most half the size that keeps the global batch, None below `min_micro`."""
+    batch_per_process = global_batch // world_size
+    fitting = [value for value in divisors(batch_per_process) if min_micro <= value and value * 2 <= micro_batch]
     return fitting[-1] if fitting else None
 
 
-def learning_rate(recipe: Recipe) -> float | None:
+def scaled_learning_rate(recipe: Recipe) -> float | None:
     """Return the learning rate scaled by the ratio of the global batch to its reference batch, None if not known."""
     if recipe.learning_rate is None or recipe.lr_scaling == "none":
         return recipe.learning_rate

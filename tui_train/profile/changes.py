@@ -24,14 +24,14 @@ class Difference(Struct, frozen=True):
     after: str
 
 
-def apply(change: Change, profile: Profile) -> Profile:
+def apply_change(change: Change, profile: Profile) -> Profile:
     """Return the profile with the change made; BadInput when a value is outside its limits."""
     for key, value in change.edits:
         profile = fields.put(profile, key, value)
     return profile
 
 
-def diff(before: Profile, after: Profile) -> tuple[Difference, ...]:
+def profile_differences(before: Profile, after: Profile) -> tuple[Difference, ...]:
     """Return what differs, in the order of the fields."""
     return tuple(
         Difference(row.key, row.label, displayed_value(before, row.key), displayed_value(after, row.key))

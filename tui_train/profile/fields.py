@@ -13,24 +13,26 @@ import msgspec
 
 from tui_train.base import secrets, webhook
 from tui_train.base.errors import BadInput
-from tui_train.base.places import expanded
+from tui_train.base.places import expand_home
 from tui_train.base.text import visible
 from tui_train.profile import lists
 from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
 from tui_train.target import hub_cache
 
-_SECRET = re.compile(
+_SECRET_VARIABLE = re.compile(
     r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE
 )
 
-_SIMILAR = 0.7
+_MIN_SIMILARITY = 0.7
 # What a number may begin with in a text, and what stands for zeros after it.
-_BEGINNING = re.compile(r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE)
+_LEADING_NUMBER = re.compile(
+    r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE
+)
 _MISTYPED = 10  # times the largest value: what was meant is another number
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
-_EMPTY = Profile()
+_EMPTY_PROFILE = Profile()
 
 # None: not chosen.
 Value = str | int | float | bool | tuple[str | float, ...] | dict[str, str] | None
@@ -46,28 +48,28 @@ def field(key: str) -> Field:
     raise BadInput(f"{visible(key)} is not a profile key", similar_key_remedy(key))
 
 
-def similar_word_remedy(name: str, known: tuple[str, ...]) -> str:
+def similar_word_remedy(name: str, choices: tuple[str, ...]) -> str:
     """Return a remedy that names the most similar known word."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}."
+    matches = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    return f"Did you mean {matches[0]}?" if matches else f"Known are: {', '.join(choices)}."
 
 
 def similar_key_remedy(key: str) -> str:
     """Return a remedy that names the most similar of all keys; a section that two share makes them no more alike."""
-    close = similar_key(key)
-    return f"Did you mean {close}?" if close else "`tui-train keys` lists them."
+    similar = similar_key(key)
+    return f"Did you mean {similar}?" if similar else "`tui-train keys` lists them."
 
 
 def similar_key(key: str) -> str:
     """Return the key whose last word is most similar, empty where none is."""
 
-    def likeness(known: str) -> tuple[float, float]:
-        pairs = ((key.rpartition(".")[2], known.rpartition(".")[2]), (key, known))
-        last, whole = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
-        return last, whole
+    def similarity(other: str) -> tuple[float, float]:
+        pairs = ((key.rpartition(".")[2], other.rpartition(".")[2]), (key, other))
+        last, full = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        return last, full
 
-    best = max(FIELDS, key=likeness)
-    return best if likeness(best)[0] >= _SIMILAR else ""
+    best = max(FIELDS, key=similarity)
+    return best if similarity(best)[0] >= _MIN_SIMILARITY else ""
 
 
 def get(profile: Profile, key: str) -> Value:
@@ -78,7 +80,7 @@ def get(profile: Profile, key: str) -> Value:
 
 def put(profile: Profile, key: str, value: Value) -> Profile:
     """Return the profile with one value replaced; BadInput when it is outside the field's limits."""
-    check(field(key), value)
+    check_limits(field(key), value)
     section, _, name = key.rpartition(".")
     if not section:
         return msgspec.structs.replace(profile, **{name: value})
@@ -86,7 +88,7 @@ def put(profile: Profile, key: str, value: Value) -> Profile:
     return msgspec.structs.replace(profile, **{section: changed})
 
 
-def check(row: Field, value: Value) -> None:
+def check_limits(row: Field, value: Value) -> None:
     """Raise BadInput where a value of the right type is outside the limits of its field."""
     if value is None:
         if not row.optional:
@@ -117,7 +119,7 @@ def _numbers_in(value: Value) -> Iterator[float]:
 
 def is_secret_variable(name: str) -> bool:
     """Tell whether a variable's name is one that secrets have, such as HF_TOKEN or PGPASSWORD."""
-    return bool(_SECRET.search(name)) or secrets.is_secret_name(name)
+    return bool(_SECRET_VARIABLE.search(name)) or secrets.is_secret_name(name)
 
 
 def all_text(value: Value) -> str:
@@ -134,22 +136,26 @@ def parse(row: Field, text: str, folder: Path | None = None) -> Value:
     """
     unset = row.optional and not text.strip()
     value = None if unset else _PARSERS[row.kind](row, text, folder or Path.cwd())
-    check(row, value)
+    check_limits(row, value)
     return value
 
 
-def closest(row: Field, text: str) -> Value:
+def closest_value(row: Field, text: str) -> Value:
     """Return the value that a text which cannot be read most likely means; None where it means none.
 
     A number is taken from the text's beginning, with k or M after it, and brought within the field's limits unless it
     is many times the largest; a quote is closed, and a comma that may separate values does.
     """
     if row.kind not in {"integer", "number"}:
-        return _read(row, lists.commas_to_spaces(row, text)) or _read(row, text + "'") or _read(row, text + '"')
-    found = _BEGINNING.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
-    if found is None:
+        return (
+            _parse_or_none(row, lists.commas_to_spaces(row, text))
+            or _parse_or_none(row, text + "'")
+            or _parse_or_none(row, text + '"')
+        )
+    match = _LEADING_NUMBER.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
+    if match is None:
         return None
-    amount = float(found["number"]) * _UNITS[found["unit"].lower()]
+    amount = float(match["number"]) * _UNITS[match["unit"].lower()]
     if not math.isfinite(amount):
         return None
     low, high = row.minimum, row.maximum
@@ -157,10 +163,10 @@ def closest(row: Field, text: str) -> Value:
         return None
     amount = amount if low is None else max(low, amount)
     amount = amount if high is None else min(high, amount)
-    return _read(row, str(round(amount)) if row.kind == "integer" else repr(amount))
+    return _parse_or_none(row, str(round(amount)) if row.kind == "integer" else repr(amount))
 
 
-def _read(row: Field, text: str) -> Value:
+def _parse_or_none(row: Field, text: str) -> Value:
     try:
         return parse(row, text)
     except BadInput:
@@ -174,7 +180,7 @@ def chosen_keys(profile: Profile) -> tuple[str, ...]:
 
 def is_chosen(profile: Profile, key: str) -> bool:
     """Return whether the user chose the value of a key."""
-    return key != "name" and get(profile, key) != get(_EMPTY, key)
+    return key != "name" and get(profile, key) != get(_EMPTY_PROFILE, key)
 
 
 def format_value(value: Value) -> str:
@@ -184,32 +190,32 @@ def format_value(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return lists.join(f"{name}={text}" for name, text in value.items())
+        return lists.join_values(f"{name}={text}" for name, text in value.items())
     if isinstance(value, tuple):
-        return lists.join(map(_shown, value))
+        return lists.join_values(map(_format_part, value))
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _shown(part: str | float) -> str:
+def _format_part(part: str | float) -> str:
     return part if isinstance(part, str) else repr(part).removesuffix(".0")
 
 
 def absolute(path: str, folder: Path) -> str:
     """Return a path as absolute, `~` expanded, without touching links; an empty one stays empty."""
-    return str(Path(folder, expanded(path))) if path else ""
+    return str(Path(folder, expand_home(path))) if path else ""
 
 
 def absolute_field_path(row: Field, path: str, folder: Path) -> str:
     """Return a field's path as absolute; a Python without a slash is the one on PATH, as in a shell."""
     if row.key != "trainer.python" or not path or "/" in path or path.startswith("~"):
         return absolute(path, folder)
-    found = shutil.which(path)
-    if found is None:
+    program = shutil.which(path)
+    if program is None:
         raise BadInput(f"{row.key}: there is no {visible(path)} on PATH", "Write its whole path.")
-    return absolute(found, Path.cwd())
+    return absolute(program, Path.cwd())
 
 
-def located_model(path: str, folder: Path) -> str:
+def absolute_model(path: str, folder: Path) -> str:
     """Return the id of a model of the Hub as it is, a path as absolute; a folder there is no id, as in transformers."""
     text = path.strip()
     if not hub_cache.valid_id(text):
@@ -220,7 +226,7 @@ def located_model(path: str, folder: Path) -> str:
         return text
 
 
-def located_webhook(row: Field, text: str, folder: Path) -> str:
+def absolute_webhook(row: Field, text: str, folder: Path) -> str:
     """Return an address or $NAME as it is, a path as absolute; BadInput shows nothing of what may be a secret."""
     word = text.strip()
     if not word or webhook.is_address(word) or webhook.is_variable(word):
@@ -231,29 +237,29 @@ def located_webhook(row: Field, text: str, folder: Path) -> str:
     raise BadInput(f"{row.label} is no address", remedy)
 
 
-def _integer(row: Field, text: str, _folder: Path) -> int:
+def _parse_integer(row: Field, text: str, _folder: Path) -> int:
     try:
         return int(text.replace("_", "").replace(" ", ""))
     except ValueError:
         raise BadInput(f"{row.label} is {visible(text)!r}", "Type a whole number.") from None
 
 
-def _several_integers(row: Field, text: str, folder: Path) -> tuple[int, ...]:
-    return tuple(_integer(row, word, folder) for word in lists.split(row, text))
+def _parse_integers(row: Field, text: str, folder: Path) -> tuple[int, ...]:
+    return tuple(_parse_integer(row, word, folder) for word in lists.split_values(row, text))
 
 
-def _number(row: Field, text: str, _folder: Path) -> float:
+def _parse_number(row: Field, text: str, _folder: Path) -> float:
     try:
         return float(text)
     except ValueError:
         raise BadInput(f"{row.label} is {visible(text)!r}", "Type a number such as 0.0003 or 3e-4.") from None
 
 
-def _several_numbers(row: Field, text: str, folder: Path) -> tuple[float, ...]:
-    return tuple(_number(row, word, folder) for word in lists.split(row, text))
+def _parse_numbers(row: Field, text: str, folder: Path) -> tuple[float, ...]:
+    return tuple(_parse_number(row, word, folder) for word in lists.split_values(row, text))
 
 
-def _switch(row: Field, text: str, _folder: Path) -> bool:
+def _parse_switch(row: Field, text: str, _folder: Path) -> bool:
     word = text.strip().lower()
     if word in {"yes", "true", "on", "1"}:
         return True
@@ -262,33 +268,39 @@ def _switch(row: Field, text: str, _folder: Path) -> bool:
     raise BadInput(f"{row.label} is {visible(text)!r}", "Type yes or no.")
 
 
-def _words(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
-    return lists.split(row, text)
+def _parse_words(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
+    return lists.split_values(row, text)
 
 
-def _names(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
-    return tuple(filter(None, lists.split(row, text)))
+def _parse_names(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
+    return tuple(filter(None, lists.split_values(row, text)))
 
 
-def _paths(row: Field, text: str, folder: Path) -> tuple[str, ...]:
-    return tuple(absolute(word, folder) for word in lists.split(row, text))
+def _parse_paths(row: Field, text: str, folder: Path) -> tuple[str, ...]:
+    return tuple(absolute(word, folder) for word in lists.split_values(row, text))
 
 
-def _table(row: Field, text: str, _folder: Path) -> dict[str, str]:
-    return _named(row, text, lambda name: name.isidentifier() and name.isascii(), "NAME=VALUE", "WANDB_MODE=offline")
+def _parse_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
+    return _parse_named_values(
+        row, text, lambda name: name.isidentifier() and name.isascii(), "NAME=VALUE", "WANDB_MODE=offline"
+    )
 
 
-def _dotted(row: Field, text: str, _folder: Path) -> dict[str, str]:
-    return _named(row, text, is_dotted_name, "NAME.NAME=VALUE", "model.config.hidden_dropout=0.1")
+def _parse_dotted(row: Field, text: str, _folder: Path) -> dict[str, str]:
+    return _parse_named_values(row, text, is_dotted_name, "NAME.NAME=VALUE", "model.config.hidden_dropout=0.1")
 
 
-def _named(row: Field, text: str, valid: Callable[[str], bool], form: str, example: str) -> dict[str, str]:
+def _parse_named_values(
+    row: Field, text: str, is_valid_name: Callable[[str], bool], form: str, example: str
+) -> dict[str, str]:
     """Return values by name; BadInput for what is not of this form, and for a name that is there twice."""
     table: dict[str, str] = {}
-    for word in lists.split(row, text):
+    for word in lists.split_values(row, text):
         name, equals, value = word.partition("=")
-        if not (equals and valid(name)):
-            raise BadInput(f"{row.label}: {visible(word)!r} is not {form}", f"Write it as {example}; {lists.RULE}.")
+        if not (equals and is_valid_name(name)):
+            raise BadInput(
+                f"{row.label}: {visible(word)!r} is not {form}", f"Write it as {example}; {lists.QUOTING_RULE}."
+            )
         if name in table:
             raise BadInput(f"{row.label}: {visible(name)} is there twice", "Leave one of them out.")
         table[name] = value
@@ -306,16 +318,16 @@ _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
     "path": absolute_field_path,
-    "paths": _paths,
-    "model": lambda _row, text, folder: located_model(text, folder),
-    "integer": _integer,
-    "integers": _several_integers,
-    "number": _number,
-    "numbers": _several_numbers,
-    "switch": _switch,
-    "words": _words,
-    "names": _names,
-    "table": _table,
-    "dotted": _dotted,
-    "webhook": located_webhook,
+    "paths": _parse_paths,
+    "model": lambda _row, text, folder: absolute_model(text, folder),
+    "integer": _parse_integer,
+    "integers": _parse_integers,
+    "number": _parse_number,
+    "numbers": _parse_numbers,
+    "switch": _parse_switch,
+    "words": _parse_words,
+    "names": _parse_names,
+    "table": _parse_table,
+    "dotted": _parse_dotted,
+    "webhook": absolute_webhook,
 }

@@ -11,12 +11,12 @@ class Mount(NamedTuple):
     read_only: bool = False
 
 
-def parse(text: str) -> Mount | None:
+def parse_mount(text: str) -> Mount | None:
     """Return what a mount says, None where it is not HOST:INSIDE with two absolute paths, or ends unknown."""
     read_only = text.endswith(":ro")
-    words = text[:-3] if read_only or text.endswith(":rw") else text
+    paths = text[:-3] if read_only or text.endswith(":rw") else text
     # A path may hold colons; the last one before a slash is the one between the two.
-    host, colon, inside = words.rpartition(":/")
+    host, colon, inside = paths.rpartition(":/")
     if not colon or not host.startswith("/"):
         return None
     return Mount(host, f"/{inside}", read_only)

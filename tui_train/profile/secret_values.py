@@ -8,27 +8,28 @@ from tui_train.base import secrets, webhook
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
-ENVIRONMENT = "trainer.environment"
+ENVIRONMENT_KEY = "trainer.environment"
 # Those of variables, which name secrets.
-_NAMES = "trainer.secrets"
+_SECRETS_KEY = "trainer.secrets"
 # Its address is kept in a file, and the profile names that.
-_WEBHOOK = "notify.webhook"
-_COMMAND = "notify.command"
+_WEBHOOK_KEY = "notify.webhook"
+_COMMAND_KEY = "notify.command"
 
 
 class SecretValue(NamedTuple):
     """Where a value that looks like a secret is: its key, and the name of its variable or argument, empty for none.
 
-    `sure`: its format or its name proves it; it is saved nowhere. `at` are its words in a list; none: all of them.
+    `certain`: its format or its name proves it; it is saved nowhere. `word_indexes` are its words in a list; none: all
+    of them.
     """
 
     key: str
     name: str
-    sure: bool
-    at: tuple[int, ...] = ()
+    certain: bool
+    word_indexes: tuple[int, ...] = ()
 
     @property
-    def words(self) -> str:
+    def place(self) -> str:
         """The place in words."""
         return self.name or ("an argument" if self.key == "trainer.arguments" else self.key)
 
@@ -38,30 +39,30 @@ def secret_values(profile: Profile) -> Iterator[SecretValue]:
     for key in fields.chosen_keys(profile):
         value = fields.get(profile, key)
         if isinstance(value, dict):
-            yield from _in_table(key, value)
+            yield from _secrets_in_table(key, value)
         elif isinstance(value, tuple):
             words = tuple(map(str, value))
-            yield from _in_names(key, words) if key == _NAMES else _in_words(key, words)
-        elif isinstance(value, str) and key != _WEBHOOK and secrets.has_secret_format(value):
+            yield from _secrets_in_names(key, words) if key == _SECRETS_KEY else _secrets_in_words(key, words)
+        elif isinstance(value, str) and key != _WEBHOOK_KEY and secrets.has_secret_format(value):
             yield SecretValue(key, "", secrets.has_certain_format(value))
 
 
 def without_secrets(profile: Profile) -> tuple[Profile, tuple[SecretValue, ...]]:
     """Return a profile without the values that surely are secrets, and those."""
-    left = tuple(found for found in secret_values(profile) if found.sure)
-    for key in dict.fromkeys(secret.key for secret in left):
-        of_key = [secret for secret in left if secret.key == key]
+    removed = tuple(found for found in secret_values(profile) if found.certain)
+    for key in dict.fromkeys(secret.key for secret in removed):
+        of_key = [secret for secret in removed if secret.key == key]
         profile = fields.put(profile, key, _value_without_secrets(key, fields.get(profile, key), of_key))
-    return profile, left
+    return profile, removed
 
 
-def _value_without_secrets(key: str, value: fields.Value, found: list[SecretValue]) -> fields.Value:
+def _value_without_secrets(key: str, value: fields.Value, found_secrets: list[SecretValue]) -> fields.Value:
     """Return what is left of a value; half a command would be another one."""
     if isinstance(value, dict):
-        names = {secret.name for secret in found}
+        names = {secret.name for secret in found_secrets}
         return {name: text for name, text in value.items() if name not in names}
-    if isinstance(value, tuple) and all(secret.at for secret in found):
-        places = {at for secret in found for at in secret.at}
+    if isinstance(value, tuple) and all(secret.word_indexes for secret in found_secrets):
+        places = {at for secret in found_secrets for at in secret.word_indexes}
         return tuple(str(word) for at, word in enumerate(value) if at not in places)
     return fields.get(Profile(), key)
 
@@ -70,38 +71,38 @@ def displayed_value(profile: Profile, key: str) -> str:
     """Return the value of a key as it would be typed, without what looks like a secret."""
     value = fields.get(profile, key)
     if isinstance(value, dict):
-        hidden = {secret.name for secret in _in_table(key, value)}
+        hidden = {secret.name for secret in _secrets_in_table(key, value)}
         return fields.format_value({name: "…" if name in hidden else text for name, text in value.items()})
-    if key == _WEBHOOK:
+    if key == _WEBHOOK_KEY:
         return webhook.displayed_webhook(str(value))
     return secrets.mask(fields.format_value(value))[0]
 
 
-def _in_table(key: str, table: dict[str, str]) -> Iterator[SecretValue]:
+def _secrets_in_table(key: str, table: dict[str, str]) -> Iterator[SecretValue]:
     for name, value in table.items():
-        if secrets.has_certain_format(value) or (key == ENVIRONMENT and fields.is_secret_variable(name)):
-            yield SecretValue(key, name, sure=True)
+        if secrets.has_certain_format(value) or (key == ENVIRONMENT_KEY and fields.is_secret_variable(name)):
+            yield SecretValue(key, name, certain=True)
         elif secrets.has_secret_format(value) or (
-            key != ENVIRONMENT and secrets.is_secret_name(name) and not secrets.is_harmless_value(value)
+            key != ENVIRONMENT_KEY and secrets.is_secret_name(name) and not secrets.is_harmless_value(value)
         ):
-            yield SecretValue(key, name, sure=False)
+            yield SecretValue(key, name, certain=False)
 
 
-def _in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretValue]:
+def _secrets_in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretValue]:
     places = tuple(at for at, name in enumerate(names) if secrets.has_secret_format(name))
     if places:
-        yield SecretValue(key, "", sure=True, at=places)
+        yield SecretValue(key, "", certain=True, word_indexes=places)
 
 
-def _in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretValue]:
-    command = key == _COMMAND
+def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretValue]:
+    command = key == _COMMAND_KEY
     found = [
-        SecretValue(key, secret.name, secret.sure, () if command else secret.at)
+        SecretValue(key, secret.name, secret.certain, () if command else secret.word_indexes)
         for secret in secrets.secret_arguments(words, command=command)
     ]
     yield from found
     # A password of a command, such as curl -u, shows only beside the words before it.
     line = shlex.join(words)
     sure = command and secrets.has_certain_format(line, command=True)
-    if (sure and not any(secret.sure for secret in found)) or (not found and secrets.has_secret_format(line)):
+    if (sure and not any(secret.certain for secret in found)) or (not found and secrets.has_secret_format(line)):
         yield SecretValue(key, "", sure)

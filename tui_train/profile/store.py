@@ -9,9 +9,9 @@ import tomli_w
 
 from tui_train.base import webhook
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE, reporting_write_errors, write_beside, write_new
+from tui_train.base.files import PRIVATE, reporting_write_errors, write_atomically, write_new
 from tui_train.base.parse import Missing, Unparsable, prepared_type, read_bytes, toml_table
-from tui_train.base.places import expanded, profiles_folder
+from tui_train.base.places import expand_home, profiles_folder
 from tui_train.base.text import visible
 from tui_train.presets import shipped_presets
 from tui_train.presets.user import plain_error_message, user_preset_names, user_presets
@@ -21,13 +21,13 @@ from tui_train.profile.types import AUTO, SCHEMA, Profile
 from tui_train.profile.upgrade import upgraded
 
 # A profile has some hundred lines at most.
-_MOST = 1 << 20
-_NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
+_MAX_BYTES = 1 << 20
+_PROFILE_NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 # The line with the name at the top of a file, before its sections.
-_NAMED = re.compile(r"(?<![^\n])name\s*=[^\n]*")
+_NAME_LINE = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
-_BUILTIN = "builtin"
-_WEBHOOK = "notify.webhook"
+_BUILTIN_PRESET = "builtin"
+_WEBHOOK_KEY = "notify.webhook"
 
 
 def dumps(profile: Profile) -> str:
@@ -35,7 +35,7 @@ def dumps(profile: Profile) -> str:
     data: dict[str, Any] = {"schema": SCHEMA, "name": profile.name}
     for key in fields.chosen_keys(profile):
         section, _, name = key.partition(".")
-        value = webhook.webhook_reference(profile.notify.webhook) if key == _WEBHOOK else fields.get(profile, key)
+        value = webhook.webhook_reference(profile.notify.webhook) if key == _WEBHOOK_KEY else fields.get(profile, key)
         data.setdefault(section, {})[name] = msgspec.to_builtins(value)
     return tomli_w.dumps(data)
 
@@ -61,7 +61,7 @@ def loads(text: bytes | str, source: str = "the profile", folder: Path | None = 
         profile = msgspec.convert(data, prepared_type(Profile), strict=True)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {plain_error_message(str(error))}", "Fix that value.") from None
-    return _checked(profile, source, folder or Path.cwd())
+    return _with_absolute_paths(profile, source, folder or Path.cwd())
 
 
 def _upgraded(data: dict[str, Any], source: str) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def load(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = profile_path(reference)
     try:
-        text = read_bytes(path, _MOST)
+        text = read_bytes(path, _MAX_BYTES)
     except Missing:
-        known = visible(", ".join(saved_names())) or "none yet"
-        raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {known}.") from None
+        saved = visible(", ".join(saved_names())) or "none yet"
+        raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
     except Unparsable as error:
         raise BadInput(f"cannot read {visible(str(path))}: {error}", "Give a TOML file that you may read.") from None
     return loads(text, visible(str(path)), path.parent.absolute())
@@ -87,7 +87,7 @@ def load(reference: str) -> Profile:
 def profile_path(reference: str) -> Path:
     """Return the file of a profile: a path when it looks like one, else the saved profile of that name."""
     if "/" in reference or reference.endswith(".toml"):
-        return expanded(reference)
+        return expand_home(reference)
     return profiles_folder() / f"{reference}.toml"
 
 
@@ -101,24 +101,24 @@ def saved_names() -> tuple[str, ...]:
 
 def save(profile: Profile, *, overwrite: bool = False) -> Path:
     """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
-    check_name(profile.name)
+    check_profile_name(profile.name)
     check_preset(profile)
     for secret in secret_values(profile):
-        if secret.sure:
+        if secret.certain:
             remedy = "Name it under trainer.secrets, and export it where you start the run."
-            message = f"{visible(secret.words)} looks like a secret, and profiles are files: it is not saved"
+            message = f"{visible(secret.place)} looks like a secret, and profiles are files: it is not saved"
             raise BadInput(message, remedy)
     return _write(profile, dumps(with_webhook_stored(profile)), overwrite=overwrite)
 
 
 def with_webhook_stored(profile: Profile) -> Profile:
     """Write the address of a webhook to its file, and return the profile that names that; CannotWrite if it fails."""
-    return fields.put(profile, _WEBHOOK, webhook.store_address(profile.notify.webhook))
+    return fields.put(profile, _WEBHOOK_KEY, webhook.store_address(profile.notify.webhook))
 
 
-def check_name(name: str) -> None:
+def check_profile_name(name: str) -> None:
     """Raise BadInput for what cannot be the name of a file."""
-    if not _NAME.fullmatch(name):
+    if not _PROFILE_NAME.fullmatch(name):
         raise BadInput(
             f"{visible(name)!r} cannot be a profile's name",
             "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
@@ -128,43 +128,45 @@ def check_name(name: str) -> None:
 def _write(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
     path = profiles_folder() / f"{profile.name}.toml"
     if overwrite:
-        write_beside(path, text, PRIVATE)
+        write_atomically(path, text, PRIVATE)
     elif not write_new(path, text, PRIVATE):
         message = f"a profile named {profile.name} already exists"
         raise AlreadyExists(message, "Choose another name, or replace it (--force).")
     return path
 
 
-def remove(name: str) -> None:
+def remove_profile(name: str) -> None:
     """Remove a saved profile; NotFound where there is none of that name."""
     path = saved_path(name)
     with reporting_write_errors(path):
         path.unlink()
 
 
-def rename(name: str, new: str) -> Path:
+def rename_profile(name: str, new: str) -> Path:
     """Give a saved profile another name; its runs keep the one they were started under."""
     path = saved_path(name)
-    copied = duplicate(name, new)
+    copied = duplicate_profile(name, new)
     with reporting_write_errors(path):
         path.unlink()
     return copied
 
 
-def duplicate(name: str, new: str) -> Path:
+def duplicate_profile(name: str, new: str) -> Path:
     """Save a saved profile once more under another name, its comments included; AlreadyExists where that is taken."""
     path = saved_path(name)
     copied = fields.put(load(name), "name", new)
-    check_name(new)
-    text, count = _NAMED.subn(lambda _: f"name = {_quoted(new)}", read_bytes(path, _MOST).decode("utf-8-sig"), 1)
+    check_profile_name(new)
+    text, count = _NAME_LINE.subn(
+        lambda _: f"name = {_toml_quoted(new)}", read_bytes(path, _MAX_BYTES).decode("utf-8-sig"), 1
+    )
     try:
-        same = count == 1 and loads(text, folder=path.parent) == copied
+        reads_back = count == 1 and loads(text, folder=path.parent) == copied
     except BadInput:
-        same = False
-    return _write(copied, text if same else dumps(copied))
+        reads_back = False
+    return _write(copied, text if reads_back else dumps(copied))
 
 
-def _quoted(name: str) -> str:
+def _toml_quoted(name: str) -> str:
     return tomli_w.dumps({"name": name}).partition(" = ")[2].strip()
 
 
@@ -172,15 +174,17 @@ def saved_path(name: str) -> Path:
     """Return the file of a saved profile; NotFound lists those that there are."""
     if name in saved_names():
         return profiles_folder() / f"{name}.toml"
-    known = visible(", ".join(saved_names())) or "none yet"
-    raise NotFound(f"there is no saved profile {visible(name)}", f"Saved profiles: {known}.")
+    existing = visible(", ".join(saved_names())) or "none yet"
+    raise NotFound(f"there is no saved profile {visible(name)}", f"Saved profiles: {existing}.")
 
 
 def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
-    known = tuple(name for name in dict.fromkeys((AUTO, *shipped_presets(), *user_preset_names())) if name != _BUILTIN)
-    if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN:
+    known = tuple(
+        name for name in dict.fromkeys((AUTO, *shipped_presets(), *user_preset_names())) if name != _BUILTIN_PRESET
+    )
+    if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN_PRESET:
         raise BadInput(
             f"trainer.preset is {visible(trainer.preset)!r}", fields.similar_word_remedy(trainer.preset, known)
         )
@@ -192,27 +196,27 @@ def _refuse_unknown(data: dict[str, Any], source: str) -> None:
         if name in sections and isinstance(value, dict):
             for key in value:
                 if f"{name}.{key}" not in fields.FIELDS:
-                    _unknown(f"{name}.{key}", source)
+                    _raise_unknown_key(f"{name}.{key}", source)
         elif name not in sections and name not in {"schema", "name"}:
-            _unknown(name, source)
+            _raise_unknown_key(name, source)
 
 
-def _unknown(key: str, source: str) -> None:
+def _raise_unknown_key(key: str, source: str) -> None:
     sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
     remedy = fields.similar_key_remedy(key) if "." in key else fields.similar_word_remedy(key, ("schema", *sections))
     raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
 
 
-def _checked(profile: Profile, source: str, folder: Path) -> Profile:
+def _with_absolute_paths(profile: Profile, source: str, folder: Path) -> Profile:
     for row in fields.FIELDS.values():
         value = fields.get(profile, row.key)
         try:
             if row.kind == "path":
                 value = fields.absolute_field_path(row, str(value), folder)
             elif row.kind == "model":
-                value = fields.located_model(str(value), folder)
+                value = fields.absolute_model(str(value), folder)
             elif row.kind == "webhook":
-                value = fields.located_webhook(row, str(value), folder)
+                value = fields.absolute_webhook(row, str(value), folder)
             elif row.kind == "paths" and isinstance(value, tuple):
                 value = tuple(fields.absolute(str(path), folder) for path in value)
             profile = fields.put(profile, row.key, value)

@@ -152,13 +152,13 @@ class Nodes(Struct, frozen=True, kw_only=True):
         return len(self.hosts) or self.count
 
     @property
-    def uneven(self) -> tuple[int, ...]:
+    def uneven_processes(self) -> tuple[int, ...]:
         """The processes of each machine, empty where all have as many."""
         return self.processes if self.machines > 1 and len({*self.processes}) > 1 else ()
 
     def world_size(self, processes: int) -> int:
         """Return the processes of all machines, where the first has so many."""
-        return sum(self.uneven) or processes * self.machines
+        return sum(self.uneven_processes) or processes * self.machines
 
 
 class Slurm(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Any
 
 from tui_train.presets import PLACEHOLDERS, UserPresets, accepted_placeholders, get_preset
 
-_SIZES = ("layers", "hidden_size", "heads")
+_MODEL_SIZES = ("layers", "hidden_size", "heads")
 # Defaults of schema 1 for values that a file does not set.
 _DEFAULTS: dict[str, Any] = {
     "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
@@ -27,13 +27,13 @@ def upgraded(data: dict[str, Any], user_presets: UserPresets) -> dict[str, Any]:
     if kind == "script":
         arguments = trainer.get("arguments", [])
         words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
-        reached = accepted_placeholders(get_preset(str(trainer.get("preset", "hf-trainer")), user_presets), words)
-        passed = {PLACEHOLDERS[name].removeprefix("recipe.") for name in reached}
+        accepted = accepted_placeholders(get_preset(str(trainer.get("preset", "hf-trainer")), user_presets), words)
+        passed = {PLACEHOLDERS[name].removeprefix("recipe.") for name in accepted}
         if trainer.get("launcher") == "accelerate" or trainer.get("strategy", "ddp") != "ddp":
             passed.add("precision")
     else:
-        keeps = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
-        passed = _DEFAULTS.keys() - set(_SIZES if keeps else ())
+        keeps_model_size = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
+        passed = _DEFAULTS.keys() - set(_MODEL_SIZES if keeps_model_size else ())
     complete = {**{name: value for name, value in _DEFAULTS.items() if name in passed}, **recipe}
     dropped = _DEFAULTS.keys() - passed
     return {**data, **sections, "recipe": {name: value for name, value in complete.items() if name not in dropped}}

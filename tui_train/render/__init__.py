@@ -17,11 +17,15 @@ from tui_train.render.launch import launch_script
 from tui_train.render.megatron_bridge import megatron_bridge
 from tui_train.render.nemo_recipe import nemo_recipe
 
-SCRIPT = "launch.sh"
-PROFILE = "profile.toml"
-PLAN = "plan.json"
-SUPERVISOR = "supervisor/"
-_NEMO = {"nemo_recipe.py": nemo_recipe, "megatron_bridge.py": megatron_bridge, "automodel.yaml": automodel_yaml}
+SCRIPT_NAME = "launch.sh"
+PROFILE_NAME = "profile.toml"
+PLAN_NAME = "plan.json"
+SUPERVISOR_FOLDER = "supervisor/"
+_NEMO_RENDERERS = {
+    "nemo_recipe.py": nemo_recipe,
+    "megatron_bridge.py": megatron_bridge,
+    "automodel.yaml": automodel_yaml,
+}
 
 
 class File(Struct, frozen=True):
@@ -31,44 +35,45 @@ class File(Struct, frozen=True):
     text: str
 
 
-def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
+def render_files(plan: Plan, profile: Profile) -> tuple[File, ...]:
     """Return the files of a run, launch.sh first; `profile` is that of the plan."""
     package = resources.files("tui_train")
     return (
-        File(SCRIPT, launch_script(plan)),
-        *([File(slurm.NAME, slurm.batch_script(plan, plan.slurm))] if plan.slurm else []),
+        File(SCRIPT_NAME, launch_script(plan)),
+        *([File(slurm.SCRIPT_NAME, slurm.batch_script(plan, plan.slurm))] if plan.slurm else []),
         *(File(config.path, config_yaml(config)) for config in plan.configs),
-        *_nemo(plan),
+        *_nemo_file(plan),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
-        File(PROFILE, dumps(profile)),
-        File(PLAN, msgspec.json.encode(plan).decode()),
-        *_supervisor(),
+        File(PROFILE_NAME, dumps(profile)),
+        File(PLAN_NAME, msgspec.json.encode(plan).decode()),
+        *_supervisor_files(),
     )
 
 
-def listed(files: Iterable[File]) -> tuple[File, ...]:
+def shown_files(files: Iterable[File]) -> tuple[File, ...]:
     """Return the files as shown to users: the supervisor as one entry, plan.json by a description."""
     every_file = tuple(files)
-    modules = [file for file in every_file if file.path.startswith(SUPERVISOR)]
+    modules = [file for file in every_file if file.path.startswith(SUPERVISOR_FOLDER)]
     lines = "".join(f"{file.path}  {file.text.partition(chr(10))[0].strip(chr(34))}\n" for file in modules)
     plain = tuple(
-        File(PLAN, "The plan as data, read by supervisor/ and by viewers.\n") if file.path == PLAN else file
+        File(PLAN_NAME, "The plan as data, read by supervisor/ and by viewers.\n") if file.path == PLAN_NAME else file
         for file in every_file
-        if not file.path.startswith(SUPERVISOR)
+        if not file.path.startswith(SUPERVISOR_FOLDER)
     )
-    return (*plain, *((File(SUPERVISOR, lines),) if modules else ()))
+    return (*plain, *((File(SUPERVISOR_FOLDER, lines),) if modules else ()))
 
 
-def _nemo(plan: Plan) -> tuple[File, ...]:
+def _nemo_file(plan: Plan) -> tuple[File, ...]:
     if plan.nemo is None:
         return ()
-    return (File(plan.nemo.path, _NEMO[plan.nemo.path](plan.nemo)),)
+    return (File(plan.nemo.path, _NEMO_RENDERERS[plan.nemo.path](plan.nemo)),)
 
 
 @cache
-def _supervisor() -> tuple[File, ...]:
+def _supervisor_files() -> tuple[File, ...]:
     """Return the modules of the supervisor, which is copied into every run folder."""
     modules = (item for item in resources.files("tui_train.supervisor").iterdir() if item.name.endswith(".py"))
     return tuple(
-        File(SUPERVISOR + item.name, item.read_text("utf-8")) for item in sorted(modules, key=lambda item: item.name)
+        File(SUPERVISOR_FOLDER + item.name, item.read_text("utf-8"))
+        for item in sorted(modules, key=lambda item: item.name)
     )

@@ -3,22 +3,22 @@
 from tui_train.base.command import ContainerWrapper, Part
 from tui_train.plan.types import Plan
 from tui_train.render.quoting import Expansion, quoted
-from tui_train.render.variants import Line, Variants
-from tui_train.resolve.container import card_words, cards_of_each
-from tui_train.supervisor.container import OUTLIVE
+from tui_train.render.variants import Line, MergedAttempts
+from tui_train.resolve.container import card_options, card_options_per_node
+from tui_train.supervisor.container import OUTLIVING_ENGINES
 
-_REMOVE = Expansion("${TUI_TRAIN_REMOVE:---rm}")
-_NAMES_OF_INTERFACES = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
+_REMOVE_OPTION = Expansion("${TUI_TRAIN_REMOVE:---rm}")
+_INTERFACE_VARIABLES = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
 
 
-def prefix(plan: Plan) -> str:
+def variable_prefix(plan: Plan) -> str:
     """Return the prefix of variable names that passes them into the container."""
     if plan.container is None:
         return ""
-    return "--env=" if plan.container.engine in OUTLIVE else "APPTAINERENV_"
+    return "--env=" if plan.container.engine in OUTLIVING_ENGINES else "APPTAINERENV_"
 
 
-def machine(container: ContainerWrapper) -> list[str]:
+def machine_lines(container: ContainerWrapper) -> list[str]:
     """Return the lines that define the mounts and the folders that must exist for them."""
     podman = container.engine == "podman"
 
@@ -40,38 +40,38 @@ def machine(container: ContainerWrapper) -> list[str]:
     return [*lines, ""]
 
 
-def wrapped(plan: Plan, container: ContainerWrapper, merged: Variants) -> tuple[Line, ...]:
+def container_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
     """Return the lines of the command inside its container."""
-    outer = [_line(part, plan, container) for part in container.parts]
-    named = container.engine in OUTLIVE
+    outer = [_part_line(part, plan, container) for part in container.parts]
+    named = container.engine in OUTLIVING_ENGINES
     inner = [Line(quoted(container.image))]
     if container.before:
         inner.append(Line(" ".join(quoted(word) for word in container.before)))
     folder = Line(quoted("--workdir=" if named else "--pwd=", merged.folder))
-    passed = (*_interfaces(plan, named=True), *merged.settings) if named else ()
+    passed = (*_interface_lines(plan, named=True), *merged.settings) if named else ()
     return (*outer, *passed, folder, *inner, *merged.command)
 
 
-def settings(plan: Plan, container: ContainerWrapper, merged: Variants) -> tuple[Line, ...]:
+def engine_settings(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
     """Return the variables that the engine passes on from its own environment; none if they are options."""
-    if container.engine in OUTLIVE:
+    if container.engine in OUTLIVING_ENGINES:
         return ()
     mark = Line('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
-    return (*_interfaces(plan, named=False), *merged.settings, mark)
+    return (*_interface_lines(plan, named=False), *merged.settings, mark)
 
 
-def _line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
+def _part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
     words = part.words
-    if plan.gpus and container.engine in OUTLIVE and words == card_words(container.engine, plan.gpus):
-        words = cards_of_each(container.engine)
-    return Line(" ".join(quoted(_REMOVE) if word == "--rm" else quoted(word) for word in words), part.why)
+    if plan.gpus and container.engine in OUTLIVING_ENGINES and words == card_options(container.engine, plan.gpus):
+        words = card_options_per_node(container.engine)
+    return Line(" ".join(quoted(_REMOVE_OPTION) if word == "--rm" else quoted(word) for word in words), part.why)
 
 
-def _interfaces(plan: Plan, *, named: bool) -> tuple[Line, ...]:
+def _interface_lines(plan: Plan, *, named: bool) -> tuple[Line, ...]:
     """Return the options that pass the network interface of each machine into the container."""
     if not plan.find_interface:
         return ()
-    names = _NAMES_OF_INTERFACES.get(plan.backend, ("GLOO_SOCKET_IFNAME",))
+    names = _INTERFACE_VARIABLES.get(plan.backend, ("GLOO_SOCKET_IFNAME",))
     if named:
         return (Line(" ".join(f"--env={name}" for name in names), "the network interface towards the first machine"),)
     return tuple(Line(f'${{{name}:+"APPTAINERENV_{name}=${name}"}}') for name in names)

@@ -9,10 +9,10 @@ from tui_train.base.command import Joined, needs_checkpoint
 from tui_train.plan.types import Plan
 from tui_train.render import around
 from tui_train.render.quoting import quoted
-from tui_train.render.variants import Line, variants
+from tui_train.render.variants import Line, merge_attempts
 
 _INDENT = "    "
-_CONTINUED = " \\"
+_CONTINUATION = " \\"
 
 
 class OneCommand(Struct, frozen=True):
@@ -33,40 +33,42 @@ def one_command(plan: Plan) -> OneCommand:
     attempt = plan.attempts[0]
     command = attempt.command
     if plan.container:
-        made = variants(msgspec.structs.replace(plan, attempts=(attempt,)), around.prefix(plan))
-        lines = [line for line in around.wrapped(plan, plan.container, made) if "${checkpoint:+" not in line.words]
+        merged = merge_attempts(msgspec.structs.replace(plan, attempts=(attempt,)), around.variable_prefix(plan))
+        lines = [
+            line for line in around.container_lines(plan, plan.container, merged) if "${checkpoint:+" not in line.words
+        ]
         words = [line.words.replace('"$python"', quoted(plan.python)) for line in lines]
-        settings = tuple(line.words for line in around.settings(plan, plan.container, made))
+        settings = tuple(line.words for line in around.engine_settings(plan, plan.container, merged))
         return OneCommand("", settings, tuple(words), in_run_dir=False)
     parts = [part for part in command.parts if not needs_checkpoint(part)]
     settings = tuple(f"{setting.name}={quoted(setting.value)}" for setting in command.env)
-    groups = _grouped([quoted(word) for part in parts for word in part.words])
+    groups = _option_groups([quoted(word) for part in parts for word in part.words])
     folder = "" if isinstance(command.cwd, Joined) else quoted(command.cwd)
     return OneCommand(folder, settings, groups, any("$run_dir" in word for word in (*settings, *groups)))
 
 
-def _grouped(words: Sequence[str]) -> tuple[str, ...]:
+def _option_groups(words: Sequence[str]) -> tuple[str, ...]:
     """Return words in which an option and its value are one group."""
     groups: list[Line] = []
     for word in words:
-        if groups and groups[-1].waits and not Line(word).is_option:
+        if groups and groups[-1].takes_next_word and not Line(word).is_option:
             groups[-1] = Line(f"{groups[-1].words} {word}")
         else:
             groups.append(Line(word))
     return tuple(group.words for group in groups)
 
 
-def wrapped(command: OneCommand, width: int) -> tuple[str, ...]:
+def wrapped_command(command: OneCommand, width: int) -> tuple[str, ...]:
     """Return a command in lines of at most this many characters where its groups allow."""
     lines = [f"cd -- {command.folder} &&"] if command.folder else []
     # The variables stand before the command, which begins a line of its own.
-    head = _packed(command.settings, width - len(_CONTINUED))
-    body = _packed(command.groups, width - len(_CONTINUED) - len(_INDENT))
+    head = _packed_lines(command.settings, width - len(_CONTINUATION))
+    body = _packed_lines(command.groups, width - len(_CONTINUATION) - len(_INDENT))
     flat = [*head, *(body[:1]), *(f"{_INDENT}{line}" for line in body[1:])]
-    return (*lines, *(f"{line}{_CONTINUED}" for line in flat[:-1]), *flat[-1:])
+    return (*lines, *(f"{line}{_CONTINUATION}" for line in flat[:-1]), *flat[-1:])
 
 
-def _packed(groups: Sequence[str], width: int) -> list[str]:
+def _packed_lines(groups: Sequence[str], width: int) -> list[str]:
     lines: list[str] = []
     for group in groups:
         if lines and len(lines[-1]) + 1 + len(group) <= width:
@@ -76,7 +78,7 @@ def _packed(groups: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def copied(command: OneCommand, width: int = 100) -> str:
+def command_to_paste(command: OneCommand, width: int = 100) -> str:
     """Return a command as it is pasted into a shell in the run folder; launch.sh sets the variables of a container."""
-    before = ("run_dir=$PWD",) if command.in_run_dir else ()
-    return "\n".join((*before, *wrapped(command, width))) + "\n"
+    first_line = ("run_dir=$PWD",) if command.in_run_dir else ()
+    return "\n".join((*first_line, *wrapped_command(command, width))) + "\n"

@@ -8,11 +8,11 @@ from tui_train.base.command import FILE_PLACEHOLDERS, ConfigFile
 from tui_train.base.text import visible
 
 
-class _Single(str):
+class _SingleQuoted(str):
     __slots__ = ()
 
 
-class _Double(str):
+class _DoubleQuoted(str):
     __slots__ = ()
 
 
@@ -23,30 +23,32 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _single(dumper: yaml.SafeDumper, text: _Single) -> yaml.Node:
+def _represent_single(dumper: yaml.SafeDumper, text: _SingleQuoted) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="'")
 
 
-def _double(dumper: yaml.SafeDumper, text: _Double) -> yaml.Node:
+def _represent_double(dumper: yaml.SafeDumper, text: _DoubleQuoted) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
 
 
-_Dumper.add_representer(_Single, _single)
-_Dumper.add_representer(_Double, _double)
+_Dumper.add_representer(_SingleQuoted, _represent_single)
+_Dumper.add_representer(_DoubleQuoted, _represent_double)
 
 
 def config_yaml(config: ConfigFile) -> str:
     """Return the configuration as YAML, for any reader of YAML 1.1 or 1.2."""
-    text = yaml.dump(_quoted(config.values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    text = yaml.dump(
+        _with_quoted_texts(config.values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000
+    )
     return f"# {visible(config.why)}\n{text}"
 
 
-def _quoted(value: Any) -> Any:
+def _with_quoted_texts(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _quoted(item) for name, item in value.items()}
+        return {name: _with_quoted_texts(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_quoted(item) for item in value]
+        return [_with_quoted_texts(item) for item in value]
     if isinstance(value, str):
         # The script replaces marks by text that is escaped for double quotes.
-        return (_Double if any(mark in value for mark in FILE_PLACEHOLDERS.values()) else _Single)(value)
+        return (_DoubleQuoted if any(mark in value for mark in FILE_PLACEHOLDERS.values()) else _SingleQuoted)(value)
     return value

@@ -6,10 +6,10 @@ from tui_train.base.command import needs_checkpoint
 from tui_train.base.text import visible
 from tui_train.plan.types import Plan
 from tui_train.render.quoting import quoted
-from tui_train.supervisor.machines import name_of
+from tui_train.supervisor.machines import host_name
 
 _WIDTH = 116
-_TOP = """\
+_SETUP = """\
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
@@ -21,31 +21,31 @@ script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keep
 script=${script%??} run_dir=${script%/*}"""
 
 
-def comments(plan: Plan) -> list[str]:
+def comment_lines(plan: Plan) -> list[str]:
     """Return the head comment, which --help prints too."""
     sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
     lines = [
-        *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped(line)),
+        *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped_comment(line)),
         "",
-        *(f"  {name:<26} {what}" for name, what in _usage(plan)),
+        *(f"  {name:<26} {what}" for name, what in _usage_rows(plan)),
         "",
         "Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,",
-        f"73 cannot write, 75 already running. Needs bash, coreutils{_needs(plan)}.",
+        f"73 cannot write, 75 already running. Needs bash, coreutils{_requirements(plan)}.",
     ]
     return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrapped_comment(line: str) -> list[str]:
     """Return a line, safe to show, wrapped without breaking long paths."""
     return textwrap.wrap(visible(line), _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _usage(plan: Plan) -> list[tuple[str, str]]:
-    several, count, rule = plan.by_hand, len(plan.attempts), plan.attempts[0].checkpoints
+def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
+    several, count, rule = plan.is_started_by_hand, len(plan.attempts), plan.attempts[0].checkpoints
     first = bool(plan.hosts) or several
     lines = [
         *([("sbatch slurm.sh", "submit it to Slurm, from this folder")] if plan.slurm else []),
-        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start(plan)),
+        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start_text(plan)),
         ("bash launch.sh --plain", "only run the command below, in the foreground"),
         ("bash launch.sh --dry-run", "only print what would be started"),
         ("python3 supervisor status", "show the state; also: stop, tail, follow"),
@@ -60,7 +60,7 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
         lines.append(("--gpus=UUID,…", "train on these GPUs, as listed by nvidia-smi -L"))
     if several and rule:
         lines.append(("--resume", "resume from the newest complete checkpoint; give it on all machines"))
-    if resumes(plan):
+    if takes_checkpoint(plan):
         lines.append(("--checkpoint=PATH", "with --plain: resume from this checkpoint"))
     return [
         *lines,
@@ -70,30 +70,30 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _start(plan: Plan) -> str:
-    if plan.by_hand:
+def _start_text(plan: Plan) -> str:
+    if plan.is_started_by_hand:
         return "run the processes of this machine"
-    newest = plan.attempts[0].checkpoints or plan.resumes_itself
+    can_resume = plan.attempts[0].checkpoints or plan.resumes_itself
     where = f" on all {plan.nodes} machines" if plan.hosts else ""
-    again = "resumes from the newest complete checkpoint" if newest else "begins at step 0"
-    return f"run it{where}; a second start {again}"
+    second_start = "resumes from the newest complete checkpoint" if can_resume else "begins at step 0"
+    return f"run it{where}; a second start {second_start}"
 
 
-def resumes(plan: Plan) -> bool:
+def takes_checkpoint(plan: Plan) -> bool:
     """Return whether the command or a file of the plan takes a checkpoint."""
     parts = (part for attempt in plan.attempts for part in attempt.command.parts)
     return any(attempt.fills for attempt in plan.attempts) or any(map(needs_checkpoint, parts))
 
 
-def _needs(plan: Plan) -> str:
+def _requirements(plan: Plan) -> str:
     return f", {plan.container.engine} with the image, and python3" if plan.container else " and the Python below"
 
 
-def top(plan: Plan) -> list[str]:
+def setup_lines(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
-    lines = [_TOP, f"python=${{TUI_TRAIN_PYTHON:-{with_home(plan.python)}}}"]
-    if plan.by_hand or plan.hosts:
-        first = plan.address or name_of(plan.hosts[0])
+    lines = [_SETUP, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
+    if plan.is_started_by_hand or plan.hosts:
+        first = plan.address or host_name(plan.hosts[0])
         lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(first)}}}")
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
@@ -102,6 +102,6 @@ def top(plan: Plan) -> list[str]:
     return [*lines, ""]
 
 
-def with_home(path: str) -> str:
+def quoted_with_home(path: str) -> str:
     """Return a quoted path; a leading ~ is expanded where the script runs."""
     return f"~/{quoted(path[2:])}" if path.startswith("~/") else quoted(path)

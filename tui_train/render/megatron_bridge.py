@@ -1,6 +1,6 @@
 """megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a readable Python file."""
 
-from tui_train.render.nemo_model import sizes, split
+from tui_train.render.nemo_model import size_lines, split_lines
 from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
@@ -64,24 +64,31 @@ _SPLIT = "1,0,0"
 def megatron_bridge(file: NemoFile) -> str:
     """Return the text of megatron_bridge.py; the recipe's name must be a Python identifier."""
     head = _HEAD.format(
-        recipe=_function(file),
-        imports="\n".join(_imports(file)),
+        recipe=_recipe_function(file),
+        imports="\n".join(_import_lines(file)),
         micro_batch=file.micro_batch,
         sequence_length=file.sequence_length,
         layers=_LAYERS.format(layers=file.layers) if file.layers else "",
         weights=_WEIGHTS if file.model else "",
     )
-    body = [*_train(file), *sizes(file, "config.model"), *_parallel(file), *_data(file), *_length(), *_optimizer(file)]
-    body += [*_validation(file), *_precision(file), *_keep(file)]
+    body = [
+        *_train_lines(file),
+        *size_lines(file, "config.model"),
+        *_parallel_lines(file),
+        *_data_lines(file),
+        *_length_lines(),
+        *_optimizer_lines(file),
+    ]
+    body += [*_validation_lines(file), *_precision_lines(file), *_checkpoint_lines(file)]
     return head + "\n".join(body) + "\n" + _TAIL.format(start=file.task)
 
 
-def _function(file: NemoFile) -> str:
+def _recipe_function(file: NemoFile) -> str:
     kind = {"pretrain": "pretrain", "finetune": "peft" if file.peft == "lora" else "sft"}[file.task]
     return f"{file.recipe}_{kind}_config"
 
 
-def _imports(file: NemoFile) -> list[str]:
+def _import_lines(file: NemoFile) -> list[str]:
     lines = ["from megatron.bridge import recipes"]
     if file.task == "finetune":
         lines.append("from megatron.bridge.training import config as configs")
@@ -96,35 +103,35 @@ def _imports(file: NemoFile) -> list[str]:
     return lines
 
 
-def _train(file: NemoFile) -> list[str]:
+def _train_lines(file: NemoFile) -> list[str]:
     lines = [
         "",
-        *_set("config.train.train_iters", file.steps),
-        *_set("config.train.global_batch_size", file.global_batch),
+        *_assignment_lines("config.train.train_iters", file.steps),
+        *_assignment_lines("config.train.global_batch_size", file.global_batch),
     ]
     if file.global_batch:
         lines.append("    config.train.rampup_batch_size = None")
     lines += [
         "    if arguments.micro_batch:",
         "        config.train.micro_batch_size = arguments.micro_batch",
-        *_set("config.rng.seed", file.seed),
+        *_assignment_lines("config.rng.seed", file.seed),
     ]
     if file.steps:
         lines.append(f"    config.logger.log_interval = {1 if file.steps < 100 else 10}")
     return [*lines, '    config.logger.tensorboard_dir = str(Path(arguments.output, "tensorboard"))']
 
 
-def _precision(file: NemoFile) -> list[str]:
+def _precision_lines(file: NemoFile) -> list[str]:
     return ["", *_PRECISIONS[file.precision]] if file.precision else []
 
 
-def _set(name: str, value: object) -> list[str]:
+def _assignment_lines(name: str, value: object) -> list[str]:
     """Return the line that sets a value, none if it is left to the recipe."""
     return [] if value is None else [f"    {name} = {value!r}"]
 
 
-def _parallel(file: NemoFile) -> list[str]:
-    lines = split(file, "model", "config.model")
+def _parallel_lines(file: NemoFile) -> list[str]:
+    lines = split_lines(file, "model", "config.model")
     if not lines:
         return []
     if file.tensor_parallel:
@@ -148,9 +155,9 @@ def _parallel(file: NemoFile) -> list[str]:
     return lines
 
 
-def _data(file: NemoFile) -> list[str]:
+def _data_lines(file: NemoFile) -> list[str]:
     if file.task == "finetune":
-        return _samples(file)
+        return _finetune_data_lines(file)
     if not file.data:
         lines = ["    # MOCK DATA: random tokens, to test whether it runs.", "    config.dataset.blend = None"]
     else:
@@ -172,12 +179,12 @@ def _data(file: NemoFile) -> list[str]:
         f"    config.dataset.split = {_SPLIT!r}",
         "    if arguments.sequence_length:",
         "        config.dataset.seq_length = arguments.sequence_length",
-        *_set("config.dataset.random_seed", file.seed),
-        *_tokenizer(file),
+        *_assignment_lines("config.dataset.random_seed", file.seed),
+        *_tokenizer_lines(file),
     ]
 
 
-def _samples(file: NemoFile) -> list[str]:
+def _finetune_data_lines(file: NemoFile) -> list[str]:
     """Return the lines for the data of a finetuning, which the recipe would download."""
     if not file.data:
         return [
@@ -193,7 +200,7 @@ def _samples(file: NemoFile) -> list[str]:
             "        reset_attention_mask=False,",
             "        eod_mask_loss=False,",
             "    )",
-            *_tokenizer(file),
+            *_tokenizer_lines(file),
         ]
     # Pipeline stages exchange tensors of a fixed shape, so samples are padded.
     padded = ', "pad_to_max_length": True' if (file.pipeline_parallel or 1) > 1 else ""
@@ -210,11 +217,11 @@ def _samples(file: NemoFile) -> list[str]:
         "        # The line index is saved here, because the data folder may be read-only.",
         f'        dataset_kwargs={{"index_mapping_dir": str(HERE / "samples"){padded}}},',
         "    )",
-        *_tokenizer(file),
+        *_tokenizer_lines(file),
     ]
 
 
-def _tokenizer(file: NemoFile) -> list[str]:
+def _tokenizer_lines(file: NemoFile) -> list[str]:
     if not file.tokenizer:
         return []
     return [
@@ -224,7 +231,7 @@ def _tokenizer(file: NemoFile) -> list[str]:
     ]
 
 
-def _length() -> list[str]:
+def _length_lines() -> list[str]:
     return [
         "    # The model has its own sequence length.",
         "    config.model.seq_length = config.dataset.seq_length",
@@ -235,7 +242,7 @@ def _length() -> list[str]:
     ]
 
 
-def _optimizer(file: NemoFile) -> list[str]:
+def _optimizer_lines(file: NemoFile) -> list[str]:
     lines = [""]
     if file.learning_rate is not None:
         lines.append(f"    config.optimizer.lr = {file.learning_rate!r}")
@@ -260,24 +267,26 @@ def _optimizer(file: NemoFile) -> list[str]:
     ]
 
 
-def _validation(file: NemoFile) -> list[str]:
+def _validation_lines(file: NemoFile) -> list[str]:
     lines = [
         "",
         "    # Part of config.train before 0.4.",
         '    validation = getattr(config, "validation", config.train)',
-        *_set("validation.eval_interval", min(filter(None, (file.checkpoint_every, file.steps)), default=None)),
+        *_assignment_lines(
+            "validation.eval_interval", min(filter(None, (file.checkpoint_every, file.steps)), default=None)
+        ),
     ]
     validates = file.validation and file.task == "finetune" and file.data
     return lines if validates else [*lines, "    validation.eval_iters = 0"]
 
 
-def _keep(file: NemoFile) -> list[str]:
+def _checkpoint_lines(file: NemoFile) -> list[str]:
     lines = [
         "",
         "    # Resumes from the newest checkpoint, if there is one.",
         "    config.checkpoint.save = arguments.output",
         "    config.checkpoint.load = arguments.output",
-        *_set("config.checkpoint.save_interval", file.checkpoint_every),
+        *_assignment_lines("config.checkpoint.save_interval", file.checkpoint_every),
     ]
     if file.model:
         lines.append(f"    config.checkpoint.pretrained_checkpoint = weights({file.model!r})")

@@ -3,7 +3,7 @@
 from tui_train.trainers.nemo_file import NemoFile
 
 
-def sizes(file: NemoFile, model: str) -> list[str]:
+def size_lines(file: NemoFile, model: str) -> list[str]:
     """Return the lines that set the chosen size on `model`, an expression; none where all is the recipe's."""
     lines = []
     if file.layers:
@@ -21,7 +21,7 @@ def sizes(file: NemoFile, model: str) -> list[str]:
     return ["", "    # Your model size instead of the recipe's.", *lines] if lines else []
 
 
-def split(file: NemoFile, name: str, owner: str) -> list[str]:
+def split_lines(file: NemoFile, name: str, owner: str) -> list[str]:
     """Return the lines that set the chosen split on `owner`, called `name`; none where all is the recipe's."""
     chosen = {
         "tensor_model_parallel_size": file.tensor_parallel,

@@ -1,6 +1,6 @@
 """nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a readable Python file."""
 
-from tui_train.render.nemo_model import sizes, split
+from tui_train.render.nemo_model import size_lines, split_lines
 from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
@@ -58,22 +58,22 @@ def nemo_recipe(file: NemoFile) -> str:
     tokenizer = _TOKENIZER if file.tokenizer else _MOCK_TOKENIZER if not file.data else ""
     mock = "" if file.data else _MOCK
     body = [
-        *_begin(file),
-        *sizes(file, "recipe.model.config"),
-        *_parallel(file),
-        *_data(file),
-        *_length(file),
-        *_precision(file),
-        *_keep(file),
-        *_without(file),
-        *_more(file),
-        *_mock_tokens(file),
+        *_recipe_lines(file),
+        *size_lines(file, "recipe.model.config"),
+        *_parallel_lines(file),
+        *_data_lines(file),
+        *_length_lines(file),
+        *_precision_lines(file),
+        *_checkpoint_lines(file),
+        *_turned_off_lines(file),
+        *_user_setting_lines(file),
+        *_mock_token_lines(file),
         "    return recipe",
     ]
-    return _HEAD.format(recipe=file.recipe) + tokenizer + mock + _arguments(file) + "\n".join(body) + "\n" + _TAIL
+    return _HEAD.format(recipe=file.recipe) + tokenizer + mock + _argument_text(file) + "\n".join(body) + "\n" + _TAIL
 
 
-def _arguments(file: NemoFile) -> str:
+def _argument_text(file: NemoFile) -> str:
     lines = [
         "",
         "",
@@ -89,7 +89,7 @@ def _arguments(file: NemoFile) -> str:
     return "\n".join([*lines, "    return parser.parse_args()", "", "", "def make_recipe(arguments):", ""])
 
 
-def _begin(file: NemoFile) -> list[str]:
+def _recipe_lines(file: NemoFile) -> list[str]:
     lines = [
         "    # The default of recipes is 8 GPUs.",
         f"    recipe = llm.{file.recipe}.{file.task}_recipe(",
@@ -103,8 +103,8 @@ def _begin(file: NemoFile) -> list[str]:
     return [*lines, "    )"]
 
 
-def _parallel(file: NemoFile) -> list[str]:
-    lines = split(file, "strategy", "recipe.trainer.strategy")
+def _parallel_lines(file: NemoFile) -> list[str]:
+    lines = split_lines(file, "strategy", "recipe.trainer.strategy")
     if not lines:
         return []
     if file.tensor_parallel:
@@ -123,7 +123,7 @@ def _parallel(file: NemoFile) -> list[str]:
     return lines
 
 
-def _data(file: NemoFile) -> list[str]:
+def _data_lines(file: NemoFile) -> list[str]:
     if not file.data:
         why = "MOCK DATA: random tokens, to test whether it runs."
         kind, lines = "MockData", []
@@ -133,10 +133,11 @@ def _data(file: NemoFile) -> list[str]:
     else:
         why = "Each prefix is a .bin and a .idx file, as written by Megatron's preprocess_data.py."
         kind = "PreTrainingDataModule"
-        lines = _paths(file)
+        lines = _path_lines(file)
+    micro_batch = _argument_or_recipe("arguments.micro_batch", file.micro_batch, "micro_batch_size")
     lines += [
-        f"        seq_length={_or_recipe('arguments.sequence_length', file.sequence_length, 'seq_length')},",
-        f"        micro_batch_size={_or_recipe('arguments.micro_batch', file.micro_batch, 'micro_batch_size')},",
+        f"        seq_length={_argument_or_recipe('arguments.sequence_length', file.sequence_length, 'seq_length')},",
+        f"        micro_batch_size={micro_batch},",
         f"        global_batch_size={file.global_batch or 'recipe.data.global_batch_size'},",
     ]
     if file.data and file.seed is not None:
@@ -153,28 +154,28 @@ def _data(file: NemoFile) -> list[str]:
     return config
 
 
-def _or_recipe(argument: str, chosen: int | None, name: str) -> str:
+def _argument_or_recipe(argument: str, chosen: int | None, name: str) -> str:
     """Return the expression for an argument's value, or the recipe's value if none is set."""
     return argument if chosen else f"{argument} or recipe.data.{name}"
 
 
-def _paths(file: NemoFile) -> list[str]:
+def _path_lines(file: NemoFile) -> list[str]:
     if not file.validation_data:
-        return ["        paths=[", *_prefixes(file.data, 12), "        ],"]
+        return ["        paths=[", *_prefix_lines(file.data, 12), "        ],"]
     test = file.test_data or file.validation_data
     lines = ["        paths={"]
     for name, paths in (("train", file.data), ("validation", file.validation_data), ("test", test)):
         if name == "test" and not file.test_data:
             lines.append("            # NeMo requires three sets, and does not use this one in a pretraining.")
-        lines += [f'            "{name}": [', *_prefixes(paths, 16), "            ],"]
+        lines += [f'            "{name}": [', *_prefix_lines(paths, 16), "            ],"]
     return [*lines, "        },"]
 
 
-def _prefixes(paths: tuple[str, ...], indent: int) -> list[str]:
+def _prefix_lines(paths: tuple[str, ...], indent: int) -> list[str]:
     return [f"{' ' * indent}{path.removesuffix('.bin')!r}," for path in paths]
 
 
-def _without(file: NemoFile) -> list[str]:
+def _turned_off_lines(file: NemoFile) -> list[str]:
     if not file.without:
         return []
     neither = len(file.without) > 1
@@ -192,14 +193,14 @@ def _without(file: NemoFile) -> list[str]:
     return lines
 
 
-def _more(file: NemoFile) -> list[str]:
+def _user_setting_lines(file: NemoFile) -> list[str]:
     if not file.more:
         return []
     lines = ["", "    # Your settings (nemo.set). A name that the recipe does not have is an error here."]
     return [*lines, *(f"    recipe.{name} = {value!r}" for name, value in file.more)]
 
 
-def _mock_tokens(file: NemoFile) -> list[str]:
+def _mock_token_lines(file: NemoFile) -> list[str]:
     if file.data or file.tokenizer:
         return []
     return [
@@ -210,7 +211,7 @@ def _mock_tokens(file: NemoFile) -> list[str]:
     ]
 
 
-def _length(file: NemoFile) -> list[str]:
+def _length_lines(file: NemoFile) -> list[str]:
     lines = [
         "    # The model has its own sequence length.",
         "    recipe.model.config.seq_length = recipe.data.seq_length",
@@ -235,7 +236,7 @@ def _length(file: NemoFile) -> list[str]:
     return lines
 
 
-def _precision(file: NemoFile) -> list[str]:
+def _precision_lines(file: NemoFile) -> list[str]:
     if file.precision is None:
         return []
     name, kind, summed = _PRECISIONS[file.precision]
@@ -254,7 +255,7 @@ def _precision(file: NemoFile) -> list[str]:
     ]
 
 
-def _keep(file: NemoFile) -> list[str]:
+def _checkpoint_lines(file: NemoFile) -> list[str]:
     lines = ["", "    # Resumes from the newest checkpoint, if there is one."]
     if file.checkpoint_every:
         lines += [

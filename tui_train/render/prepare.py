@@ -2,11 +2,11 @@
 
 from msgspec import Struct
 
-from tui_train.checks import Finding, check
-from tui_train.plan.plan import plan
+from tui_train.checks import Finding, find_problems
+from tui_train.plan.plan import make_plan
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.render import File, render
+from tui_train.render import File, render_files
 from tui_train.resolve.setup import Setup
 
 
@@ -21,8 +21,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 def prepare(setup: Setup) -> Prepared:
     """Return the profile's findings, plan and files; pure."""
-    findings = check(setup)
-    if any(finding.forbids for finding in findings):
+    findings = find_problems(setup)
+    if any(finding.forbids_plan for finding in findings):
         return Prepared(profile=setup.profile, findings=findings, plan=None, files=())
-    planned = plan(setup, findings)
-    return Prepared(profile=setup.profile, findings=findings, plan=planned, files=render(planned, setup.profile))
+    planned = make_plan(setup, findings)
+    return Prepared(profile=setup.profile, findings=findings, plan=planned, files=render_files(planned, setup.profile))

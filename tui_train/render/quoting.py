@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tui_train.base.command import Variable, Word
 
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*")
+_SAFE_WORD = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*")
 _EXPANSIONS = {
     "RUN_DIR": "$run_dir",
     "CHECKPOINT": "$checkpoint",
@@ -26,7 +26,7 @@ _EXPANSIONS = {
     "HUGGING_FACE_MOUNT": "$hugging_face_mount",
     "CARD_DEVICES": "${devices[@]/#/--device=nvidia.com/gpu=}",
 }
-_NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "'": "\\'", "\\": "\\\\"}
+_NAMED_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "'": "\\'", "\\": "\\\\"}
 
 
 class Expansion(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Expansion(Struct, frozen=True):
 Piece = str | Variable | Expansion
 
 
-def pieces(word: Word) -> tuple[str | Variable, ...]:
+def word_pieces(word: Word) -> tuple[str | Variable, ...]:
     """Return the pieces of a word; none for an empty one."""
     if isinstance(word, str):
         return (word,) if word else ()
@@ -47,28 +47,30 @@ def pieces(word: Word) -> tuple[str | Variable, ...]:
 
 def quoted(*parts: Word | Piece) -> str:
     """Return the parts as one word, quoted as simply as possible; invisible characters are escaped."""
-    flat = [piece for part in parts for piece in _pieces(part)]
+    flat = [piece for part in parts for piece in _part_pieces(part)]
     if all(isinstance(piece, str) for piece in flat):
-        return _literal("".join(map(str, flat)))
+        return _quoted_text("".join(map(str, flat)))
     runs = groupby(flat, key=lambda piece: not isinstance(piece, str) or piece.isprintable())
-    return "".join(_double(run) if printable else f"$'{_escaped(''.join(map(str, run)))}'" for printable, run in runs)
+    return "".join(
+        _double_quoted(run) if printable else f"$'{_escape_ansi(''.join(map(str, run)))}'" for printable, run in runs
+    )
 
 
-def _pieces(part: Word | Piece) -> tuple[Piece, ...]:
-    return (part,) if isinstance(part, Variable | Expansion) else pieces(part)
+def _part_pieces(part: Word | Piece) -> tuple[Piece, ...]:
+    return (part,) if isinstance(part, Variable | Expansion) else word_pieces(part)
 
 
-def _literal(text: str) -> str:
-    if _PLAIN.fullmatch(text):
+def _quoted_text(text: str) -> str:
+    if _SAFE_WORD.fullmatch(text):
         return text
     if not text.isprintable():
-        return f"$'{_escaped(text)}'"
+        return f"$'{_escape_ansi(text)}'"
     if text.isascii() and not {*text} & {*"'\\$`"}:
         return f"'{text}'"
-    return f'"{_inside(text)}"'
+    return f'"{_escape_double(text)}"'
 
 
-def _double(run: Iterable[Piece]) -> str:
+def _double_quoted(run: Iterable[Piece]) -> str:
     """Return text and variables in one pair of double quotes."""
     inner = ""
     for piece in run:
@@ -76,21 +78,21 @@ def _double(run: Iterable[Piece]) -> str:
             # Braces, where the next letter would be read as part of the name.
             if re.match(r"[A-Za-z0-9_\[]", piece):
                 inner = re.sub(r"\$([a-z_][a-z0-9_]*)$", r"${\1}", inner)
-            inner += _inside(piece)
+            inner += _escape_double(piece)
         else:
             inner += _EXPANSIONS[piece.variable] if isinstance(piece, Variable) else piece.text
     return f'"{inner}"'
 
 
-def _inside(text: str) -> str:
+def _escape_double(text: str) -> str:
     """Return text escaped for double quotes."""
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 
-def _escaped(text: str) -> str:
+def _escape_ansi(text: str) -> str:
     """Return text escaped for $'...'; unprintable characters as bytes, which do not depend on the locale."""
-    return "".join(_NAMED.get(char) or (char if char.isprintable() else _bytes(char)) for char in text)
+    return "".join(_NAMED_ESCAPES.get(char) or (char if char.isprintable() else _byte_escapes(char)) for char in text)
 
 
-def _bytes(char: str) -> str:
+def _byte_escapes(char: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))

@@ -3,14 +3,14 @@
 import re
 
 from tui_train.base.text import visible
-from tui_train.checks.slurm import BEFORE_THE_END
+from tui_train.checks.slurm import SIGNAL_LEAD_SECONDS
 from tui_train.plan.types import Plan, SlurmJob
-from tui_train.render.head import resumes, with_home
+from tui_train.render.head import quoted_with_home, takes_checkpoint
 
-NAME = "slurm.sh"
+SCRIPT_NAME = "slurm.sh"
 # In the run folder where the time limit ends a start, and the job may be queued again.
-LIMIT = ".limit"
-_MARKS = f': > "$run_dir/{LIMIT}"'
+LIMIT_FILE = ".limit"
+_MARK_LIMIT = f': > "$run_dir/{LIMIT_FILE}"'
 _HEAD = """\
 # {title}
 # Submit it from this folder, which all machines must see: cd FOLDER && sbatch {name}
@@ -22,7 +22,7 @@ if [ ! -f "$run_dir/launch.sh" ]; then
   echo "slurm.sh: $run_dir is not the folder of this run: cd there, then sbatch slurm.sh" >&2
   exit 69
 fi"""
-_STEPS = "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK-} # newer versions of srun do not take it from the job"
+_STEP_CPUS = "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK-} # newer versions of srun do not take it from the job"
 _RUN = """\
 child=''
 ask() { if [ -n "$child" ]; then kill -s "$1" "$child" 2> /dev/null; fi; }
@@ -36,7 +36,7 @@ while :; do # a signal ends the waiting
   code=$?
   kill -0 "$child" 2> /dev/null || break
 done"""
-_AGAIN = """\
+_REQUEUE = """\
 if [ -n "$limit" ] && [ "$code" -ne 0 ] && [ "$(newest)" != "$before" ]; then
   exec scontrol requeue "$SLURM_JOB_ID" # it resumes
 fi
@@ -46,20 +46,20 @@ _NEWEST = 'newest() { {python} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint
 
 def batch_script(plan: Plan, job: SlurmJob) -> str:
     """Return the text of slurm.sh; near its time limit the training saves, and is queued again where it can resume."""
-    again = plan.resumes_itself or (plan.attempts[0].checkpoints is not None and resumes(plan))
-    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {option}" for option in _options(plan, job, again=again))]
-    lines += [_HEAD.format(title=visible(f"{plan.name}: {plan.title}"), name=NAME), "", _SETUP]
-    lines += [_STEPS] if plan.nodes > 1 else []
-    if again:
+    requeues = plan.resumes_itself or (plan.attempts[0].checkpoints is not None and takes_checkpoint(plan))
+    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {option}" for option in _sbatch_options(plan, job, requeues=requeues))]
+    lines += [_HEAD.format(title=visible(f"{plan.name}: {plan.title}"), name=SCRIPT_NAME), "", _SETUP]
+    lines += [_STEP_CPUS] if plan.nodes > 1 else []
+    if requeues:
         # Without a newer checkpoint, of whichever attempt, it would be queued for ever.
-        python = f'"${{TUI_TRAIN_PYTHON:-{with_home(plan.python)}}}"'
+        python = f'"${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"'
         lines += [_NEWEST.replace("{python}", python), "before=$(newest)", "limit=''"]
-    lines.append(_RUN.replace("{limit}", f"limit=yes; {_MARKS}; ask TERM" if again else "ask TERM"))
-    lines += [_AGAIN.replace("{limit}", LIMIT)] if again else []
+    lines.append(_RUN.replace("{limit}", f"limit=yes; {_MARK_LIMIT}; ask TERM" if requeues else "ask TERM"))
+    lines += [_REQUEUE.replace("{limit}", LIMIT_FILE)] if requeues else []
     return "\n".join([*lines, 'exit "$code"']) + "\n"
 
 
-def _options(plan: Plan, job: SlurmJob, *, again: bool) -> list[str]:
+def _sbatch_options(plan: Plan, job: SlurmJob, *, requeues: bool) -> list[str]:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", plan.name).strip("-") or "tui-train"
     options = [
         f"--job-name={name}",
@@ -70,8 +70,8 @@ def _options(plan: Plan, job: SlurmJob, *, again: bool) -> list[str]:
         *([f"--partition={job.partition}"] if job.partition else []),
         *([f"--account={job.account}"] if job.account else []),
         *([f"--time={job.time}"] if job.time else []),
-        f"--signal=B:USR2@{plan.grace + BEFORE_THE_END}",
-        "--requeue" if again else "--no-requeue",
+        f"--signal=B:USR2@{plan.grace + SIGNAL_LEAD_SECONDS}",
+        "--requeue" if requeues else "--no-requeue",
         "--output=launch.log",
         "--open-mode=append",
     ]

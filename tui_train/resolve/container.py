@@ -18,63 +18,77 @@ from tui_train.base.command import (
     in_run_dir,
     joined,
 )
-from tui_train.profile.mounts import Mount, parse
+from tui_train.profile.mounts import Mount, parse_mount
 from tui_train.profile.types import Container, Profile
-from tui_train.supervisor.container import OUTLIVE, mount_word
+from tui_train.supervisor.container import OUTLIVING_ENGINES, mount_option
 from tui_train.trainers import model_id, takes_field, trainer_of
 
 HOST_SHARED_MEMORY = "host"
-CACHE = "/cache"
-_STACK = 64 * 2**20
+CACHE_FOLDER = "/cache"
+_STACK_BYTES = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
-_WITH_SHIM = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
+_SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 # One stream: where its client is lost, the end of the log shows which of its output is still missing.
 _ONE_STREAM = " 2>&1"
 
 
-def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> ContainerWrapper | None:
+def container_wrapper(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> ContainerWrapper | None:
     """Return the container that a profile asks for, None for none; `gpus` are UUIDs, `outputs` the output folders."""
     chosen = profile.container
     if chosen.engine == "none":
         return None
-    inner = (*_cards(chosen.engine, gpus, several=profile.nodes.machines > 1), *_mounts(profile, outputs))
-    parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
+    inner = (*_card_parts(chosen.engine, gpus, several=profile.nodes.machines > 1), *_mount_parts(profile, outputs))
+    parts = (
+        (*_apptainer_parts(), *inner)
+        if chosen.engine == "apptainer"
+        else (*_engine_parts(profile), *inner, *_variable_parts(profile))
+    )
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
-    before = ("sh", "-c", _WITH_SHIM + (_ONE_STREAM if chosen.engine in OUTLIVE else ""), in_run_dir("shim"))
-    return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
+    inner_words = (
+        "sh",
+        "-c",
+        _SHIM_SCRIPT + (_ONE_STREAM if chosen.engine in OUTLIVING_ENGINES else ""),
+        in_run_dir("shim"),
+    )
+    return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)
 
 
-def settings(container: Container) -> tuple[Setting, ...]:
+def container_settings(container: Container) -> tuple[Setting, ...]:
     """Return the variables that every container gets: whoever it runs as must have a home and a name there."""
     if container.engine == "none":
         return ()
-    home = (Setting("HOME", CACHE, "a home that may be written, whoever the image thinks you are", "container"),)
-    kept = "kept on the machine from one container to the next"
+    home = (Setting("HOME", CACHE_FOLDER, "a home that may be written, whoever the image thinks you are", "container"),)
+    why_kept = "kept on the machine from one container to the next"
     return (
         # apptainer refuses this variable and sets the home by an option of its own.
         *(() if container.engine == "apptainer" else home),
         Setting("USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"),
-        Setting("HF_HOME", f"{CACHE}/huggingface", "your own models and data sets of Hugging Face", "container"),
-        Setting("TORCH_HOME", f"{CACHE}/torch", kept, "container"),
-        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CACHE}/inductor", kept, "container"),
-        Setting("TRITON_CACHE_DIR", f"{CACHE}/triton", kept, "container"),
+        Setting("HF_HOME", f"{CACHE_FOLDER}/huggingface", "your own models and data sets of Hugging Face", "container"),
+        Setting("TORCH_HOME", f"{CACHE_FOLDER}/torch", why_kept, "container"),
+        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CACHE_FOLDER}/inductor", why_kept, "container"),
+        Setting("TRITON_CACHE_DIR", f"{CACHE_FOLDER}/triton", why_kept, "container"),
     )
 
 
-def words(around: ContainerWrapper, command: Command, values: dict[str, str], uneven: Sequence[int] = ()) -> list[str]:
+def container_command(
+    wrapper: ContainerWrapper, command: Command, values: dict[str, str], uneven_processes: Sequence[int] = ()
+) -> list[str]:
     """Return the exact words that an attempt is started with, variables' values (and CHECKPOINT's) filled in."""
     folder = expand(command.cwd, values)
-    before = [expand(word, values) for word in around.before]
+    inner_words = [expand(word, values) for word in wrapper.before]
     checkpoint, address = values.get("CHECKPOINT", ""), values.get("ADDRESS", "")
-    inner = [*before, *argv(command, values["RUN_DIR"], checkpoint, address=address, uneven=uneven)]
-    outer = [expand(word, values) for part in around.parts for word in part.words]
-    if around.engine == "apptainer":
-        return [*outer, f"--pwd={folder}", around.image, *inner]
+    inner = [
+        *inner_words,
+        *argv(command, values["RUN_DIR"], checkpoint, address=address, uneven_processes=uneven_processes),
+    ]
+    outer = [expand(word, values) for part in wrapper.parts for word in part.words]
+    if wrapper.engine == "apptainer":
+        return [*outer, f"--pwd={folder}", wrapper.image, *inner]
     passed = [f"--env={setting.name}={expand(setting.value, values)}" for setting in command.env]
-    return [*outer, *passed, f"--workdir={folder}", around.image, *inner]
+    return [*outer, *passed, f"--workdir={folder}", wrapper.image, *inner]
 
 
-def card_words(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
+def card_options(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words that show a container these cards and no others (apptainer shows all)."""
     if not gpus:
         return ()
@@ -84,27 +98,29 @@ def card_words(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
     return ("--nv",) if engine == "apptainer" else ("--gpus", f'"device={",".join(gpus)}"')
 
 
-def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
+def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
     """Return what is mounted besides the run folder and the caches, each path once; writing wins over reading."""
     trainer = profile.trainer
     by_path: dict[str, Mount] = {}
     config = trainer.config.rpartition("/")[0] if takes_field(profile, "trainer.config") else ""
-    scripts = (script_folder(profile), config, trainer.working_directory)
+    scripts = (script_mount(profile), config, trainer.working_directory)
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         by_path[path] = Mount(path, path)
-    beside = (path for path in trainer_of(profile).paths(profile) if not path.startswith(f"{trainer.model}/"))
-    inside = tuple(path for path in beside if not any(path.startswith(f"{folder}/") for folder in trainer.data))
-    model = "" if model_id(profile) else _whole_model(trainer.model)
-    readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
+    outside_model = (path for path in trainer_of(profile).paths(profile) if not path.startswith(f"{trainer.model}/"))
+    outside_data = tuple(
+        path for path in outside_model if not any(path.startswith(f"{folder}/") for folder in trainer.data)
+    )
+    model = "" if model_id(profile) else _model_root(trainer.model)
+    readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *outside_data)
     for path in filter(None, readable):
         by_path.setdefault(path, Mount(path, path, read_only=True))
-    for mount in filter(None, map(parse, profile.container.mounts)):
+    for mount in filter(None, map(parse_mount, profile.container.mounts)):
         by_path[mount.inside] = mount
     return tuple(by_path.values())
 
 
-def script_folder(profile: Profile) -> str:
+def script_mount(profile: Profile) -> str:
     """Return what is mounted for a script: its folder, from which it imports; the file alone where that is `/`."""
     script = profile.trainer.script
     if not takes_field(profile, "trainer.script") or not script:
@@ -112,13 +128,13 @@ def script_folder(profile: Profile) -> str:
     return script.rpartition("/")[0] or script
 
 
-def _whole_model(path: str) -> str:
+def _model_root(path: str) -> str:
     """Return the folder that holds a model: the files of a Hugging Face snapshot are links to others beside it."""
     before, separator, _ = path.partition("/snapshots/")
     return before if separator and before.rpartition("/")[2].startswith("models--") else path
 
 
-def _named(profile: Profile) -> tuple[Part, ...]:
+def _engine_parts(profile: Profile) -> tuple[Part, ...]:
     chosen = profile.container
     shared = (
         Part(
@@ -136,7 +152,7 @@ def _named(profile: Profile) -> tuple[Part, ...]:
         Part((joined((Variable("USER"),)),), "what it writes is yours"),
         shared,
         Part((joined(("--ulimit=memlock=", Variable("MEMLOCK"))),), "memory that network cards reach must be locked"),
-        Part((f"--ulimit=stack={_STACK}",), "as NVIDIA's images ask for"),
+        Part((f"--ulimit=stack={_STACK_BYTES}",), "as NVIDIA's images ask for"),
         Part(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
         ),
@@ -144,7 +160,7 @@ def _named(profile: Profile) -> tuple[Part, ...]:
     )
 
 
-def _apptainer() -> tuple[Part, ...]:
+def _apptainer_parts() -> tuple[Part, ...]:
     return (
         Part(("apptainer", "exec")),
         Part(("--cleanenv",), "the machine's variables are not the image's"),
@@ -152,48 +168,48 @@ def _apptainer() -> tuple[Part, ...]:
     )
 
 
-def _cards(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, ...]:
+def _card_parts(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, ...]:
     if not gpus:
         return ()
     why = "the chosen GPUs; the others are not even seen"
-    shown = cards_of_each(engine) if several and engine in OUTLIVE else card_words(engine, gpus)
+    shown = card_options_per_node(engine) if several and engine in OUTLIVING_ENGINES else card_options(engine, gpus)
     return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
 
 
-def cards_of_each(engine: str) -> tuple[Word, ...]:
-    """Return `card_words` of several machines, each of which has cards of its own."""
+def card_options_per_node(engine: str) -> tuple[Word, ...]:
+    """Return `card_options` of several machines, each of which has cards of its own."""
     if engine == "podman":
         return (joined((Variable("CARD_DEVICES"),)),)
     return ("--gpus", joined(('"device=', GPUS, '"')))
 
 
-def _mounts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
-    script = script_folder(profile)
+def _mount_parts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
+    script = script_mount(profile)
     parts = [
         Part((joined((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
         Part((joined((Variable("CACHE_MOUNT"),)),), "home and caches"),
         Part((joined((Variable("HUGGING_FACE_MOUNT"),)),), "models and data sets that are on this machine already"),
     ]
-    for mount in mounts(profile, outputs):
+    for mount in container_mounts(profile, outputs):
         word = _mount_word(profile, mount)
         why = "the script's folder: it may write beside itself" if mount.host == script else ""
         parts += [Part((word,), why)] if word else []
     return tuple(parts)
 
 
-def _passed(profile: Profile) -> tuple[Part, ...]:
+def _variable_parts(profile: Profile) -> tuple[Part, ...]:
     names = tuple(f"--env={name}" for name in profile.trainer.secrets)
-    mark = Part(("--env=TUI_TRAIN_RUN_ID",), "by it the run's processes are found")
-    return (mark, *((Part(names, "by name: their values are written nowhere"),) if names else ()))
+    run_id = Part(("--env=TUI_TRAIN_RUN_ID",), "by it the run's processes are found")
+    return (run_id, *((Part(names, "by name: their values are written nowhere"),) if names else ()))
 
 
 def _mount_word(profile: Profile, mount: Mount) -> str | None:
-    return mount_word(profile.container.engine, mount.host, mount.inside, read_only=mount.read_only)
+    return mount_option(profile.container.engine, mount.host, mount.inside, read_only=mount.read_only)
 
 
-def unsayable(profile: Profile) -> tuple[str, ...]:
+def unmountable_paths(profile: Profile) -> tuple[str, ...]:
     """Return the paths that the chosen engine cannot mount."""
     trainer = profile.trainer
     outputs: tuple[Word, ...] = (trainer.output,) if trainer.output else ()
-    all_mounts = mounts(profile, outputs)
+    all_mounts = container_mounts(profile, outputs)
     return tuple(mount.host for mount in all_mounts if _mount_word(profile, mount) is None)

@@ -10,26 +10,26 @@ from tui_train.supervisor.memory_words import PHASES
 class LadderContext(Struct, frozen=True, kw_only=True):
     """What a rung may depend on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
-    `refused` are the reasons why a rung cannot help here, `refuses_all` is why none can. `batch_not_set`: the batch is
+    `refusals` are the reasons why a rung cannot help here, `why_none` is why none can. `batch_not_set`: the batch is
     not lowered because the user did not set it. `eval_batch` is the trainer's own evaluation batch (0: same as the
-    micro batch); `evaluates`: memory can run out in an evaluation. `least_micro`: the smallest micro batch
+    micro batch); `evaluates`: memory can run out in an evaluation. `min_micro`: the smallest micro batch
     that trains.
     """
 
     world_size: int
     cuda: bool
-    takes: frozenset[str]
+    accepted: frozenset[str]
     loads_model: bool
-    refused: Mapping[str, str] = {}
-    refuses_all: str = ""
+    refusals: Mapping[str, str] = {}
+    why_none: str = ""
     eval_batch: int = 0
     evaluates: bool = True
     batch_not_set: bool = False
-    least_micro: int = 1
+    min_micro: int = 1
 
     def why_refused(self, name: str) -> str:
         """Return why a rung cannot help here, empty where it can."""
-        return self.refuses_all or self.refused.get(name, "")
+        return self.why_none or self.refusals.get(name, "")
 
     @property
     def phases(self) -> tuple[str, ...]:

@@ -6,16 +6,16 @@ from msgspec.structs import replace
 
 from tui_train.facts.data import DataQuestion, DataReport
 from tui_train.facts.data_use import Epoch, epoch_size, question_key
-from tui_train.profile.mixture import weights
+from tui_train.profile.mixture import data_weights
 from tui_train.resolve.in_force import is_default
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune_data import chat_template
 
-ANSWERS, EVALUATION = "finetune.answers_only", "data.evaluation"
+ANSWERS_KEY, EVALUATION_KEY = "finetune.answers_only", "data.evaluation"
 
 
-def question(setup: Setup) -> DataQuestion | None:
+def question_of(setup: Setup) -> DataQuestion | None:
     """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none.
 
     Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
@@ -31,47 +31,55 @@ def question(setup: Setup) -> DataQuestion | None:
         chat_template=chat_template(profile),
         method=profile.finetune.method,
         length=0 if is_default(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
-        answers_only=None if ANSWERS in setup.by_data else profile.finetune.answers_only,
-        weights=weights(profile),
+        answers_only=None if ANSWERS_KEY in setup.by_data else profile.finetune.answers_only,
+        weights=data_weights(profile),
     )
 
 
-def as_cut(setup: Setup) -> DataQuestion | None:
+def question_with_length(setup: Setup) -> DataQuestion | None:
     """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
-    asked = question(setup)
-    return replace(asked, length=setup.settled.recipe.sequence_length or 0) if asked else None
+    unlimited = question_of(setup)
+    return replace(unlimited, length=setup.settled.recipe.sequence_length or 0) if unlimited else None
 
 
-def look_of(setup: Setup) -> DataReport | None:
+def data_report(setup: Setup) -> DataReport | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
-    asked = question(setup)
-    look, length = setup.facts.data.get(question_key(asked)) if asked else None, setup.settled.recipe.sequence_length
-    if asked is None or look is None or asked.length or not (length and look.tokens and look.lengths):
-        return look
-    cut = look.lengths.cut(length)
-    tokens = replace(look.tokens, cut=cut.rows, lost=cut.lost)
+    question_asked = question_of(setup)
+    report, length = (
+        setup.facts.data.get(question_key(question_asked)) if question_asked else None,
+        setup.settled.recipe.sequence_length,
+    )
+    if (
+        question_asked is None
+        or report is None
+        or question_asked.length
+        or not (length and report.tokens and report.lengths)
+    ):
+        return report
+    effect = report.lengths.effect_of(length)
+    tokens = replace(report.tokens, cut=effect.rows, lost=effect.lost)
     # What files with weights have of an epoch is not known for each length.
-    tokens = tokens if look.shares else replace(tokens, epoch=cut.epoch)
-    return replace(look, tokens=tokens)
+    tokens = tokens if report.shares else replace(tokens, epoch=effect.epoch)
+    return replace(report, tokens=tokens)
 
 
-def one_epoch(setup: Setup) -> Epoch | None:
+def training_epoch(setup: Setup) -> Epoch | None:
     """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
-    look, profile = look_of(setup), setup.settled
-    if look is None or look.problem or not look.usable:
+    report, profile = data_report(setup), setup.settled
+    if report is None or report.problem or not report.usable:
         return None
     chosen, recipe = profile.finetune, profile.recipe
-    whole = epoch_size(look, chosen.method)
-    share = 1 - (0.0 if profile.trainer.validation_data else profile.data.evaluation or 0.0)
-    rows, tokens = round(whole.rows * share), round(whole.tokens * share)
+    full_epoch = epoch_size(report, chosen.method)
+    training_share = 1 - (0.0 if profile.trainer.validation_data else profile.data.evaluation or 0.0)
+    rows, tokens = round(full_epoch.rows * training_share), round(full_epoch.tokens * training_share)
     packed = chosen.method == "sft" and chosen.packing and tokens and recipe.sequence_length
     sequences = math.ceil(tokens / recipe.sequence_length) if packed and recipe.sequence_length else rows
     steps = math.ceil(sequences / recipe.global_batch) if recipe.global_batch else 0
-    return Epoch(rows, tokens, steps, whole.estimated or bool(packed))
+    return Epoch(rows, tokens, steps, full_epoch.estimated or bool(packed))
 
 
-def steps_of(setup: Setup) -> int:
+def training_steps(setup: Setup) -> int:
     """Return the steps of a whole fine-tuning, 0 where its epochs end it and the data was not read."""
     recipe = setup.settled.recipe
-    one = None if recipe.steps else one_epoch(setup)
-    return recipe.steps or (math.ceil(one.steps * recipe.epochs) if one and recipe.epochs else 0)
+    epoch_of_data = None if recipe.steps else training_epoch(setup)
+    return recipe.steps or (math.ceil(epoch_of_data.steps * recipe.epochs) if epoch_of_data and recipe.epochs else 0)

@@ -7,87 +7,87 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.setup import Setup
 from tui_train.target import hub_cache
 from tui_train.trainers import model_id, trainer_of
-from tui_train.trainers.trainer import Prepares
+from tui_train.trainers.trainer import PreparationStep
 
-PROGRAM = "prepare/hub_download.py"
-_CACHE = "prepare/hub_cache.py"
-_DONE = "prepare/model.json"
+DOWNLOAD_PROGRAM = "prepare/hub_download.py"
+_CACHE_PROGRAM = "prepare/hub_cache.py"
+_DONE_FILE = "prepare/model.json"
 
 
-def cached(profile: Profile, facts: Facts) -> CachedModel | None:
+def cached_model(profile: Profile, facts: Facts) -> CachedModel | None:
     """Return what the cache has of the profile's model, None for a folder and where nothing of it is there."""
     name = model_id(profile)
-    return facts.hub.model(name, profile.trainer.revision) if name and facts.hub else None
+    return facts.hub.find_model(name, profile.trainer.revision) if name and facts.hub else None
 
 
-def pinned(profile: Profile) -> str:
+def pinned_id(profile: Profile) -> str:
     """Return the id of the profile's model, with its revision where one is chosen: ORG/NAME@REVISION."""
     name, revision = model_id(profile), profile.trainer.revision
     return f"{name}@{revision}" if name and revision else name
 
 
-def offline(profile: Profile, hub: HubCache) -> bool:
+def is_offline(profile: Profile, hub: HubCache) -> bool:
     """Return whether the training may not ask the Hub; the profile's variables override those of the machine."""
     own = profile.trainer.environment
     named = next((own[name] for name in hub_cache.OFFLINE if own.get(name)), None)
     return hub.offline if named is None else named.upper() in hub_cache.TRUE
 
 
-def endpoint(profile: Profile, hub: HubCache) -> str:
+def hub_endpoint(profile: Profile, hub: HubCache) -> str:
     """Return the address of the Hub."""
     return profile.trainer.environment.get("HF_ENDPOINT", "").rstrip("/") or hub.endpoint or ENDPOINT
 
 
-def to_ask(profile: Profile, facts: Facts) -> str:
-    """Return the profile's model as `pinned`, where the Hub has to be asked for its size; empty where it need not."""
+def model_to_query(profile: Profile, facts: Facts) -> str:
+    """Return the profile's model as `pinned_id` where the Hub must be asked for its size, empty where not."""
     name = model_id(profile)
-    if not name or not trainer_of(profile).takes_ids or facts.hub is None or offline(profile, facts.hub):
+    if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_offline(profile, facts.hub):
         return ""
     if profile.trainer.revision and not hub_cache.valid_revision(profile.trainer.revision):
         return ""
-    model = cached(profile, facts)
-    return "" if model and model.complete else pinned(profile)
+    model = cached_model(profile, facts)
+    return "" if model and model.is_complete else pinned_id(profile)
 
 
-def download(setup: Setup) -> tuple[Prepares, ...]:
+def download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
     """Return what fetches the model before the training, where it is not here or may be missing on another machine."""
-    name = _fetched(setup)
+    name = _fetched_model_id(setup)
     if not name:
         return ()
     revision = setup.profile.trainer.revision
     like = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     parts = (
-        Part((in_run_dir(PROGRAM),)),
+        Part((in_run_dir(DOWNLOAD_PROGRAM),)),
         Part((name,), f"the files that transformers loads, like `{like}`"),
-        Part((in_run_dir(_DONE),)),
+        Part((in_run_dir(_DONE_FILE),)),
         *((Part((revision,)),) if revision else ()),
     )
-    return (Prepares("model", "downloads the model into the cache of Hugging Face; once", parts),)
+    return (PreparationStep("model", "downloads the model into the cache of Hugging Face; once", parts),)
 
 
-def programs(setup: Setup) -> tuple[ProgramFile, ...]:
+def download_programs(setup: Setup) -> tuple[ProgramFile, ...]:
     """Return the program that fetches the model and what it reads the cache with, where they are needed."""
-    if not _fetched(setup):
+    if not _fetched_model_id(setup):
         return ()
-    return (ProgramFile(PROGRAM, "target/hub_download.py"), ProgramFile(_CACHE, "target/hub_cache.py"))
+    return (ProgramFile(DOWNLOAD_PROGRAM, "target/hub_download.py"), ProgramFile(_CACHE_PROGRAM, "target/hub_cache.py"))
 
 
-def to_download(setup: Setup) -> str:
+def model_to_download(setup: Setup) -> str:
     """Return the id of the model that has to be downloaded before the training; empty where none has."""
-    name = loaded_id(setup)
-    model = cached(setup.profile, setup.facts) if name else None
-    return "" if model and model.complete else name
+    name = loaded_model_id(setup)
+    model = cached_model(setup.profile, setup.facts) if name else None
+    return "" if model and model.is_complete else name
 
 
-def loaded_id(setup: Setup) -> str:
+def loaded_model_id(setup: Setup) -> str:
     """Return the id of the model that the training loads; empty where it loads none, or a folder."""
     profile = setup.profile
     name = model_id(profile)
-    return name if name and trainer_of(profile).takes_ids and "model" in setup.context.takes else ""
+    return name if name and trainer_of(profile).takes_hub_ids and "model" in setup.context.accepted else ""
 
 
-def _fetched(setup: Setup) -> str:
+def _fetched_model_id(setup: Setup) -> str:
     """Return the id of the model that a run fetches: what other machines have is not known here."""
     if setup.profile.nodes.machines > 1:
-        return loaded_id(setup)
-    return to_download(setup)
+        return loaded_model_id(setup)
+    return model_to_download(setup)

@@ -9,13 +9,13 @@ from tui_train.profile.types import Profile
 from tui_train.trainers import takes_field, trainer_of
 
 UNNAMED = Profile().name
-_LONGEST = 40
-_MOST_DATA = 2
+_MAX_LENGTH = 40
+_MAX_DATA_NAMES = 2
 # Names that every second script has.
-_USUAL = frozenset({"train", "main", "run", "finetune", "training", "sft", "pretrain", "config"})
+_COMMON_NAMES = frozenset({"train", "main", "run", "finetune", "training", "sft", "pretrain", "config"})
 
 
-class About(Struct, frozen=True):
+class TrainingSummary(Struct, frozen=True):
     """What is trained: the method, the model, the data and the user's script, each empty if the profile has none."""
 
     method: str = ""
@@ -29,36 +29,38 @@ class About(Struct, frozen=True):
         return ", ".join(filter(None, (self.script, self.method, self.model, self.data)))
 
 
-def about(profile: Profile) -> About:
+def training_summary(profile: Profile) -> TrainingSummary:
     """Return what a profile trains, by the names of its files without their folders."""
     trainer = profile.trainer
     model = PurePath(trainer.model).name or trainer_of(profile).recipe(profile)
     names = [PurePath(path).name for path in trainer.data]
-    more = f" + {len(names) - _MOST_DATA}" if len(names) > _MOST_DATA else ""
+    more = f" + {len(names) - _MAX_DATA_NAMES}" if len(names) > _MAX_DATA_NAMES else ""
     script = PurePath(trainer.script or trainer.config).name if takes_field(profile, "trainer.script") else ""
-    return About(trainer_of(profile).method(profile), model, ", ".join(names[:_MOST_DATA]) + more, script)
+    return TrainingSummary(
+        trainer_of(profile).method(profile), model, ", ".join(names[:_MAX_DATA_NAMES]) + more, script
+    )
 
 
-def name_of(profile: Profile) -> str:
+def profile_name(profile: Profile) -> str:
     """Return the name that the user gave, or one of model, data and method; that of the quickstart where it is that."""
     if profile.name != UNNAMED:
         return profile.name
-    found, trainer = about(profile), profile.trainer
+    summary, trainer = training_summary(profile), profile.trainer
     data = PurePath(trainer.data[0]).stem if trainer.data else ""
-    parts = [found.model, data]
+    parts = [summary.model, data]
     if not any(parts):
-        parts = [*map(_own_stem, filter(None, (trainer.config, trainer.script)))][:1]
+        parts = [*map(_distinct_stem, filter(None, (trainer.config, trainer.script)))][:1]
     if not any(parts):
         return UNNAMED
-    words = [_word(part) for part in (*parts, found.method)]
-    return "-".join(dict.fromkeys(filter(None, words)))[:_LONGEST].strip("-._") or UNNAMED
+    words = [_name_part(part) for part in (*parts, summary.method)]
+    return "-".join(dict.fromkeys(filter(None, words)))[:_MAX_LENGTH].strip("-._") or UNNAMED
 
 
-def _own_stem(path: str) -> str:
+def _distinct_stem(path: str) -> str:
     """Return a file's name without its ending, after its folder's where many files are called so."""
     file = PurePath(path)
-    return f"{file.parent.name}-{file.stem}" if file.stem.lower() in _USUAL else file.stem
+    return f"{file.parent.name}-{file.stem}" if file.stem.lower() in _COMMON_NAMES else file.stem
 
 
-def _word(text: str) -> str:
+def _name_part(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-._")

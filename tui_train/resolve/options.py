@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tui_train.facts.types import Document
+from tui_train.facts.types import YamlDocument
 from tui_train.presets import PLACEHOLDER, Preset
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
@@ -20,39 +20,39 @@ _OPTION = re.compile(r"--|-[A-Za-z]")
 # Defaults of a trainer that others do not have.
 _USUAL = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
 # The presets that were asked about last, by identity: what holds a mapping has no hash.
-_KNOWN: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
+_RECENT_PRESETS: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
 
 
 class SetOption(NamedTuple):
-    """An option that an argument sets, in the one or two `words` from index `at` on.
+    """An option that an argument sets, in the one or two `words` from index `index` on.
 
     `option` has no dashes; `value` is "true" for a switch.
     """
 
-    at: int
+    position: int
     words: tuple[str, ...]
     option: str
     value: str
 
-    def left_out(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    def removed_from(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
         """Return the arguments it was found in, without its own words."""
-        return (*arguments[: self.at], *arguments[self.at + len(self.words) :])
+        return (*arguments[: self.position], *arguments[self.position + len(self.words) :])
 
 
 class Rule(NamedTuple):
-    """How a preset passes a value: as the value of an option or key, or as the fixed value `sets` that stands for it.
+    """How a preset passes a value: as the value of an option or key, or as the `fixed_value` that stands for it.
 
     One that is not `whole` passes other text too, so that the value cannot be read back.
     """
 
     name: str
     option: str
-    sets: object = None
+    fixed_value: object = None
     stands_for: str = ""
     readable_back: bool = True
 
 
-def arguments(words: tuple[str, ...], *, bare: bool = True) -> tuple[SetOption, ...]:
+def set_options(words: tuple[str, ...], *, bare: bool = True) -> tuple[SetOption, ...]:
     """Return the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
     return _parsed(words)[bare]
 
@@ -67,30 +67,30 @@ def _parsed(words: tuple[str, ...]) -> tuple[tuple[SetOption, ...], tuple[SetOpt
             continue
         split = not equals and not _OPTION.match(after)
         value = after if split else value or "true"
-        every.append(SetOption(place, (word, after) if split else (word,), folded(option), value))
+        every.append(SetOption(place, (word, after) if split else (word,), normalized_option(option), value))
     return tuple(each for each in every if each.words[0].startswith("-")), tuple(every)
 
 
-def script_options(profile: Profile, documents: Mapping[str, Document]) -> dict[str, Any]:
+def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> dict[str, Any]:
     """Return the options of a script: the values of its YAML file, overridden by its arguments."""
     document = documents.get(profile.trainer.config)
     usual = _USUAL.get(trainer_of(profile).conventions(profile), {})
-    by_argument = arguments(profile.trainer.arguments, bare=bool(profile.trainer.config))
+    by_argument = set_options(profile.trainer.arguments, bare=bool(profile.trainer.config))
     options = {argument.option: argument.value for argument in by_argument}
     return {**usual, **(document.values if document else {}), **options}
 
 
-def rules(preset: Preset) -> Iterator[Rule]:
+def preset_value_rules(preset: Preset) -> Iterator[Rule]:
     """Yield how a preset passes values, by its arguments and in its file."""
     for argument in preset.arguments:
         name, equals, meaning = argument.when.partition("=")
         if equals and not name.endswith("!"):
             option, _, value = argument.words[0].partition("=")
-            yield Rule(name, folded(option), value or "true", meaning)
-        for before, word in pairwise(("", *argument.words)):
-            option, _, value = word.partition("=") if "=" in word else (before, "", word)
+            yield Rule(name, normalized_option(option), value or "true", meaning)
+        for previous_word, word in pairwise(("", *argument.words)):
+            option, _, value = word.partition("=") if "=" in word else (previous_word, "", word)
             for name in PLACEHOLDER.findall(value) if option else ():
-                yield Rule(name, folded(option), readable_back=value == f"{{{name}}}")
+                yield Rule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
     conditions: set[str] = set()
     for entry in preset.file.values if preset.file else ():
         name, equals, meaning = entry.when.partition("=")
@@ -98,36 +98,36 @@ def rules(preset: Preset) -> Iterator[Rule]:
             # The first key with a condition is its switch; the others accompany it.
             conditions.add(entry.when)
             yield Rule(name, entry.key, entry.value, meaning)
-        elif isinstance(entry.value, str) and (whole := PLACEHOLDER.fullmatch(entry.value)):
-            yield Rule(whole[1], entry.key)
+        elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER.fullmatch(entry.value)):
+            yield Rule(placeholder[1], entry.key)
 
 
-def options(name: str, preset: Preset) -> frozenset[str]:
+def option_names(name: str, preset: Preset) -> frozenset[str]:
     """Return the options and keys, without dashes, by which a preset passes a value.
 
     Options that only depend on a batch size are left out.
     """
-    return _options_of(preset).get(name, frozenset())
+    return _option_names_by_value(preset).get(name, frozenset())
 
 
-def _options_of(preset: Preset) -> Mapping[str, frozenset[str]]:
+def _option_names_by_value(preset: Preset) -> Mapping[str, frozenset[str]]:
     """Return the options of all values that a preset passes; the same preset is asked for them all the time."""
-    for known, found in tuple(_KNOWN):  # another thread may add to it
-        if known is preset:
-            return found
-    found = {}
-    for rule in rules(preset):
-        if rule.sets is None or rule.name not in batch.BATCH_PLACEHOLDERS:
-            found[rule.name] = found.get(rule.name, frozenset()) | {rule.option}
-    _KNOWN.appendleft((preset, found))
-    return found
+    for recent, names_by_value in tuple(_RECENT_PRESETS):  # another thread may add to it
+        if recent is preset:
+            return names_by_value
+    names_by_value = {}
+    for rule in preset_value_rules(preset):
+        if rule.fixed_value is None or rule.name not in batch.BATCH_PLACEHOLDERS:
+            names_by_value[rule.name] = names_by_value.get(rule.name, frozenset()) | {rule.option}
+    _RECENT_PRESETS.appendleft((preset, names_by_value))
+    return names_by_value
 
 
 def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
     """Return the user's arguments that set the value of a placeholder which the preset passes too."""
-    names = options(name, preset)
+    names = option_names(name, preset)
     matching: list[SetOption] = []
-    for argument in arguments(profile.trainer.arguments) if names else ():
+    for argument in set_options(profile.trainer.arguments) if names else ():
         if argument.option not in names:
             continue
         if f"{{{name}}}" in argument.value:
@@ -138,14 +138,14 @@ def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOpti
     return tuple(matching)
 
 
-def user_batch(profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
+def user_batch_arguments(profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
     """Return the user's arguments that set the batch."""
     return tuple(
         argument for name in sorted(batch.BATCH_PLACEHOLDERS) for argument in user_arguments(name, profile, preset)
     )
 
 
-def folded(option: str) -> str:
+def normalized_option(option: str) -> str:
     """Return an option as it is spelled in files."""
     return option.lstrip("-+").replace("-", "_")
 

@@ -4,11 +4,11 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.presets import PLACEHOLDERS, SCRIPT
 from tui_train.profile.types import Finetune, Method, Profile, Tracking
 from tui_train.resolve.setup import MODEL_SIZE, Setup
-from tui_train.trainers import model_id, takers, takes_field, trainer_of
-from tui_train.trainers.finetune import METHODS
+from tui_train.trainers import model_id, takes_field, trainer_of, trainers_taking
+from tui_train.trainers.finetune import METHOD_LABELS
 
 # A trainer has them only where its preset, or an argument of the user's, passes them on.
-_PASSED_ON = {
+_PLACEHOLDER_BY_KEY = {
     "trainer.model": "model",
     "trainer.revision": "revision",
     "trainer.data": "data",
@@ -19,38 +19,42 @@ _PASSED_ON = {
 }
 _SEVERAL_MACHINES = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
-_OF_ADAPTERS = frozenset({"rank", "alpha", "dropout", "targets"})
-_OF_METHODS: dict[str, tuple[Method, ...]] = {"packing": ("sft",), "answers_only": ("sft",), "beta": ("dpo", "kto")}
+_ADAPTER_SETTINGS = frozenset({"rank", "alpha", "dropout", "targets"})
+_METHODS_OF_SETTING: dict[str, tuple[Method, ...]] = {
+    "packing": ("sft",),
+    "answers_only": ("sft",),
+    "beta": ("dpo", "kto"),
+}
 # They become part of other values, or of the environment.
-_OURS = frozenset({"recipe.lr_base_batch"})
+_ALWAYS_EFFECTIVE = frozenset({"recipe.lr_base_batch"})
 
 
-def why_not(key: str, of: Setup | Profile) -> str:
+def why_no_effect(key: str, of: Setup | Profile) -> str:
     """Return why a value has no effect on the training, empty when it has; of a profile alone as far as is known."""
     profile, setup = (of.profile, of) if isinstance(of, Setup) else (of, None)
     section = key.partition(".")[0]
     if section == "communication":
-        return _not_for_communication(key, setup.backend) if setup else ""
+        return _why_not_communicated(key, setup.backend) if setup else ""
     if section == "tracking":
-        return _not_tracked(key, profile.tracking, setup)
+        return _why_not_tracked(key, profile.tracking, setup)
     if section == "recipe":
-        return _not_passed(key, setup) if setup and key not in _OURS else ""
-    return _not_there(key, profile) or _not_for_trainer(key, profile, setup)
+        return _why_not_passed(key, setup) if setup and key not in _ALWAYS_EFFECTIVE else ""
+    return _why_not_applicable(key, profile) or _why_not_for_trainer(key, profile, setup)
 
 
-def _not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
+def _why_not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
     """Return why the training cannot be told where to report to."""
     if key == "tracking.project" and not tracking.wandb:
         return "only for Weights & Biases"
     name = "tensorboard" if key == "tracking.tensorboard" else "wandb"
-    if setup is None or {name, "report_to"} & setup.context.takes:
+    if setup is None or {name, "report_to"} & setup.context.accepted:
         return ""
     if setup.nemo:
         return "NeMo has loggers of its own, which the recipe settings choose"
     return f"{setup.preset.named} has no argument for it"
 
 
-def _not_there(key: str, profile: Profile) -> str:
+def _why_not_applicable(key: str, profile: Profile) -> str:
     """Return why a value has no effect with the machines, the container or the strategy that are chosen."""
     if key == "trainer.offload" and profile.trainer.strategy == "ddp":
         return "only what is sharded is offloaded, and ddp shards nothing"
@@ -71,46 +75,46 @@ def _reads_config(profile: Profile, setup: Setup | None) -> bool:
     return name != "auto" and LAUNCHERS[name].READS_CONFIG
 
 
-def _not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str:
+def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str:
     """Return why what trains, or what starts it, does not take a value."""
     if key == "trainer.accelerate_config":
         return "" if _reads_config(profile, setup) else "only accelerate launch reads it"
-    trainers, trainer = takers(key), trainer_of(profile)
+    trainers, trainer = trainers_taking(key), trainer_of(profile)
     if trainers and trainer not in trainers:
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
     if key.startswith("finetune."):
-        return _not_for_method(key.partition(".")[2], profile.finetune)
+        return _why_not_for_method(key.partition(".")[2], profile.finetune)
     if key == "nemo.peft" and profile.nemo.task != "finetune":
         return "only a finetune takes it"
-    return _not_taken(key, setup) if setup else ""
+    return _why_preset_ignores(key, setup) if setup else ""
 
 
-def _not_for_method(name: str, chosen: Finetune) -> str:
+def _why_not_for_method(name: str, chosen: Finetune) -> str:
     """Return why a setting of a fine-tuning has no effect with its method or tuning."""
-    if name in _OF_ADAPTERS and chosen.tuning == "full":
+    if name in _ADAPTER_SETTINGS and chosen.tuning == "full":
         return "all weights are trained, without an adapter"
-    if name in _OF_METHODS and chosen.method not in _OF_METHODS[name]:
-        return f"only for {' and '.join(METHODS[method] for method in _OF_METHODS[name])}"
+    if name in _METHODS_OF_SETTING and chosen.method not in _METHODS_OF_SETTING[name]:
+        return f"only for {' and '.join(METHOD_LABELS[method] for method in _METHODS_OF_SETTING[name])}"
     return ""
 
 
-def _not_taken(key: str, setup: Setup) -> str:
+def _why_preset_ignores(key: str, setup: Setup) -> str:
     preset = setup.preset
     if key == "trainer.script" and not preset.wants_script:
         return f"{preset.named} starts a module of its own"
-    placeholder = _PASSED_ON.get(key)
-    if placeholder is None or placeholder in setup.context.takes or (placeholder == "config" and preset.file):
+    placeholder = _PLACEHOLDER_BY_KEY.get(key)
+    if placeholder is None or placeholder in setup.context.accepted or (placeholder == "config" and preset.file):
         return ""
     return f"{preset.named} does not take it"
 
 
-def _not_for_communication(key: str, backend: str) -> str:
+def _why_not_communicated(key: str, backend: str) -> str:
     if not backend:
         return "not needed for one process"
     return f"these processes communicate over {backend}" if key == "communication.debug" and backend != "nccl" else ""
 
 
-def _not_passed(key: str, setup: Setup) -> str:
+def _why_not_passed(key: str, setup: Setup) -> str:
     profile = setup.profile
     if key == "recipe.expandable_segments":
         return "" if setup.device == "cuda" else "only for GPUs"
@@ -118,7 +122,7 @@ def _not_passed(key: str, setup: Setup) -> str:
     names = {name for name, field_key in PLACEHOLDERS.items() if field_key == source_key}
     if setup.context.loads_model and MODEL_SIZE & names:
         return "the model folder decides"
-    if not setup.context.takes.isdisjoint(names):
+    if not setup.context.accepted.isdisjoint(names):
         return ""
     if setup.nemo and MODEL_SIZE & names:
         return "the weights decide"

@@ -10,15 +10,21 @@ from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.gpus import find_gpus, gpu_verdicts, recommended
-from tui_train.facts.types import Document, Facts, Gpu, Toolchain, Verdict
-from tui_train.launchers import LAUNCHERS, that_shard
+from tui_train.facts.gpus import find_gpus, gpu_verdicts, recommended_uuids
+from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict, YamlDocument
+from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.presets import Preset
 from tui_train.profile import fields
 from tui_train.profile.types import Launcher, Profile
 from tui_train.resolve import communication, fallbacks, launcher_config, own_arguments
 from tui_train.resolve.context import LadderContext
-from tui_train.resolve.in_force import EffectiveValue, in_force, is_default, settle, user_output
+from tui_train.resolve.in_force import (
+    EffectiveValue,
+    effective_values,
+    is_default,
+    user_output_folder,
+    with_effective_values,
+)
 from tui_train.resolve.options import script_options
 from tui_train.resolve.toolchain import launcher_of, pick_toolchain, too_old_to_shard, why_unusable
 from tui_train.trainers import suited, takes_field, trainer_of
@@ -101,7 +107,7 @@ class Setup:
         if hardware.device == "cpu":
             return ()
         if not hardware.gpus:
-            usable = recommended(cards, self.verdicts)
+            usable = recommended_uuids(cards, self.verdicts)
             return tuple(card for card in cards if card.uuid and card.uuid in usable)
         named = [matching[0] for name in hardware.gpus if len(matching := find_gpus(cards, name)) == 1]
         return tuple(card for card in cards if card.uuid and card in named)
@@ -109,7 +115,7 @@ class Setup:
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
         """The cards that train."""
-        alone = self.device == "cuda" and not LAUNCHERS[self.launcher].SEVERAL and not self.profile.hardware.gpus
+        alone = self.device == "cuda" and not LAUNCHERS[self.launcher].STARTS_SEVERAL and not self.profile.hardware.gpus
         return self._cards[:1] if alone else self._cards
 
     @cached_property
@@ -127,7 +133,7 @@ class Setup:
         """Which line of the script fails unless a launcher sets the ranks, in words; empty for none."""
         if isinstance(self._preset, BadInput):
             return ""
-        source = own_arguments.source_of(self.profile, self.facts, self._preset)
+        source = own_arguments.script_source(self.profile, self.facts, self._preset)
         if source is None or not source.rank_line:
             return ""
         does = "reads" if source.rank.isupper() else "calls"
@@ -140,7 +146,7 @@ class Setup:
             return chosen
         nodes = self.profile.nodes
         if self.device == "cuda":
-            return max(len(self._cards), 1) if LAUNCHERS[self.launcher].SEVERAL else 1
+            return max(len(self._cards), 1) if LAUNCHERS[self.launcher].STARTS_SEVERAL else 1
         return nodes.processes[0] if nodes.processes and nodes.machines > 1 else 1
 
     @cached_property
@@ -157,12 +163,12 @@ class Setup:
     def backend(self) -> str:
         """How the processes communicate, empty for a single one."""
         cuda = self.device == "cuda"
-        return communication.backend(self.profile.communication, cuda=cuda, world_size=self.world_size)
+        return communication.choose_backend(self.profile.communication, cuda=cuda, world_size=self.world_size)
 
     @cached_property
     def launcher_config(self) -> Mapping[str, Any]:
         """What the user's own config of the launcher says, empty where none is read."""
-        return launcher_config.usable(self.profile, self.facts, self.launcher, self.device)
+        return launcher_config.usable_launcher_config(self.profile, self.facts, self.launcher, self.device)
 
     @property
     def scheduled(self) -> bool:
@@ -204,12 +210,12 @@ class Setup:
     @cached_property
     def accepted(self) -> frozenset[str]:
         """The placeholders whose values reach the trainer or its launcher."""
-        accepted = trainer_of(self._with_data).takes(self._with_data, self.toolchain, self.preset)
+        accepted = trainer_of(self._with_data).accepted_placeholders(self._with_data, self.toolchain, self.preset)
         by_launcher = takes_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].SETS_PRECISION
         return accepted | {"precision"} if by_launcher else accepted
 
     @property
-    def document(self) -> Document | None:
+    def document(self) -> YamlDocument | None:
         """The trainer's own file, None where it was not read."""
         return self.facts.documents.get(self.profile.trainer.config)
 
@@ -217,14 +223,14 @@ class Setup:
     def values(self) -> dict[str, EffectiveValue]:
         """The values in force by their name in the recipe."""
         profile = self._with_data
-        by_launcher = launcher_config.held(profile, self.preset, self.launcher_config)
-        values = in_force(profile, self.preset, self.document, self.copies, by_launcher)
+        by_launcher = launcher_config.recipe_values_in(profile, self.preset, self.launcher_config)
+        values = effective_values(profile, self.preset, self.document, self.copies, by_launcher)
         return values | {name: held for name, held in self._defaults.items() if is_default(values[name])}
 
     @cached_property
     def settled(self) -> Profile:
         """The profile with the values in force; what is not known is None there."""
-        return suited.named(settle(self._with_data, self.values), self.facts.sources)
+        return suited.with_shipped_preset(with_effective_values(self._with_data, self.values), self.facts.sources)
 
     @cached_property
     def rung(self) -> Profile:
@@ -239,7 +245,7 @@ class Setup:
     @cached_property
     def user_output(self) -> str:
         """The output folder that the user's arguments or file name, empty where they name none."""
-        return user_output(self.profile, self.preset, self.document)
+        return user_output_folder(self.profile, self.preset, self.document)
 
     # The ladder
 
@@ -255,24 +261,24 @@ class Setup:
         return LadderContext(
             world_size=self.copies,
             cuda=self.device == "cuda",
-            takes=self.accepted - MODEL_SIZE if loads_model else self.accepted,
+            accepted=self.accepted - MODEL_SIZE if loads_model else self.accepted,
             loads_model=loads_model,
-            refused=refused,
-            refuses_all=fallbacks.refuses_all(profile, self.facts),
-            eval_batch=fallbacks.eval_batch(self.preset, self.document),
+            refusals=refused,
+            why_none=fallbacks.why_no_fallbacks(profile, self.facts),
+            eval_batch=fallbacks.default_eval_batch(self.preset, self.document),
             evaluates=trainer.evaluates(profile),
             batch_not_set=batch_not_set,
-            least_micro=trainer.least_micro(profile),
+            min_micro=trainer.min_micro(profile),
         )
 
     def _refused(self) -> dict[str, str]:
         """Return the fallbacks that cannot help, each with the reason."""
         unsharded = self._why_not_sharded()
         offload = unsharded or fallbacks.too_little_host_memory(self.gpus, self.facts.machine.memory_total)
-        refused = fallbacks.refused(self.settled, self.preset, self.toolchain, self.document, self.gpus)
+        refused = fallbacks.refused_fallbacks(self.settled, self.preset, self.toolchain, self.document, self.gpus)
         # A value set in another form, such as "offload", is the user's own choice.
-        words = {name: held.words for name, held in self.values.items() if held.words and held.value is None}
-        by_user = {name: fallbacks.set_by_user((text,)) for name, text in words.items()}
+        words = {name: held.other_form for name, held in self.values.items() if held.other_form and held.value is None}
+        by_user = {name: fallbacks.set_by_user_reason((text,)) for name, text in words.items()}
         return {"sharding": unsharded, "offload": offload, **refused, **by_user}
 
     def _batch_not_set(self) -> bool:
@@ -291,7 +297,7 @@ class Setup:
             return "only for GPUs"
         if "fsdp2" not in self.preset.strategies:
             return "only for trainers known to go through accelerate"
-        if self.launcher not in (launchers := that_shard("fsdp2")):
+        if self.launcher not in (launchers := launchers_supporting("fsdp2")):
             return f"only under {' or '.join(launchers)}"
         tool = self.toolchain
         torch = tool.torch if tool else None

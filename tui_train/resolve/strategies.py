@@ -1,6 +1,6 @@
 """STRATEGIES: how the model is held by the GPUs, and why one of them cannot be used here."""
 
-from tui_train.launchers import that_shard
+from tui_train.launchers import launchers_supporting
 from tui_train.profile import fields
 from tui_train.profile.types import Strategy
 from tui_train.resolve.setup import Setup
@@ -16,14 +16,14 @@ STRATEGIES: dict[Strategy, str] = {
 }
 
 
-def why_not(strategy: Strategy, setup: Setup) -> str:
+def why_strategy_unusable(strategy: Strategy, setup: Setup) -> str:
     """Return why a strategy cannot be used with the rest of the profile, empty where it can."""
     profile = setup.profile
     if strategy == "ddp":
         return ""
     if setup.device != "cuda":
         return "needs GPUs: accelerate shards none on the CPU"
-    if profile.trainer.launcher not in ("auto", *(launchers := that_shard(strategy))):
+    if profile.trainer.launcher not in ("auto", *(launchers := launchers_supporting(strategy))):
         return f"needs the launcher {' or '.join(launchers)}, and {profile.trainer.launcher} is chosen"
     supported = setup.preset.strategies
     if supported and strategy not in supported:

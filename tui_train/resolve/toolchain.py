@@ -5,7 +5,7 @@ from pathlib import Path
 from tui_train.base.versions import at_least
 from tui_train.facts.gpus import gpu_verdicts
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
-from tui_train.launchers import LAUNCHERS, automatic
+from tui_train.launchers import LAUNCHERS, choose_launcher
 from tui_train.profile.fields import absolute
 from tui_train.profile.types import Launcher, Profile
 from tui_train.trainers import takes_field, trainer_of
@@ -20,7 +20,7 @@ def why_unusable(profile: Profile, toolchain: Toolchain) -> str:
         return toolchain.problem
     versions = {"torch": toolchain.torch}
     packages = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
-    needs = (*LAUNCHERS[launcher_of(profile, ())].NEEDS, *trainer_of(profile).needs(profile))
+    needs = (*LAUNCHERS[launcher_of(profile, ())].NEEDS, *trainer_of(profile).needed_packages(profile))
     versions |= {name: packages.get(name) for name in needs}
     if profile.trainer.strategy.startswith("zero"):
         versions["deepspeed"] = toolchain.packages.get("deepspeed")
@@ -52,7 +52,7 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
         named = next((tool for tool in facts.toolchains if chosen in {tool.python, _whole(tool.python)}), None)
         return None if named and named.unchosen else named
     usable = [tool for tool in facts.toolchains if not why_unusable(profile, tool)]
-    usable.sort(key=trainer_of(profile).order)
+    usable.sort(key=trainer_of(profile).toolchain_rank)
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
         for tool in usable:
@@ -73,7 +73,7 @@ def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = 
     if profile.trainer.accelerate_config and not takes_field(profile, "nemo"):
         return next(name for name, launcher in LAUNCHERS.items() if launcher.READS_CONFIG)
     processes = max(len(gpus), profile.hardware.processes, 1)
-    return automatic(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)
+    return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)
 
 
 def too_old_to_shard(toolchain: Toolchain) -> str:

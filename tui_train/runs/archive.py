@@ -17,19 +17,19 @@ from msgspec import Struct
 from tui_train import __version__
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, TuiTrainError
-from tui_train.base.files import PRIVATE, write_beside, write_new
+from tui_train.base.files import PRIVATE, write_atomically, write_new
 from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
-from tui_train.facts.saved import masking
+from tui_train.facts.saved import name_masker
 from tui_train.profile import store
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor.fill import filled
-from tui_train.supervisor.regular import folder_at, open_regular
+from tui_train.supervisor.fill import filled_path
+from tui_train.supervisor.regular import open_folder, open_regular
 
 # Bytes of the start and the end of a log; the middle is left out.
-HEAD = 1 << 16
-TAIL = 1 << 20
+HEAD_BYTES = 1 << 16
+TAIL_BYTES = 1 << 20
 # Bytes dropped at a cut without a line end, so that no part of a secret is left.
 _MARGIN = 1 << 12
 
@@ -42,23 +42,23 @@ class Entry(Struct, frozen=True):
     masked: dict[str, int] = {}
 
 
-class _Named(Struct, frozen=True):
+class _PathOnly(Struct, frozen=True):
     path: str
 
 
 class _Files(Struct, frozen=True):
     """The files named in a plan."""
 
-    configs: tuple[_Named, ...] = ()
-    programs: tuple[_Named, ...] = ()
-    nemo: _Named | None = None
+    configs: tuple[_PathOnly, ...] = ()
+    programs: tuple[_PathOnly, ...] = ()
+    nemo: _PathOnly | None = None
 
 
 def entries(run: RunDir, machine: str) -> tuple[Entry, ...]:
     """Return the files of a run's archive, masked; `machine` is the text of a machine file, empty for none."""
-    clean = _cleaner(run)
+    clean = _masker(run)
     first = [Entry("machine.json", machine)] if machine else []
-    return (*first, clean("about.json", _about(run)), *(clean(name, text) for name, text in _texts(run)))
+    return (*first, clean("about.json", _about(run)), *(clean(name, text) for name, text in _run_files(run)))
 
 
 def write(path: Path, name: str, files: tuple[Entry, ...], *, replace: bool = False) -> None:
@@ -72,19 +72,19 @@ def write(path: Path, name: str, files: tuple[Entry, ...], *, replace: bool = Fa
             info.size, info.mode = len(data), 0o644
             archive.addfile(info, io.BytesIO(data))
     if replace:
-        write_beside(path, packed.getvalue(), PRIVATE)
+        write_atomically(path, packed.getvalue(), PRIVATE)
     elif not write_new(path, packed.getvalue(), PRIVATE):
-        raise exists(path)
+        raise already_exists_error(path)
 
 
-def exists(path: Path) -> AlreadyExists:
+def already_exists_error(path: Path) -> AlreadyExists:
     """Return the error that an archive would overwrite a file."""
     return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or replace it (--force).")
 
 
-def name_of(run: RunDir) -> str:
+def archive_name(run: RunDir) -> str:
     """Return the name of a run's archive, without its suffix."""
-    return masking(platform.node())(f"tui-train-{run.name}")
+    return name_masker(platform.node())(f"tui-train-{run.name}")
 
 
 def _about(run: RunDir) -> str:
@@ -99,24 +99,24 @@ def _about(run: RunDir) -> str:
     return msgspec.json.format(msgspec.json.encode(about), indent=2).decode() + "\n"
 
 
-def _texts(run: RunDir) -> Iterator[tuple[str, str]]:
+def _run_files(run: RunDir) -> Iterator[tuple[str, str]]:
     """Yield the files of the run folder, including those of other machines, by name.
 
     They are opened relative to the folder's descriptor without following links, so that none leads outside.
     """
-    rendered = _rendered(run)
-    with suppress(OSError), folder_at(run.path, listed=True) as folder:
-        yield from _texts_in(folder, "", rendered)
+    rendered = _rendered_names(run)
+    with suppress(OSError), open_folder(run.path, readable=True) as folder:
+        yield from _files_in(folder, "", rendered)
         for name in _names(folder, "node-*"):
-            with suppress(OSError), folder_at(name, folder, listed=True) as inner:
-                yield from _texts_in(inner, f"{name}/", rendered)
+            with suppress(OSError), open_folder(name, folder, readable=True) as inner:
+                yield from _files_in(inner, f"{name}/", rendered)
 
 
-def _texts_in(folder: int, before: str, rendered: set[str]) -> Iterator[tuple[str, str]]:
+def _files_in(folder: int, before: str, rendered: set[str]) -> Iterator[tuple[str, str]]:
     logs = sorted(_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
     plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
     for name in (*plain, *sorted({*_names(folder, "*.yaml"), *rendered}), *logs):
-        if (text := _ends(name, folder)) is not None:
+        if (text := _head_and_tail(name, folder)) is not None:
             yield f"{before}{name}", text
 
 
@@ -124,7 +124,7 @@ def _names(folder: int, pattern: str) -> list[str]:
     return sorted(fnmatch.filter(os.listdir(folder), pattern))
 
 
-def _rendered(run: RunDir) -> set[str]:
+def _rendered_names(run: RunDir) -> set[str]:
     """Return the names of the files beside launch.sh, without supervisor/, which is the same for all runs."""
     try:
         files = msgspec.convert(run.plan(), prepared_type(_Files))
@@ -132,24 +132,24 @@ def _rendered(run: RunDir) -> set[str]:
         return set()
     configs = [config.path for config in files.configs]
     programs = [program.path for program in files.programs]
-    names = (*configs, *map(filled, configs), *programs, *([files.nemo.path] if files.nemo else ()))
+    names = (*configs, *map(filled_path, configs), *programs, *([files.nemo.path] if files.nemo else ()))
     return {name for name in names if name and not {"", ".", ".."} & {*name.split("/")}}
 
 
-def _ends(name: str, folder: int) -> str | None:
+def _head_and_tail(name: str, folder: int) -> str | None:
     """Return a file's text (head and tail if it is long, in full lines); None if it is not a regular file."""
     first, slash, rest = name.partition("/")
     if slash:
-        with suppress(OSError), folder_at(first, folder) as inner:
-            return _ends(rest, inner)
+        with suppress(OSError), open_folder(first, folder) as inner:
+            return _head_and_tail(rest, inner)
         return None
     try:
         with open_regular(name, folder) as file:
             length = os.fstat(file.fileno()).st_size
-            if length <= HEAD + TAIL:
-                return _piece(file, HEAD + TAIL, 0).decode("utf-8", "replace")
-            head = _whole(_piece(file, HEAD, 0), first=True)
-            tail = _whole(_piece(file, TAIL, length - TAIL), first=False)
+            if length <= HEAD_BYTES + TAIL_BYTES:
+                return _read_at(file, HEAD_BYTES + TAIL_BYTES, 0).decode("utf-8", "replace")
+            head = _complete_lines(_read_at(file, HEAD_BYTES, 0), first=True)
+            tail = _complete_lines(_read_at(file, TAIL_BYTES, length - TAIL_BYTES), first=False)
     except OSError:
         return None
     left_out = length - len(head) - len(tail)
@@ -157,26 +157,26 @@ def _ends(name: str, folder: int) -> str | None:
     return (head + middle + tail).decode("utf-8", "replace")
 
 
-def _piece(file: BinaryIO, length: int, begin: int) -> bytes:
+def _read_at(file: BinaryIO, length: int, begin: int) -> bytes:
     return os.pread(file.fileno(), length, begin)
 
 
-def _whole(piece: bytes, *, first: bool) -> bytes:
+def _complete_lines(piece: bytes, *, first: bool) -> bytes:
     """Return a piece without its truncated line, at the end of the head or at the start of the tail."""
-    end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if first else _first_end(piece)
+    end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if first else _first_line_end(piece)
     if end < 0:
         return piece[:-_MARGIN] if first else piece[_MARGIN:]
     return piece[: end + 1] if first else piece[end + 1 :]
 
 
-def _first_end(piece: bytes) -> int:
+def _first_line_end(piece: bytes) -> int:
     ends = [place for place in (piece.find(b"\n"), piece.find(b"\r")) if place >= 0]
     return min(ends, default=-1)
 
 
-def _cleaner(run: RunDir) -> Callable[[str, str], Entry]:
+def _masker(run: RunDir) -> Callable[[str, str], Entry]:
     """Return a function that creates an entry without secrets and names of users and hosts."""
-    known_secrets, without_names = _known(run), masking(platform.node())
+    known_secrets, without_names = _known_secrets(run), name_masker(platform.node())
 
     def clean(name: str, text: str) -> Entry:
         text, masked = secrets.mask(text, known_secrets)
@@ -185,7 +185,7 @@ def _cleaner(run: RunDir) -> Callable[[str, str], Entry]:
     return clean
 
 
-def _known(run: RunDir) -> frozenset[str]:
+def _known_secrets(run: RunDir) -> frozenset[str]:
     """Return known secret values: of variables with secret names, in the environment and profile, and of arguments."""
     values = {value for name, value in os.environ.items() if secrets.is_secret_name(name)}
     try:
@@ -198,7 +198,7 @@ def _known(run: RunDir) -> frozenset[str]:
     return frozenset(values)
 
 
-def counted_kinds(files: tuple[Entry, ...]) -> Counter[str]:
+def masked_by_kind(files: tuple[Entry, ...]) -> Counter[str]:
     """Return the number of masked secrets in all files, by kind."""
     total: Counter[str] = Counter()
     for entry in files:

@@ -14,23 +14,23 @@ from stat import S_ISREG
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
-from tui_train.base.files import read_regular, reporting_write_errors, write_beside
+from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import counted, size, visible
-from tui_train.runs.host_lines import HostStream, Line, parsed, refusal
-from tui_train.supervisor.regular import folder_at
+from tui_train.runs.host_lines import HostLine, HostStream, parse_line, refusal_error
+from tui_train.supervisor.regular import open_folder
 
-_BESIDE = ".fetching"
+_FETCH_FOLDER = ".fetching"
 # The files that were fetched, each by its size, its time and its name.
-_LIST = ".fetched-files"
-_MOST_LIST = 256 << 20
-_MOST_FILES = 1 << 18
-_DEEPEST, _LONGEST = 64, 4096
+_FETCH_LIST = ".fetched-files"
+_MAX_LIST_BYTES = 256 << 20
+_MAX_FILES = 1 << 18
+_MAX_DEPTH, _MAX_NAME = 64, 4096
 _PIECE = 1 << 20
 # Bytes of the disk that stay free.
-_SPARED = 64 << 20
+_SPARED_BYTES = 64 << 20
 
 
-class Announced(Struct, frozen=True):
+class Announcement(Struct, frozen=True):
     """What a host is about to send: the number of files and their bytes, and in words what it leaves out."""
 
     files: int
@@ -39,12 +39,12 @@ class Announced(Struct, frozen=True):
 
 
 @contextmanager
-def beside(run: Path) -> Iterator[Path]:
+def fetch_folder(run: Path) -> Iterator[Path]:
     """Yield an empty folder in a run folder, emptied at the end; Unavailable while another fetch has it."""
-    folder = run / _BESIDE
+    folder = run / _FETCH_FOLDER
     with reporting_write_errors(folder):
         folder.mkdir(exist_ok=True)
-        with folder_at(run, listed=True) as parent, folder_at(_BESIDE, parent, listed=True) as held:
+        with open_folder(run, readable=True) as parent, open_folder(_FETCH_FOLDER, parent, readable=True) as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -70,58 +70,60 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def announced(stream: HostStream, host: str, folder: Path) -> Announced:
+def read_announcement(stream: HostStream, host: str, folder: Path) -> Announcement:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
     while line := stream.line():
-        if (told := parsed(line)) and not told.beat:
+        if (sent := parse_line(line)) and not sent.beat:
             break
     else:
-        raise Unavailable(f"nothing was fetched from {host}: {stream.last_words()}", f"Look there: ssh {host}")
-    if told.error:
-        raise refusal(host, told)
-    if told.files is None or not 0 <= told.files <= _MOST_FILES or told.total < 0:
-        raise _strange(host, f"it announces {told.files} files" if told.files else "it announces no files")
+        raise Unavailable(f"nothing was fetched from {host}: {stream.failure_text()}", f"Look there: ssh {host}")
+    if sent.error:
+        raise refusal_error(host, sent)
+    if sent.files is None or not 0 <= sent.files <= _MAX_FILES or sent.total < 0:
+        raise _bad_answer(host, f"it announces {sent.files} files" if sent.files else "it announces no files")
     free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
-    if told.total + _SPARED > free:
-        message = f"the results on {host} take {size(told.total)}, and this disk has {size(free)} free"
-        raise CannotWrite(message, f"Free {size(told.total + _SPARED - free)} in {visible(str(folder))}.")
-    if inodes.f_files and told.files > inodes.f_favail:
-        message = f"the results on {host} are {told.files} files, and this disk has room for {inodes.f_favail}"
+    if sent.total + _SPARED_BYTES > free:
+        message = f"the results on {host} take {size(sent.total)}, and this disk has {size(free)} free"
+        raise CannotWrite(message, f"Free {size(sent.total + _SPARED_BYTES - free)} in {visible(str(folder))}.")
+    if inodes.f_files and sent.files > inodes.f_favail:
+        message = f"the results on {host} are {sent.files} files, and this disk has room for {inodes.f_favail}"
         raise CannotWrite(message, "Remove files that you do not need.")
-    kinds = ((told.links, "link"), (told.empty, "empty folder"), (told.others, "special file"))
-    return Announced(told.files, told.total, ", ".join(counted(number, kind) for number, kind in kinds if number > 0))
+    kinds = ((sent.links, "link"), (sent.empty, "empty folder"), (sent.others, "special file"))
+    return Announcement(
+        sent.files, sent.total, ", ".join(counted(number, kind) for number, kind in kinds if number > 0)
+    )
 
 
-def receive(
-    stream: HostStream, host: str, expected: Announced, folder: Path, refuse: Callable[[str], None]
+def receive_files(
+    stream: HostStream, host: str, expected: Announcement, folder: Path, refuse: Callable[[str], None]
 ) -> Iterator[int]:
     """Take all files into an empty folder and yield the bytes so far; `refuse` raises for a name that is not wanted."""
     taken, count = 0, 0
     while line := stream.line():
-        told = parsed(line)
-        if told is None:
-            raise _strange(host, "it sends something else than files")
-        if told.error:
-            raise refusal(host, told)
-        if told.end:
+        sent = parse_line(line)
+        if sent is None:
+            raise _bad_answer(host, "it sends something else than files")
+        if sent.error:
+            raise refusal_error(host, sent)
+        if sent.end:
             return
-        name, count = _name(host, told), count + 1
-        if count > expected.files or not 0 <= told.size <= expected.total - taken:
-            raise _strange(host, f"it sends more than the {size(expected.total)} that it announced")
+        name, count = _relative_name(host, sent), count + 1
+        if count > expected.files or not 0 <= sent.size <= expected.total - taken:
+            raise _bad_answer(host, f"it sends more than the {size(expected.total)} that it announced")
         refuse(name)
-        for written in _write(stream, host, folder, name, told.size):
+        for written in _write(stream, host, folder, name, sent.size):
             taken += written
             yield taken
     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
 
 
-def _name(host: str, told: Line) -> str:
+def _relative_name(host: str, sent: HostLine) -> str:
     """Return the name of a file below the output folder."""
-    parts = told.name.split(b"/")
-    usual = not {b"", b".", b".."}.intersection(parts) and b"\0" not in told.name
-    if not usual or len(parts) > _DEEPEST or len(told.name) > _LONGEST:
-        raise _strange(host, f"it names a file {visible(os.fsdecode(told.name)[:100])!r}")
-    return os.fsdecode(told.name)
+    parts = sent.name.split(b"/")
+    usual = not {b"", b".", b".."}.intersection(parts) and b"\0" not in sent.name
+    if not usual or len(parts) > _MAX_DEPTH or len(sent.name) > _MAX_NAME:
+        raise _bad_answer(host, f"it names a file {visible(os.fsdecode(sent.name)[:100])!r}")
+    return os.fsdecode(sent.name)
 
 
 def _write(stream: HostStream, host: str, folder: Path, name: str, left: int) -> Iterator[int]:
@@ -132,7 +134,7 @@ def _write(stream: HostStream, host: str, folder: Path, name: str, left: int) ->
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except FileExistsError:
-            raise _strange(host, f"it sends {visible(name)} twice, or as another spelling of one name") from None
+            raise _bad_answer(host, f"it sends {visible(name)} twice, or as another spelling of one name") from None
         with os.fdopen(file, "wb", buffering=0) as written:
             while left:
                 if not (piece := stream.piece(min(left, _PIECE))):
@@ -142,18 +144,18 @@ def _write(stream: HostStream, host: str, folder: Path, name: str, left: int) ->
                 yield len(piece)
 
 
-def _strange(host: str, what: str) -> Unavailable:
+def _bad_answer(host: str, what: str) -> Unavailable:
     return Unavailable(f"nothing was fetched from {host}: {what}", f"Look there: ssh {host}")
 
 
 # Into place
 
 
-def merge(run: Path, folder: Path, target: Path) -> None:
+def move_fetched(run: Path, folder: Path, target: Path) -> None:
     """Move all files of a folder below `target`, where they take the place of fetched ones."""
-    names = [os.path.relpath(path, folder) for path in _files(folder)]
+    names = [os.path.relpath(path, folder) for path in _file_paths(folder)]
     earlier = _read_list(run)
-    arrived = {name: _entry(folder / name, name) for name in names}
+    arrived = {name: _list_entry(folder / name, name) for name in names}
     # What is moved is known as fetched before and after, wherever this is ended.
     _write_list(run, {*earlier, *arrived.values()})
     for name in names:
@@ -164,12 +166,12 @@ def merge(run: Path, folder: Path, target: Path) -> None:
     _write_list(run, {*kept, *arrived.values()})
 
 
-def has_list(run: Path) -> bool:
+def has_fetch_list(run: Path) -> bool:
     """Tell whether it is known which files of a run were fetched."""
-    return os.path.lexists(run / _LIST)
+    return os.path.lexists(run / _FETCH_LIST)
 
 
-def refusing(run: Path, target: Path) -> Callable[[str], None]:
+def overwrite_guard(run: Path, target: Path) -> Callable[[str], None]:
     """Return what raises AlreadyExists for a name below `target` where something is that no fetch has left there."""
     known = _read_list(run)
 
@@ -178,36 +180,38 @@ def refusing(run: Path, target: Path) -> Callable[[str], None]:
         for part in ("", *Path(name).parts[:-1]):
             path /= part
             if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
-                raise _in_the_way(path)
+                raise _not_fetched_error(path)
         path /= Path(name).name
-        if os.path.lexists(path) and _entry(path, name) not in known:
-            raise _in_the_way(path)
+        if os.path.lexists(path) and _list_entry(path, name) not in known:
+            raise _not_fetched_error(path)
 
     return refuse
 
 
-def _in_the_way(path: Path) -> AlreadyExists:
+def _not_fetched_error(path: Path) -> AlreadyExists:
     message = f"{visible(str(path))} was not fetched, or was changed since: it is not replaced"
     return AlreadyExists(message, "Move it away, then fetch again.")
 
 
-def _files(folder: Path) -> Iterator[str]:
+def _file_paths(folder: Path) -> Iterator[str]:
     for top, _, names in os.walk(folder):
         yield from (f"{top}/{name}" for name in names)
 
 
-def _entry(path: Path, name: str) -> bytes:
+def _list_entry(path: Path, name: str) -> bytes:
     """Return how a fetched file is listed, empty for what is no regular file."""
-    found = path.lstat()
-    return b"%d %d %s" % (found.st_size, found.st_mtime_ns, os.fsencode(name)) if S_ISREG(found.st_mode) else b""
+    status = path.lstat()
+    return b"%d %d %s" % (status.st_size, status.st_mtime_ns, os.fsencode(name)) if S_ISREG(status.st_mode) else b""
 
 
 def _read_list(run: Path) -> set[bytes]:
     with suppress(OSError):
-        return {entry for entry in read_regular(run / _LIST, _MOST_LIST).split(b"\0") if entry.count(b" ") >= 2}
+        return {
+            entry for entry in read_regular(run / _FETCH_LIST, _MAX_LIST_BYTES).split(b"\0") if entry.count(b" ") >= 2
+        }
     return set()
 
 
 def _write_list(run: Path, entries: set[bytes]) -> None:
-    with reporting_write_errors(run / _LIST):
-        write_beside(run / _LIST, b"\0".join(sorted(entries)))
+    with reporting_write_errors(run / _FETCH_LIST):
+        write_atomically(run / _FETCH_LIST, b"\0".join(sorted(entries)))

@@ -9,58 +9,58 @@ from contextlib import contextmanager, suppress
 from tui_train.base.errors import Unavailable
 from tui_train.base.places import runs_folder, trials_folder
 from tui_train.base.text import visible
-from tui_train.facts.ports import busy, clash, spellings
-from tui_train.facts.types import Taken
+from tui_train.facts.ports import path_spellings, port_in_use, resource_conflict
+from tui_train.facts.types import ResourcesInUse
 from tui_train.runs.listing import read_run
 from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.runs.status import continues
+from tui_train.runs.status import may_write
 
-_NEWEST = 32
-_LOOK = 0.05
+_MAX_TRIALS = 32
+_POLL_SECONDS = 0.05
 
 
-def resources_in_use(port: int = 0) -> tuple[Taken, ...]:
+def resources_in_use(port: int = 0) -> tuple[ResourcesInUse, ...]:
     """Return the resources of training runs, also without a supervisor; and `port` if another program uses it."""
-    resources = [wants(run) for run in (*all_runs(), *_trials()) if _trains(run)]
-    if port and all(resource.port != port for resource in resources) and busy(port):
-        resources.append(Taken(port=port))
+    resources = [resources_of(run) for run in (*all_runs(), *_trials()) if _is_training(run)]
+    if port and all(resource.port != port for resource in resources) and port_in_use(port):
+        resources.append(ResourcesInUse(port=port))
     return tuple(resources)
 
 
-def _trains(run: RunDir) -> bool:
+def _is_training(run: RunDir) -> bool:
     """Return whether a run trains here; a process left by a finished one, such as TensorBoard, does not count."""
     listed = read_run(run)
-    return listed.status is not None and continues(listed.status) and place_of(run.path) is None
+    return listed.status is not None and may_write(listed.status) and place_of(run.path) is None
 
 
 def _trials() -> Iterator[RunDir]:
     """Yield the newest trials; only these may still be running."""
     folders = sorted(trials_folder().glob("*/trial-*"), key=lambda path: path.parent.name)
-    yield from map(RunDir, folders[-_NEWEST:])
+    yield from map(RunDir, folders[-_MAX_TRIALS:])
 
 
-def wants(run: RunDir) -> Taken:
+def resources_of(run: RunDir) -> ResourcesInUse:
     """Return the resources of a run, as far as its plan names them."""
     plan = run.plan()
     gpus, output, port = plan.get("gpus"), plan.get("output"), plan.get("port")
-    return Taken(
+    return ResourcesInUse(
         run=run.name if run.path.parent == runs_folder() else str(run.path),
         gpus=tuple(map(str, gpus)) if isinstance(gpus, list) else (),
-        outputs=spellings(output) if isinstance(output, str) and "\0" not in output else (),
+        outputs=path_spellings(output) if isinstance(output, str) and "\0" not in output else (),
         port=port if isinstance(port, int) and 0 < port < 1 << 16 else 0,
     )
 
 
 def refuse_clashes(run: RunDir) -> None:
     """Raise Unavailable if a run conflicts with a live one."""
-    wanted = wants(run)
+    wanted = resources_of(run)
     for other in resources_in_use(wanted.port):
-        if other.run != wanted.run and (words := clash(wanted, other)):
-            raise Unavailable(words, remedy(other))
+        if other.run != wanted.run and (words := resource_conflict(wanted, other)):
+            raise Unavailable(words, remedy_for(other))
 
 
-def remedy(other: Taken) -> str:
+def remedy_for(other: ResourcesInUse) -> str:
     """Return the remedy for a resource that is in use."""
     if not other.run:
         return "Choose another port (nodes.port)."
@@ -68,10 +68,10 @@ def remedy(other: Taken) -> str:
 
 
 @contextmanager
-def one_at_a_time(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+def start_lock(while_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Let only one run of this user start at a time, if the file system has locks.
 
-    `waiting` is called while another one starts; an exception in it ends the waiting.
+    `while_waiting` is called while another one starts; an exception in it ends the waiting.
     """
     # Where several users share the runs folder, a link is not followed and the reader of a pipe not waited for.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -83,13 +83,13 @@ def one_at_a_time(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     with file:
         # Some network file systems have no locks.
         with suppress(OSError):
-            while not _locked(file.fileno()):
-                waiting()
-                time.sleep(_LOOK)
+            while not _try_lock(file.fileno()):
+                while_waiting()
+                time.sleep(_POLL_SECONDS)
         yield
 
 
-def _locked(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     """Return whether a file could be locked; OSError if there are no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from tui_train.base.errors import CannotWrite, NoAnswer
 from tui_train.base.files import reporting_write_errors
 from tui_train.base.text import size, visible
-from tui_train.runs.far import words
-from tui_train.runs.heard import keep, standing
-from tui_train.runs.host_lines import HostStream, Line, listening, parsed, refusal
+from tui_train.runs.far import ssh_command
+from tui_train.runs.heard import parse_report, write_report
+from tui_train.runs.host_lines import HostLine, HostStream, parse_line, refusal_error, start_ssh
 from tui_train.runs.place import Place
 from tui_train.runs.rundir import RunDir
 
-_SENT = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
+_SENT_NAME = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
 # Bytes of a piece once it is inflated; far_run.py sends a quarter of that.
-_MOST = 1 << 20
+_MAX_PIECE = 1 << 20
 # Seconds after which a look goes on without what has not come yet: the next one continues there.
-ONE_LOOK = 600.0
+UPDATE_SECONDS = 600.0
 # Bytes of the disk that logs of other machines leave free.
-_SPARED = 64 << 20
+_SPARED_BYTES = 64 << 20
 
 
 def feed(
@@ -32,75 +32,75 @@ def feed(
     place: Place,
     *,
     within: float | None = None,
-    begun: Callable[[subprocess.Popen[bytes]], object] = lambda _child: None,
-    answers: Callable[[], object] = lambda: None,
+    on_child: Callable[[subprocess.Popen[bytes]], object] = lambda _child: None,
+    on_answer: Callable[[], object] = lambda: None,
 ) -> tuple[bool, str, bool]:
     """Take what the host sends until it stops; return whether it answered, why it stopped, and whether it was done.
 
-    It is done when the run has ended, or as soon as all is here if that is to be `within` some seconds. `begun` gets
-    the process that listens, and `answers` is called when the host does. Raises CannotWrite where it cannot be kept.
+    It is done when the run has ended, or as soon as all is here if that is to be `within` some seconds. `on_child` gets
+    the process that listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
-    have = {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT.fullmatch(path.name)}
+    have = {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_NAME.fullmatch(path.name)}
     question = {"do": "feed", "folder": place.folder, "have": have, "once": within is not None}
     try:
-        child = listening(words(place.host, question))
+        child = start_ssh(ssh_command(place.host, question))
     except OSError as error:
         return False, str(error.strerror), False
-    begun(child)
-    heard: list[object] = []
+    on_child(child)
+    answered: list[object] = []
 
     def hears() -> None:
-        if not heard:
-            answers()
-        heard[:] = [True]
+        if not answered:
+            on_answer()
+        answered[:] = [True]
 
     with child:
         try:
-            why = _take_all(run, HostStream(place.host, child, within or math.inf), place.host, hears)
+            why = _receive_all(run, HostStream(place.host, child, within or math.inf), place.host, hears)
         except NoAnswer as error:
             why = error.message
         except _BadPieceError as error:
             why = f"{place.host} {error}"
         finally:
             child.kill()
-    return bool(heard), why, not why
+    return bool(answered), why, not why
 
 
-def _take_all(run: RunDir, stream: HostStream, host: str, hears: Callable[[], None]) -> str:
+def _receive_all(run: RunDir, stream: HostStream, host: str, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
     while line := stream.line():
-        told = parsed(line)
-        if told is None:
+        sent = parse_line(line)
+        if sent is None:
             continue
-        hears()
-        if told.end:
+        on_line()
+        if sent.end:
             return ""
-        wrong = refusal(host, told).message if told.error else wrong
-        _take(run, told)
-    return wrong or stream.last_words()
+        wrong = refusal_error(host, sent).message if sent.error else wrong
+        _store(run, sent)
+    return wrong or stream.failure_text()
 
 
 class _BadPieceError(Exception):
     """A piece of a log that no far_run.py sends."""
 
 
-def _take(run: RunDir, told: Line) -> None:
+def _store(run: RunDir, sent: HostLine) -> None:
     """Write a piece of a file, or how the run stands."""
-    if _SENT.fullmatch(told.file):
-        _write(run, told.file, told.at, _inflated(told.data))
-    elif heard := standing(told, time.time()):
-        keep(run, heard)
+    if _SENT_NAME.fullmatch(sent.file):
+        _write(run, sent.file, sent.at, _inflate(sent.data))
+    elif report := parse_report(sent, time.time()):
+        write_report(run, report)
 
 
-def _inflated(data: bytes) -> bytes:
+def _inflate(data: bytes) -> bytes:
     """Return a piece as it was before it was compressed."""
     try:
-        piece = zlib.decompressobj().decompress(data, _MOST + 1)
+        piece = zlib.decompressobj().decompress(data, _MAX_PIECE + 1)
     except zlib.error:
         raise _BadPieceError("sends a piece of a log that is damaged") from None
-    if len(piece) > _MOST:
-        raise _BadPieceError(f"sends a piece of a log of more than {size(_MOST)}")
+    if len(piece) > _MAX_PIECE:
+        raise _BadPieceError(f"sends a piece of a log of more than {size(_MAX_PIECE)}")
     return piece
 
 
@@ -108,7 +108,7 @@ def _write(run: RunDir, name: str, at: int, data: bytes) -> None:
     """Write bytes at their place in a file that grows; what begins again begins from nothing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if at == 0 else 0)
     path = run.path / name
-    if (free := shutil.disk_usage(run.path).free) < _SPARED:
+    if (free := shutil.disk_usage(run.path).free) < _SPARED_BYTES:
         raise CannotWrite(f"cannot write {visible(str(path))}: this disk has {size(free)} left", "Free some space.")
     with reporting_write_errors(path):
         opened = os.open(path, flags, 0o644)

@@ -9,40 +9,49 @@ from typing import Any
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
-from tui_train.base.files import read_regular, reporting_write_errors, write_beside
+from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import visible
-from tui_train.render import PLAN, PROFILE, SCRIPT
+from tui_train.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME
 from tui_train.runs import far
-from tui_train.runs.arriving import announced, beside, has_list, merge, receive, refusing
-from tui_train.runs.host_lines import HostStream, listening
+from tui_train.runs.arriving import (
+    fetch_folder,
+    has_fetch_list,
+    move_fetched,
+    overwrite_guard,
+    read_announcement,
+    receive_files,
+)
+from tui_train.runs.host_lines import HostStream, start_ssh
 from tui_train.runs.mirror import Mirror
-from tui_train.runs.place import HEARD, PLACE, Place, place_of
+from tui_train.runs.place import PLACE, REPORT, Place, place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 
 _CHECKPOINTS = r"checkpoint-\d+"
 # Holds the number of attempts whose results were fetched whole; anything else where some were.
-_FETCHED = "fetched"
+_FETCH_MARK = "fetched"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
-_OURS = frozenset({SCRIPT, PLAN, PROFILE, PLACE, HEARD, _FETCHED, "supervisor"})
+_OWN_NAMES = frozenset({SCRIPT_NAME, PLAN_NAME, PROFILE_NAME, PLACE, REPORT, _FETCH_MARK, "supervisor"})
 # The runs that this process fetches now.
-_UNDER_WAY: set[Path] = set()
+_BEING_FETCHED: set[Path] = set()
 
 
-class Fetched(Struct, frozen=True):
+class FetchResult(Struct, frozen=True):
     """What came of a fetch: its bytes, and in words what is there besides and was left out."""
 
-    taken: int
+    size: int
     left_out: str
 
 
-def output_here(run: RunDir, output: str) -> Path:
+def local_output(run: RunDir, output: str) -> Path:
     """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
     folder = output or "output"
     return run.path / (Path(folder).name if place_of(run.path) else folder)
 
 
-def fetch(run: RunDir, *, checkpoints: bool = False, progress: Callable[[int], None] = lambda _taken: None) -> Fetched:
+def fetch(
+    run: RunDir, *, checkpoints: bool = False, progress: Callable[[int], None] = lambda _taken: None
+) -> FetchResult:
     """Copy a run's output folder from its host; `progress` is called with the bytes so far.
 
     What a live run has made so far is copied as well, but not taken for its results.
@@ -50,54 +59,56 @@ def fetch(run: RunDir, *, checkpoints: bool = False, progress: Callable[[int], N
     place = place_of(run.path)
     if place is None:
         raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
-    if run.path in _UNDER_WAY:
+    if run.path in _BEING_FETCHED:
         raise Unavailable(f"{visible(run.name)} is being fetched", "Wait until that is done.")
-    _UNDER_WAY.add(run.path)
+    _BEING_FETCHED.add(run.path)
     try:
         return _fetch(run, place, checkpoints=checkpoints, progress=progress)
     finally:
-        _UNDER_WAY.discard(run.path)
+        _BEING_FETCHED.discard(run.path)
 
 
-def _fetch(run: RunDir, place: Place, *, checkpoints: bool, progress: Callable[[int], None]) -> Fetched:
+def _fetch(run: RunDir, place: Place, *, checkpoints: bool, progress: Callable[[int], None]) -> FetchResult:
     # How it stands is heard with its results.
-    Mirror(run, follow=False).once()
+    Mirror(run, follow=False).update_once()
     now = status(run)
     output = str(run.plan().get("output") or "output")
     try:
-        came = _take(run, place, output, without="" if checkpoints else _CHECKPOINTS, progress=progress)
+        result = _copy_output(run, place, output, without="" if checkpoints else _CHECKPOINTS, progress=progress)
     except Unavailable as error:
         if not now.live:
             raise
         raise Unavailable(error.message, "It still trains: fetch again when it has ended.") from None
-    _mark(run, "live" if now.live else str(len(now.attempts)))
-    return came
+    _mark_fetched(run, "live" if now.live else str(len(now.attempts)))
+    return result
 
 
-def _take(run: RunDir, place: Place, output: str, *, without: str, progress: Callable[[int], None]) -> Fetched:
+def _copy_output(
+    run: RunDir, place: Place, output: str, *, without: str, progress: Callable[[int], None]
+) -> FetchResult:
     """Copy the output folder from its host; what was fetched before stays until all is here."""
     question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
-    target, taken = output_here(run, output), 0
-    if target.name in _OURS or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCHED)):
+    target, taken = local_output(run, output), 0
+    if target.name in _OWN_NAMES or (os.path.lexists(target) and not os.path.lexists(run.path / _FETCH_MARK)):
         message = f"{visible(str(target))} is there already, and was not fetched"
         raise AlreadyExists(message, "Move it away, then fetch again.")
-    if os.path.lexists(target) and not has_list(run.path):
+    if os.path.lexists(target) and not has_fetch_list(run.path):
         # Nothing tells its files from what was changed since.
         message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
         raise AlreadyExists(message, "Move it away, then fetch again.")
-    with beside(run.path) as folder, _asked(place, question) as stream:
-        expected = announced(stream, place.host, folder)
-        for taken in receive(stream, place.host, expected, folder, refusing(run.path, target)):
+    with fetch_folder(run.path) as folder, _host_stream(place, question) as stream:
+        expected = read_announcement(stream, place.host, folder)
+        for taken in receive_files(stream, place.host, expected, folder, overwrite_guard(run.path, target)):
             progress(taken)
-        _mark(run, "live")
-        merge(run.path, folder, target)
-    return Fetched(taken, expected.left_out)
+        _mark_fetched(run, "live")
+        move_fetched(run.path, folder, target)
+    return FetchResult(taken, expected.left_out)
 
 
 @contextmanager
-def _asked(place: Place, question: dict[str, Any]) -> Iterator[HostStream]:
+def _host_stream(place: Place, question: dict[str, Any]) -> Iterator[HostStream]:
     try:
-        child = listening(far.words(place.host, question))
+        child = start_ssh(far.ssh_command(place.host, question))
     except OSError as error:
         raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
     with child:
@@ -107,14 +118,14 @@ def _asked(place: Place, question: dict[str, Any]) -> Iterator[HostStream]:
             child.kill()
 
 
-def _mark(run: RunDir, what: str) -> None:
-    with reporting_write_errors(run.path / _FETCHED):
-        write_beside(run.path / _FETCHED, what.encode())
+def _mark_fetched(run: RunDir, what: str) -> None:
+    with reporting_write_errors(run.path / _FETCH_MARK):
+        write_atomically(run.path / _FETCH_MARK, what.encode())
 
 
-def fetched(run: RunDir) -> bool:
+def is_fetched(run: RunDir) -> bool:
     """Whether the results of a run's last attempt were fetched from its host."""
     try:
-        return read_regular(run.path / _FETCHED, 64) == str(len(status(run).attempts)).encode()
+        return read_regular(run.path / _FETCH_MARK, 64) == str(len(status(run).attempts)).encode()
     except OSError:
         return False

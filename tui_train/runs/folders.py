@@ -9,28 +9,28 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
-from tui_train.base.files import read_regular, reporting_write_errors, write_beside
+from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.places import runs_folder
 from tui_train.base.text import visible
 from tui_train.runs import leftovers
-from tui_train.runs.conflicts import one_at_a_time
+from tui_train.runs.conflicts import start_lock
 from tui_train.runs.rundir import STAMP, RunDir, slug
 from tui_train.runs.status import status
 
 NOTE = "note.txt"
-MOST_NOTE = 200
-_MOST_BYTES = 4 << 10
-_STAMPED = re.compile(rf"({STAMP})-")
+MAX_NOTE = 200
+_MAX_NOTE_BYTES = 4 << 10
+_STAMPED_NAME = re.compile(rf"({STAMP})-")
 
 
 class Extent(Struct, frozen=True):
     """What a folder takes on disk: bytes, and the first folder in it whose content this user may not remove."""
 
     size: int
-    closed: str = ""
+    protected: str = ""
 
 
-def extent(run: RunDir) -> Extent:
+def folder_extent(run: RunDir) -> Extent:
     """Return what a run's folder takes; links in it are not followed, and a file with two names counts once."""
     total, closed, seen = 0, "", set[tuple[int, int]]()
     for folder, _, names in os.walk(run.path):
@@ -47,7 +47,7 @@ def extent(run: RunDir) -> Extent:
     return Extent(total, closed)
 
 
-def refuse_at_work(run: RunDir) -> None:
+def refuse_if_active(run: RunDir) -> None:
     """Raise Unavailable where a run trains, or left processes; BadInput where its folder is not in the runs folder."""
     name, parent = visible(run.name), runs_folder()
     if run.path.is_symlink():
@@ -66,16 +66,16 @@ def refuse_at_work(run: RunDir) -> None:
         raise Unavailable(f"{name} {state}", f"Stop it first: tui-train stop {name}")
 
 
-def remove(run: RunDir) -> int:
+def remove_run(run: RunDir) -> int:
     """Remove a run's folder and return the bytes that were freed; nothing is removed where not all of it can be."""
-    with one_at_a_time():
-        refuse_at_work(run)
-        taken = extent(run)
-        if taken.closed:
-            why = f"{visible(taken.closed)} belongs to another user, or may not be changed"
+    with start_lock():
+        refuse_if_active(run)
+        taken = folder_extent(run)
+        if taken.protected:
+            why = f"{visible(taken.protected)} belongs to another user, or may not be changed"
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
         # Out of the list first, so that nobody resumes half a run; what is left of it is removed with half-made ones.
-        hidden = run.path.with_name(f"{leftovers.HALF_MADE}{secrets.token_hex(8)}")
+        hidden = run.path.with_name(f"{leftovers.INCOMPLETE_PREFIX}{secrets.token_hex(8)}")
         _move(run, hidden)
     failed: list[str] = []
     shutil.rmtree(hidden, onerror=lambda _call, path, _error: failed.append(path))
@@ -84,15 +84,15 @@ def remove(run: RunDir) -> int:
     return taken.size
 
 
-def rename(run: RunDir, name: str) -> RunDir:
+def rename_run(run: RunDir, name: str) -> RunDir:
     """Give a run another name and return it; the time with which its id begins stays."""
-    stamp = _STAMPED.match(run.name)
-    wanted = slug(_STAMPED.sub("", name, count=1))
+    stamp = _STAMPED_NAME.match(run.name)
+    wanted = slug(_STAMPED_NAME.sub("", name, count=1))
     if not wanted:
         raise BadInput(f"{visible(name)!r} cannot be a run's name", "Use letters and digits.")
     target = run.path.with_name(f"{stamp[1]}-{wanted}" if stamp else wanted)
-    with one_at_a_time():
-        refuse_at_work(run)
+    with start_lock():
+        refuse_if_active(run)
         if target == run.path:
             return run
         # Renaming replaces an empty folder without a word.
@@ -112,22 +112,22 @@ def _move(run: RunDir, target: Path) -> None:
         raise Unavailable(f"{visible(run.name)} was started just now", "Stop it first.")
 
 
-def note(run: RunDir) -> str:
+def read_note(run: RunDir) -> str:
     """Return what the user noted of a run, in one line; empty where nothing is, or nothing that can be read."""
     try:
-        text = read_regular(run.path / NOTE, _MOST_BYTES).decode(errors="replace")
+        text = read_regular(run.path / NOTE, _MAX_NOTE_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    return " ".join(text.split())[:MOST_NOTE]
+    return " ".join(text.split())[:MAX_NOTE]
 
 
-def put_note(run: RunDir, text: str) -> None:
+def write_note(run: RunDir, text: str) -> None:
     """Keep a line about a run in its folder; an empty one removes it."""
     line = " ".join(text.split())
-    if len(line) > MOST_NOTE:
-        raise BadInput(f"the note has {len(line)} characters", f"Write at most {MOST_NOTE}.")
+    if len(line) > MAX_NOTE:
+        raise BadInput(f"the note has {len(line)} characters", f"Write at most {MAX_NOTE}.")
     if line:
-        write_beside(run.path / NOTE, f"{line}\n")
+        write_atomically(run.path / NOTE, f"{line}\n")
     else:
         with reporting_write_errors(run.path / NOTE):
             (run.path / NOTE).unlink(missing_ok=True)

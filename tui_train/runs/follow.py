@@ -8,41 +8,50 @@ from msgspec import Struct
 
 from tui_train.base.files import read_regular
 from tui_train.runs import queue
-from tui_train.runs.health import MANY_LINES, unread
-from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
-from tui_train.runs.rundir import MOST_PLAN, RunDir
-from tui_train.runs.slurm_end import ended_by
-from tui_train.runs.status import continues, status
+from tui_train.runs.health import MANY_LINES, unread_text
+from tui_train.runs.ranks import (
+    MAX_RANKS,
+    PlannedRanks,
+    Rank,
+    differences,
+    grouped_ranks,
+    parse_planned_ranks,
+    parse_ranks,
+)
+from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
+from tui_train.runs.slurm_end import slurm_end_reason
+from tui_train.runs.status import may_write, status
 from tui_train.runs.tail import Tail
-from tui_train.supervisor.first_step import HEAD, first_step, sentence
-from tui_train.supervisor.lines import rank
-from tui_train.supervisor.progress import Progress, Reading, advance, next_attempt
+from tui_train.supervisor.first_step import HEAD_BYTES, first_step, ignored_sentence
+from tui_train.supervisor.lines import rank_of
+from tui_train.supervisor.progress import Progress, Reading, advance, for_next_attempt
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import AttemptStatus, Status
 
-_PAUSE = 0.15
-_SELDOM = 1.0
-_SHOWN = 32 << 10
-_REMEMBERED = 4 << 20
-_HEAD = 64 << 10
-_MOST_EARLIER = 8  # attempts
+_PAUSE_SECONDS = 0.15
+_SLOW_PAUSE_SECONDS = 1.0
+_SHOWN_BYTES = 32 << 10
+_TAIL_BYTES = 4 << 20
+_HEAD_BYTES = 64 << 10
+_MAX_EARLIER_ATTEMPTS = 8  # attempts
 
 
 class RunNews(Struct, frozen=True, kw_only=True):
     """What a viewer is told of a run: its status and progress; the lines it reads for itself.
 
-    `attempt` is the newest one's number, `quiet` the whole minutes since it wrote something. `ranks` are the processes
-    that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
-    planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where a
-    checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers. `waits` is
-    why it waits in a queue, and when it may start, or why Slurm ended it. `unread`: no step is read of its log.
+    `attempt` is the newest one's number, `quiet_minutes` the whole minutes since it wrote something. `read_ranks` are
+    the processes that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs
+    of the planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where
+    a checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers.
+    `queue_text` is why it waits in a queue, and when it may start, or why Slurm ended it. `unread`: no step is read of
+    its log.
     """
 
     status: Status
     progress: Progress = Progress()
     title: str = ""
     attempt: int = 0
-    quiet: int = 0
+    quiet_minutes: int = 0
     seconds_left: float | None = None
     ranks: tuple[Rank, ...] = ()
     mismatch: tuple[str, ...] = ()
@@ -51,46 +60,46 @@ class RunNews(Struct, frozen=True, kw_only=True):
     not_resumed: str = ""
     gpu_names: tuple[str, ...] = ()
     last_steps: tuple[tuple[int, int], ...] = ()
-    waits: str = ""
+    queue_text: str = ""
     unread: str = ""
 
 
-class Ranks:
+class RankReader:
     """The ranks named in the first lines of an attempt's log, and in any line that is read later anyway."""
 
-    def __init__(self, path: Path, plan: Planned) -> None:
+    def __init__(self, path: Path, plan: PlannedRanks) -> None:
         """Start without ranks."""
         self.known: tuple[Rank, ...] = ()
         self.mismatch: tuple[str, ...] = ()
         self._path = path
         self._plan = plan
         self._head = b""
-        self._most = min(plan.world_size, MOST) if plan.world_size > 0 else MOST
+        self._max_ranks = min(plan.world_size, MAX_RANKS) if plan.world_size > 0 else MAX_RANKS
 
     def read(self, lines: Iterable[str] = ()) -> None:
         """Read on in the first 64 KiB, which viewers of a long log skip, until every planned rank is known."""
         if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.known):
             return
         piece = b""
-        if len(self._head) < _HEAD:
+        if len(self._head) < _HEAD_BYTES:
             try:
                 with open_regular(self._path) as file:
                     file.seek(len(self._head))
-                    piece = file.read(_HEAD - len(self._head))
+                    piece = file.read(_HEAD_BYTES - len(self._head))
             except OSError:
                 pass
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
         complete_lines = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        ranks = joined(dict.fromkeys((*self.known, *parse([*complete_lines, *lines], MOST))))
+        ranks = grouped_ranks(dict.fromkeys((*self.known, *parse_ranks([*complete_lines, *lines], MAX_RANKS))))
         if ranks != self.known:
-            self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._most]
-            self.mismatch = compare(self.known, self._plan)
+            self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._max_ranks]
+            self.mismatch = differences(self.known, self._plan)
 
 
-def ranks(run: RunDir, number: int) -> Ranks:
+def read_ranks(run: RunDir, number: int) -> RankReader:
     """Return the ranks in the first lines of one attempt."""
-    reader = Ranks(run.attempt_log(number), _planned(run))
+    reader = RankReader(run.attempt_log(number), _planned_ranks(run))
     reader.read()
     return reader
 
@@ -111,23 +120,23 @@ def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda 
             printed = newer[0].number
             tail = Tail(run.attempt_log(printed))
             continue
-        if not continues(now):
+        if not may_write(now):
             if tail and tail.unfinished:
                 yield tail.unfinished
             return
-        time.sleep(_pause(now))
+        time.sleep(_pause_seconds(now))
 
 
-def wait(run: RunDir) -> Status:
+def wait_for_end(run: RunDir) -> Status:
     """Wait until the run has ended, and return its status."""
-    while continues(now := status(run)):
-        time.sleep(_pause(now))
+    while may_write(now := status(run)):
+        time.sleep(_pause_seconds(now))
     return now
 
 
-def _pause(now: Status) -> float:
+def _pause_seconds(now: Status) -> float:
     # Searching for processes of a dead supervisor takes longer than checking whether it lives.
-    return _SELDOM if now.trains_on else _PAUSE
+    return _SLOW_PAUSE_SECONDS if now.trains_on else _PAUSE_SECONDS
 
 
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
@@ -135,9 +144,9 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
 
     If the log grows faster than it is read, only its end is read.
     """
-    titles, reading = run.titles(), run.reading()
-    plan = _planned(run)
-    told: RunNews | None = None
+    titles, reading = run.titles(), run.log_reading()
+    plan = _planned_ranks(run)
+    last_news: RunNews | None = None
     reader: _Reader | None = None
     last_steps: dict[int, int] = {}
     unread_before = False
@@ -153,52 +162,58 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             if reader and not unread_before:
                 reader.read(reading)
                 last_steps[reader.number] = reader.progress.step
-                progress = next_attempt(reader.progress)
+                progress = for_next_attempt(reader.progress)
             # First without the log: reading the end of a large one takes time.
             reader = _Reader(run.attempt_log(newest.number), newest, plan, progress)
         elif reader:
             if unread_before:
-                earlier, last_steps = _earlier(run, now.attempts[:-1], reading)
-                reader.progress, unread_before = next_attempt(earlier), False
+                earlier, last_steps = _earlier_progress(run, now.attempts[:-1], reading)
+                reader.progress, unread_before = for_next_attempt(earlier), False
             reader.read(reading)
-        found = reader.found if reader else None
+        ranks_read = reader.ranks if reader else None
         news = RunNews(
             status=now,
             progress=reader.progress if reader else Progress(),
             title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
             attempt=reader.number if reader else 0,
-            quiet=reader.silence.minutes() if reader and continues(now) else 0,
-            seconds_left=reader.left() if reader else None,
-            ranks=found.known if found else (),
-            mismatch=found.mismatch if found else (),
+            quiet_minutes=reader.silence.minutes() if reader and may_write(now) else 0,
+            seconds_left=reader.seconds_left() if reader else None,
+            ranks=ranks_read.known if ranks_read else (),
+            mismatch=ranks_read.mismatch if ranks_read else (),
             gpus=plan.gpus,
             prefixes=tuple(sorted(reader.prefixes)) if reader else (),
             not_resumed=reader.not_resumed if reader else "",
             gpu_names=plan.gpu_names,
             last_steps=tuple(last_steps.items()),
-            waits=queue.queue_summary(run.path) if now.state == "queued" else "" if now.live else ended_by(run.path),
+            queue_text=queue.queue_summary(run.path)
+            if now.state == "queued"
+            else ""
+            if now.live
+            else slurm_end_reason(run.path),
             unread=reader.unread(reading) if reader and now.state != "failed" else "",
         )
-        ended = not continues(now) and not unread_before and not (reader and reader.tail.behind)
-        if ended or news != told:
+        ended = not may_write(now) and not unread_before and not (reader and reader.tail.unread_bytes)
+        if ended or news != last_news:
             yield news
-        told = news
+        last_news = news
         if ended:
             return
-        time.sleep(_pause(now))
+        time.sleep(_pause_seconds(now))
 
 
 def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
     """Return how far some attempts of a run got, from the ends of their logs."""
-    return _earlier(run, attempts, run.reading())[0]
+    return _earlier_progress(run, attempts, run.log_reading())[0]
 
 
-def _earlier(run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading) -> tuple[Progress, dict[int, int]]:
+def _earlier_progress(
+    run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading
+) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
     progress, last_steps = Progress(), {}
-    for attempt in attempts[-_MOST_EARLIER:]:
-        tail = Tail(run.attempt_log(attempt.number), last=_REMEMBERED)
-        progress = advance(next_attempt(progress), tail.lines(), reading)
+    for attempt in attempts[-_MAX_EARLIER_ATTEMPTS:]:
+        tail = Tail(run.attempt_log(attempt.number), last=_TAIL_BYTES)
+        progress = advance(for_next_attempt(progress), tail.lines(), reading)
         progress = advance(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step
     return progress, last_steps
@@ -213,19 +228,19 @@ class Silence:
     def __init__(self, log: Path, started: float) -> None:
         """Check the log for the first time."""
         self._log = log
-        self._state = self._look()
+        self._state = self._size_and_time()
         written = self._state[1] / 1e9 if self._state else started
-        self._before = max(0.0, time.time() - max(written, started))
+        self._seconds_before = max(0.0, time.time() - max(written, started))
         self._since = time.monotonic()
 
     def minutes(self) -> int:
         """Return the full minutes until now."""
-        state = self._look()
+        state = self._size_and_time()
         if state != self._state:
-            self._state, self._before, self._since = state, 0.0, time.monotonic()
-        return int(self._before + time.monotonic() - self._since) // 60
+            self._state, self._seconds_before, self._since = state, 0.0, time.monotonic()
+        return int(self._seconds_before + time.monotonic() - self._since) // 60
 
-    def _look(self) -> tuple[int, int] | None:
+    def _size_and_time(self) -> tuple[int, int] | None:
         try:
             stat = self._log.stat()
         except OSError:
@@ -236,15 +251,15 @@ class Silence:
 class _Reader:
     """Reads the log of one attempt: lines, progress, ranks."""
 
-    def __init__(self, log: Path, attempt: AttemptStatus, plan: Planned, progress: Progress) -> None:
+    def __init__(self, log: Path, attempt: AttemptStatus, plan: PlannedRanks, progress: Progress) -> None:
         self.number = attempt.number
         self.not_resumed = ""
         self._log = log
         # Compared once with the first step; 0 afterwards.
         self._resumed = attempt.resumed
         self.progress = progress
-        self.tail = Tail(log, last=_REMEMBERED)
-        self.found = Ranks(log, plan)
+        self.tail = Tail(log, last=_TAIL_BYTES)
+        self.ranks = RankReader(log, plan)
         self.silence = Silence(log, attempt.started)
         self.prefixes: set[int] = set()
         self._lines = self._losses = 0
@@ -253,39 +268,39 @@ class _Reader:
 
     def read(self, reading: Reading) -> None:
         """Read the new part of the log, or its end."""
-        if self.begun and self.tail.behind > _SHOWN:
-            self.tail.skip(_SHOWN)
+        if self.begun and self.tail.unread_bytes > _SHOWN_BYTES:
+            self.tail.skip(_SHOWN_BYTES)
         self.begun = True
-        lines = [*self.tail.lines()] if self.tail.behind or self.tail.problem else []
-        self.found.read(lines)
+        lines = [*self.tail.lines()] if self.tail.unread_bytes or self.tail.problem else []
+        self.ranks.read(lines)
         if not self.progress.curve.size:
             self._lines += len(lines)
             self._losses += sum("loss" in line.lower() for line in lines)
-        if len(self.prefixes) < MOST:
-            told = (rank(line) for line in lines if "]:" in line)
-            self.prefixes.update(number for number in told if number is not None)
+        if len(self.prefixes) < MAX_RANKS:
+            line_ranks = (rank_of(line) for line in lines if "]:" in line)
+            self.prefixes.update(number for number in line_ranks if number is not None)
         bar = self.tail.bar
         if lines or bar:
             self.progress = advance(self.progress, [*lines, bar], reading)
-            self._compare(reading)
+            self._check_resumed(reading)
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
 
-    def _compare(self, reading: Reading) -> None:
+    def _check_resumed(self, reading: Reading) -> None:
         """Compare the first step with the given checkpoint, until a step is found or too much was written."""
         if not self._resumed:
             return
         first = first_step(str(self._log), reading)
-        self.not_resumed = sentence(first, self._resumed)
-        if first or self.tail.size() > HEAD:
+        self.not_resumed = ignored_sentence(first, self._resumed)
+        if first or self.tail.size() > HEAD_BYTES:
             self._resumed = 0
 
     def unread(self, reading: Reading) -> str:
         """Return in words that no step is read, though there were lines that would have had one."""
         # Of a number that grows, only the first: else each line would be news.
-        return unread(self.progress, min(self._lines, MANY_LINES), self._losses, reading)
+        return unread_text(self.progress, min(self._lines, MANY_LINES), self._losses, reading)
 
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Return the seconds for the remaining steps, at the average speed since the first step seen."""
         clock, step = self._began
         done = self.progress.step - step
@@ -294,8 +309,8 @@ class _Reader:
         return (time.monotonic() - clock) / done * (self.progress.steps - self.progress.step)
 
 
-def _planned(run: RunDir) -> Planned:
+def _planned_ranks(run: RunDir) -> PlannedRanks:
     try:
-        return planned(read_regular(run.plan_file, MOST_PLAN))
+        return parse_planned_ranks(read_regular(run.plan_file, MAX_PLAN_BYTES))
     except OSError:
-        return Planned()
+        return PlannedRanks()

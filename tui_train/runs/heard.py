@@ -4,17 +4,17 @@ from typing import Any
 
 import msgspec
 
-from tui_train.base.files import reporting_write_errors, write_beside
+from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import visible
-from tui_train.runs.host_lines import Line
-from tui_train.runs.place import HEARD, Heard
+from tui_train.runs.host_lines import HostLine
+from tui_train.runs.place import REPORT, HostReport
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import UNCONFIRMED
 
-_MOST_GRACE = 3600
+_MAX_GRACE = 3600
 
 
-def standing(line: Line, at: float) -> Heard | None:
+def parse_report(line: HostLine, at: float) -> HostReport | None:
     """Return what a line says of a run, None where it says nothing, or what no supervisor writes."""
     if line.status is None:
         return None
@@ -22,9 +22,9 @@ def standing(line: Line, at: float) -> Heard | None:
     if line.starting and not status.live:
         status = status._replace(state=UNCONFIRMED)
     try:
-        return Heard(
+        return HostReport(
             at=at,
-            status=status._replace(grace=min(status.grace, _MOST_GRACE)),
+            status=status._replace(grace=min(status.grace, _MAX_GRACE)),
             checkpoint=visible(line.checkpoint),
             starts=max(0, line.starts),
             limit=line.limit,
@@ -43,7 +43,7 @@ def _visible(value: Any) -> Any:
     return value
 
 
-def keep(run: RunDir, heard: Heard) -> None:
+def write_report(run: RunDir, report: HostReport) -> None:
     """Write what was heard of a run into its folder here."""
-    with reporting_write_errors(run.path / HEARD):
-        write_beside(run.path / HEARD, msgspec.json.encode(heard))
+    with reporting_write_errors(run.path / REPORT):
+        write_atomically(run.path / REPORT, msgspec.json.encode(report))

@@ -12,18 +12,18 @@ from msgspec import Struct
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.supervisor.ssh import lost
+from tui_train.supervisor.ssh import failure_text
 from tui_train.supervisor.state import Status
 
-SILENCE = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
-_LONGEST = 8 << 20  # bytes of a line
+SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
+_MAX_LINE = 8 << 20  # bytes of a line
 _PIECE = 1 << 16
-_MOST_WORDS = 1000
+_MAX_TEXT = 1000
 # What ssh said is there when it has ended; the other side may keep that open.
-_LAST_WORDS = 2.0
+_STDERR_SECONDS = 2.0
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class HostLine(Struct, frozen=True, kw_only=True):
     """One line of far_run.py: `error` is what it cannot do, and the others are what it answers."""
 
     error: str = ""
@@ -55,22 +55,22 @@ class Line(Struct, frozen=True, kw_only=True):
     beat: bool = False
 
 
-class Gone(Unavailable):
+class RunGone(Unavailable):
     """The run's folder is not on its host any more."""
 
 
-def parsed(line: bytes) -> Line | None:
+def parse_line(line: bytes) -> HostLine | None:
     """Return a line of the host's program, None for one of a login script."""
     try:
-        return json_as(line, Line) if line.startswith(b"{") else None
+        return json_as(line, HostLine) if line.startswith(b"{") else None
     except Unparsable:
         return None
 
 
-def refusal(host: str, line: Line) -> Unavailable:
+def refusal_error(host: str, line: HostLine) -> Unavailable:
     """Return what a host says that it cannot do, as an error."""
-    kind = Gone if line.gone else Unavailable
-    return kind(f"{visible(host)}: {visible(line.error[:_MOST_WORDS])}", f"Look at it there: ssh {visible(host)}")
+    kind = RunGone if line.gone else Unavailable
+    return kind(f"{visible(host)}: {visible(line.error[:_MAX_TEXT])}", f"Look at it there: ssh {visible(host)}")
 
 
 class HostStream:
@@ -79,44 +79,46 @@ class HostStream:
     def __init__(self, host: str, child: subprocess.Popen[bytes], within: float = math.inf) -> None:
         """All is to come `within` some seconds."""
         self._host, self._child = host, child
-        self._within, self._ends = within, time.monotonic() + within
-        self._kept = bytearray()
+        self._within, self._deadline = within, time.monotonic() + within
+        self._buffer = bytearray()
 
     def line(self) -> bytes:
         """Return the next line, empty at the end."""
         searched = 0
-        while (end := self._kept.find(b"\n", searched)) < 0:
-            searched = len(self._kept)
-            if searched > _LONGEST:
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > _MAX_LINE:
                 raise NoAnswer(f"{visible(self._host)} sends a line without end", self._remedy)
-            if not (piece := self._next()):
+            if not (piece := self._next_piece()):
                 break
-            self._kept += piece
-        line = bytes(self._kept[: end + 1] if end >= 0 else self._kept)
-        del self._kept[: len(line)]
+            self._buffer += piece
+        line = bytes(self._buffer[: end + 1] if end >= 0 else self._buffer)
+        del self._buffer[: len(line)]
         return line
 
     def piece(self, most: int) -> bytes:
         """Return the next bytes, at most so many; empty at the end."""
-        if not self._kept:
-            self._kept += self._next()
-        piece = bytes(self._kept[:most])
-        del self._kept[:most]
+        if not self._buffer:
+            self._buffer += self._next_piece()
+        piece = bytes(self._buffer[:most])
+        del self._buffer[:most]
         return piece
 
-    def last_words(self) -> str:
+    def failure_text(self) -> str:
         """Return what ssh, or the shell at its other end, said last, and what to do about it."""
         said = b""
-        while len(said) < _PIECE and (piece := _read(self._child.stderr, _LAST_WORDS)):
+        while len(said) < _PIECE and (piece := _read(self._child.stderr, _STDERR_SECONDS)):
             said += piece
-        return lost(said)
+        return failure_text(said)
 
-    def _next(self) -> bytes:
-        left = self._ends - time.monotonic()
-        piece = _read(self._child.stdout, min(SILENCE, left)) if left > 0 else None
+    def _next_piece(self) -> bytes:
+        left = self._deadline - time.monotonic()
+        piece = _read(self._child.stdout, min(SILENCE_SECONDS, left)) if left > 0 else None
         if piece is None:
-            silent = left > SILENCE
-            why = f"gave no answer in {SILENCE:.0f} s" if silent else f"has not sent all in {self._within:.0f} s"
+            silent = left > SILENCE_SECONDS
+            why = (
+                f"gave no answer in {SILENCE_SECONDS:.0f} s" if silent else f"has not sent all in {self._within:.0f} s"
+            )
             raise NoAnswer(f"{visible(self._host)} {why}", self._remedy)
         return piece
 
@@ -133,7 +135,7 @@ def _read(pipe: IO[bytes] | None, seconds: float) -> bytes | None:
     return os.read(pipe.fileno(), _PIECE) if waits.poll(seconds * 1000) else None
 
 
-def listening(words: list[str]) -> subprocess.Popen[bytes]:
+def start_ssh(words: list[str]) -> subprocess.Popen[bytes]:
     """Start an ssh whose output is read by a HostStream; OSError where there is none."""
     return subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,

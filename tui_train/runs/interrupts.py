@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from tui_train.base.errors import Interrupted
-from tui_train.base.handlers import Handler, install, restore
+from tui_train.base.handlers import Handler, install_handlers, restore_handlers
 from tui_train.base.text import visible
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -43,28 +43,28 @@ class Interrupts:
             remedy = f"Nothing is running. Resume it: tui-train resume {visible(run)}" if run else "Nothing is running."
             raise Interrupted(f"the run was not started ({self.name})", remedy, self.exit_code)
 
-    def note(self, number: int, _frame: FrameType | None) -> None:
+    def record(self, number: int, _frame: FrameType | None) -> None:
         """Record a signal."""
         self.again = bool(self.number)
         self.number = self.number or number
 
     def install(self) -> None:
         """Record signals from now on; ignored ones, as under nohup, stay ignored."""
-        self._before = install(_NUMBERS, self.note)
+        self._before = install_handlers(_SIGNALS, self.record)
 
     def release(self, *, again: bool = True) -> None:
         """Restore the handlers; a recorded signal is sent `again`."""
-        restore(self._before)
+        restore_handlers(self._before)
         self._before = {}
         if self.number and again:
             signal.raise_signal(self.number)
 
 
-NONE = Interrupts()
+NO_INTERRUPTS = Interrupts()
 
 
 @contextmanager
-def deferred(say: Callable[[str], None] = lambda _: None) -> Iterator[Interrupts]:
+def defer_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Interrupts]:
     """Record SIGINT, SIGTERM and SIGHUP until the end or `release`; only in the main thread."""
     interrupts = Interrupts(say)
     if threading.current_thread() is threading.main_thread():

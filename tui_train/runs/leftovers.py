@@ -10,44 +10,44 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tui_train.runs.order import NUMBER
-from tui_train.supervisor.regular import folder_at
+from tui_train.supervisor.regular import open_folder
 
-HALF_MADE = ".new-"
+INCOMPLETE_PREFIX = ".new-"
 _HOUR = 3600
 # Without locks, as on some network disks, only the age counts; a run is started within seconds.
 _DAY = 24 * _HOUR
-_MADE_HERE = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
+_RUN_NAME = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
 _LAUNCHER_LOG = "launch.log"
 # A start that was sent to a host, or to Slurm, has left one of the last two.
-_STARTED = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "slurm.json")
+_FILES_OF_START = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "slurm.json")
 # Seconds in which the creator of a folder writes its last files.
-_MOMENT = 5
+_MOMENT_SECONDS = 5
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def mark_in_creation(folder: Path) -> Iterator[None]:
     """Mark a folder as being created, by a lock."""
-    with folder_at(folder, listed=True) as opened:
+    with open_folder(folder, readable=True) as opened:
         with suppress(OSError):
             fcntl.flock(opened, fcntl.LOCK_EX)
         yield
 
 
-def remove(parent: Path) -> None:
+def remove_incomplete(parent: Path) -> None:
     """Remove old incomplete folders and never-started runs of this user; failures are ignored."""
-    with suppress(OSError), folder_at(parent, listed=True) as opened:
+    with suppress(OSError), open_folder(parent, readable=True) as opened:
         for name in os.listdir(opened):  # noqa: PTH208 - by its descriptor
             with suppress(OSError):
-                if _left_over(opened, name):
+                if _is_abandoned(opened, name):
                     shutil.rmtree(parent / name, ignore_errors=True)
 
 
-def _left_over(parent: int, name: str) -> bool:
+def _is_abandoned(parent: int, name: str) -> bool:
     """Return whether nobody creates, has started or may still start the run in a folder."""
-    half_made = name.startswith(HALF_MADE)
-    if not half_made and not _MADE_HERE.fullmatch(name):
+    half_made = name.startswith(INCOMPLETE_PREFIX)
+    if not half_made and not _RUN_NAME.fullmatch(name):
         return False
-    with folder_at(name, parent, listed=True) as folder:
+    with open_folder(name, parent, readable=True) as folder:
         status = os.fstat(folder)
         age = time.time() - max(status.st_mtime, status.st_ctime)
         if status.st_uid != os.geteuid() or age < _HOUR:
@@ -64,11 +64,11 @@ def _left_over(parent: int, name: str) -> bool:
 def _never_started(folder: int, changed: float) -> bool:
     """Return whether nothing was written into a run folder since its creation, except an empty start log."""
     names = set(os.listdir(folder))
-    if NUMBER not in names or names.intersection(_STARTED):
+    if NUMBER not in names or names.intersection(_FILES_OF_START):
         return False
     last = NUMBER
     if _LAUNCHER_LOG in names:
         last = _LAUNCHER_LOG
         if os.stat(last, dir_fd=folder, follow_symlinks=False).st_size:
             return False
-    return abs(changed - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _MOMENT
+    return abs(changed - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _MOMENT_SECONDS

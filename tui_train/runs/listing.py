@@ -8,7 +8,7 @@ from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class ListedRun(Struct, frozen=True, kw_only=True):
     """A run in a list: `status` is None if unknown, `damage` is what cannot be read."""
 
     run: RunDir
@@ -21,18 +21,18 @@ class Listed(Struct, frozen=True, kw_only=True):
         return self.status is not None and (self.status.live or bool(self.status.leftover))
 
 
-def read_run(run: RunDir) -> Listed:
+def read_run(run: RunDir) -> ListedRun:
     """Return a run with its state, or with the reason why that cannot be read."""
     try:
         events, damage = run.read_events()
         now = status(run)
         # Without a readable event it is unknown even whether it was started.
         known = now if events or not damage else None
-        return Listed(run=run, status=known, damage=damage or run.read_plan()[1])
+        return ListedRun(run=run, status=known, damage=damage or run.read_plan()[1])
     except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
-        return Listed(run=run, status=None, damage=visible(f"{type(error).__name__}: {error}")[:200])
+        return ListedRun(run=run, status=None, damage=visible(f"{type(error).__name__}: {error}")[:200])
 
 
-def read_runs(limit: int | None = None) -> tuple[Listed, ...]:
+def read_runs(limit: int | None = None) -> tuple[ListedRun, ...]:
     """Return the newest runs in the runs folder, at most `limit`."""
     return tuple(map(read_run, all_runs()[:limit]))

@@ -7,15 +7,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from tui_train.base.files import regular_size, why_unreadable
+from tui_train.base.files import inode_and_size, why_unreadable
 from tui_train.supervisor.regular import open_regular
 
 # Longer lines are cut at the end of a block of this size that has no newline. So cuts can be found from any offset, and
 # shorter lines are never cut.
 BLOCK = 1 << 16
-_READ = 2 * BLOCK
+_READ_BYTES = 2 * BLOCK
 # Blocks per shown state of a progress bar without newlines.
-_BARS = 16
+_BLOCKS_PER_BAR = 16
 
 
 class Line(NamedTuple):
@@ -29,10 +29,10 @@ class Line(NamedTuple):
     @property
     def hidden(self) -> bool:
         """Whether it is an earlier state of a progress bar that continues."""
-        return self.cut and b"\r" in self.data and self.end // BLOCK % _BARS != 0
+        return self.cut and b"\r" in self.data and self.end // BLOCK % _BLOCKS_PER_BAR != 0
 
     @property
-    def whole(self) -> bytes:
+    def shown_data(self) -> bytes:
         """The part to show: without a truncated state of a progress bar."""
         return self.data.rpartition(b"\r")[0] if self.cut and b"\r" in self.data else self.data
 
@@ -41,32 +41,32 @@ class Line(NamedTuple):
 _BAR = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
 
 
-def continued(line: Line, after: Line) -> bool:
+def is_same_bar(line: Line, after: Line) -> bool:
     """Tell whether the line after one is a later state of the same progress bar, which can stand for both.
 
     One state of each block stays, so that what is read to find the next one is bounded.
     """
     if b"%|" not in line.data or line.end // BLOCK != after.end // BLOCK:
         return False
-    one, other = _BAR.match(line.data), _BAR.match(after.data)
-    return bool(one and other and one[1] == other[1] and int(one[2]) <= int(other[2]))
+    bar, next_bar = _BAR.match(line.data), _BAR.match(after.data)
+    return bool(bar and next_bar and bar[1] == next_bar[1] and int(bar[2]) <= int(next_bar[2]))
 
 
-def folded(lines: Iterable[Line], kept: int = -1) -> Iterator[Line]:
-    """Yield lines without the earlier states of progress bars; the line that starts at `kept` stays."""
+def fold_bars(lines: Iterable[Line], kept_start: int = -1) -> Iterator[Line]:
+    """Yield lines without the earlier states of progress bars; the line that starts at `kept_start` stays."""
     before: Line | None = None
     for line in lines:
-        if before and (before.start == kept or not continued(before, line)):
+        if before and (before.start == kept_start or not is_same_bar(before, line)):
             yield before
         before = line
     if before:
         yield before
 
 
-def folded_up(lines: Iterable[Line], after: Line | None, kept: int = -1) -> Iterator[Line]:
+def fold_bars_up(lines: Iterable[Line], after: Line | None, kept_start: int = -1) -> Iterator[Line]:
     """Yield the same of lines that come the last one first; `after` is the one below them."""
     for line in lines:
-        if after is None or line.start == kept or not continued(line, after):
+        if after is None or line.start == kept_start or not is_same_bar(line, after):
             yield line
         after = line
 
@@ -84,7 +84,7 @@ class LogFile:
 
     def stamp(self) -> tuple[int, int]:
         """Return inode (0: none) and size of the file, which change when it is written."""
-        return regular_size(self.path)
+        return inode_and_size(self.path)
 
     def problem(self) -> str:
         """Return why the existing file cannot be read, empty if it can."""
@@ -136,7 +136,7 @@ def _lines(file: BinaryIO, start: int, size: int) -> Iterator[Line]:
         limit = min(start + BLOCK if start % BLOCK == 0 else (start // BLOCK + 2) * BLOCK, size)
         newline = data.find(b"\n", start - base, limit - base)
         if newline < 0 and base + len(data) < limit:
-            base, data = start, os.pread(file.fileno(), _READ, start)
+            base, data = start, os.pread(file.fileno(), _READ_BYTES, start)
             newline = data.find(b"\n", 0, limit - base)
         if not data:
             return  # truncated meanwhile

@@ -6,18 +6,18 @@ from pathlib import Path
 from tui_train.base.files import read_regular
 
 NUMBER = ".number"
-_LARGEST = 10**9
-_MOST = 16
+_MAX_NUMBER = 10**9
+_MAX_BYTES = 16
 
 
 def number_of(folder: Path) -> int:
     """Return a run's number, 0 (the oldest) if it has none."""
     try:
-        text = read_regular(folder / NUMBER, _MOST).strip()
+        text = read_regular(folder / NUMBER, _MAX_BYTES).strip()
     except OSError:
         return 0
     number = int(text) if text.isdigit() else 0
-    return number if number < _LARGEST else 0
+    return number if number < _MAX_NUMBER else 0
 
 
 def next_number(folders: Iterable[Path]) -> int:

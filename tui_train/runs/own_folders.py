@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.facts.sources import source
+from tui_train.facts.sources import read_source
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.resolve.own_arguments import given
+from tui_train.resolve.own_arguments import given_arguments
 from tui_train.runs.rundir import RunDir
 from tui_train.trainers import takes_field
 
@@ -32,8 +32,8 @@ def _values(profile: Profile) -> Iterator[str]:
     """Yield the texts that are given for the script's arguments, and their defaults."""
     words = profile.trainer.arguments
     yield from (word.partition("=")[2] if word.startswith("-") else word for word in words)
-    own = source(profile.trainer.script)
-    known = given(own, words)
+    own = read_source(profile.trainer.script)
+    known = given_arguments(own, words)
     yield from (each.default for each in own.parameters if each.type in {"", "str"} and each.name not in known)
 
 

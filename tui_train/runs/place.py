@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.supervisor import events
-from tui_train.supervisor.state import Status, possible
+from tui_train.supervisor.state import Status, is_valid
 
-PLACE, HEARD = "place.json", "heard.json"
-_MOST = 1 << 20
+PLACE, REPORT = "place.json", "heard.json"
+_MAX_BYTES = 1 << 20
 _Kind = TypeVar("_Kind")
 
 
@@ -21,7 +21,7 @@ class Place(Struct, frozen=True):
     folder: str
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class HostReport(Struct, frozen=True, kw_only=True):
     """What the host said last of a run: when, how it stood, its newest checkpoint there, and how often it was started.
 
     `limit`: its last start was ended near a time limit, so that its job may be queued again.
@@ -35,7 +35,7 @@ class Heard(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what no calendar and no system takes."""
-        if not (0 <= self.at < events.LATEST and 0 <= self.starts < 2**31 and possible(self.status)):
+        if not (0 <= self.at < events.LATEST_TIME and 0 <= self.starts < 2**31 and is_valid(self.status)):
             raise ValueError("a date or number in it is impossible")
 
 
@@ -44,22 +44,22 @@ def place_of(folder: Path) -> Place | None:
     return _read(folder / PLACE, Place)
 
 
-def heard_of(folder: Path) -> Heard | None:
+def report_of(folder: Path) -> HostReport | None:
     """Return what was heard last of a run elsewhere, None for nothing yet."""
-    return _read(folder / HEARD, Heard)
+    return _read(folder / REPORT, HostReport)
 
 
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
     try:
-        return json_as(read_bytes(path, _MOST), kind)
+        return json_as(read_bytes(path, _MAX_BYTES), kind)
     except Unparsable:
         return None
 
 
-def status_there(folder: Path) -> Status | None:
+def remote_status(folder: Path) -> Status | None:
     """Return the state of a run elsewhere as it was heard last, None for a run on this machine."""
     place = place_of(folder)
     if place is None:
         return None
-    heard = heard_of(folder)
-    return (heard.status if heard else Status("new"))._replace(host=place.host)
+    report = report_of(folder)
+    return (report.status if report else Status("new"))._replace(host=place.host)

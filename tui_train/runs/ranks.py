@@ -8,8 +8,8 @@ from msgspec import Struct
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import counted, visible
 
-MOST = 1024
-_CALLED = "rank "
+MAX_RANKS = 1024
+_RANK_MARK = "rank "
 _LINE = re.compile(
     r"rank (?P<rank>\d{1,6})/(?P<world>\d{1,6}) \| host (?P<host>[^|\n]{0,255}?)"
     r" \| device (?P<device>[^\s|]{1,40})(?: (?P<card>[^|\n]{0,200}?))??"
@@ -17,8 +17,8 @@ _LINE = re.compile(
     r" \| backend (?P<backend>[\w:,.-]{1,80}?)(?=rank \d+/\d+ \||[^\w:,.-]|$)"
 )
 _UUID = re.compile(r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE)
-_TAIL = 6
-_MOST_SAID = 8
+_UUID_TAIL = 6
+_MAX_SENTENCES = 8
 
 
 class Rank(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Rank(Struct, frozen=True, kw_only=True):
     backend: str = ""
 
 
-class Planned(Struct, frozen=True, kw_only=True):
+class PlannedRanks(Struct, frozen=True, kw_only=True):
     """The processes of a plan and the devices of its first machine; world size 0, empty device and backend: unknown.
 
     `uneven` and `others` are as in the plan.
@@ -49,63 +49,67 @@ class Planned(Struct, frozen=True, kw_only=True):
     backend: str = ""
 
 
-def planned(data: bytes) -> Planned:
+def parse_planned_ranks(data: bytes) -> PlannedRanks:
     """Return the processes and devices in a plan.json; unknown for a foreign one."""
     try:
-        return json_as(data, Planned)
+        return json_as(data, PlannedRanks)
     except Unparsable:
-        return Planned()
+        return PlannedRanks()
 
 
-def parse(lines: Iterable[str], limit: int = MOST) -> tuple[Rank, ...]:
+def parse_ranks(lines: Iterable[str], limit: int = MAX_RANKS) -> tuple[Rank, ...]:
     """Return the ranks in lines of a log, in order, without duplicates and at most `limit`."""
     ranks: dict[Rank, None] = {}
     for line in lines:
-        if _CALLED not in line:
+        if _RANK_MARK not in line:
             continue
         for match in _LINE.finditer(line):
             if len(ranks) >= limit:
                 break
-            ranks[_rank(match)] = None
+            ranks[_parse_rank(match)] = None
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 
-def joined(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+def grouped_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
     """Return the ranks of the process group if there is one; before that, each process reports rank 0 of 1."""
     every_rank = tuple(ranks)
     grouped = any(rank.world_size > 1 for rank in every_rank)
     return tuple(rank for rank in every_rank if rank.world_size > 1 or not grouped)
 
 
-def compare(ranks: Sequence[Rank], plan: Planned) -> tuple[str, ...]:
+def differences(ranks: Sequence[Rank], plan: PlannedRanks) -> tuple[str, ...]:
     """Return the differences between ranks and plan, as sentences."""
     comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)
     return (
-        *_processes(ranks, plan),
-        *_devices(ranks, plan),
-        *(_cards(ranks, plan) if plan.gpus and comparable else ()),
-        *_backends(ranks, plan.backend),
+        *_process_differences(ranks, plan),
+        *_device_differences(ranks, plan),
+        *(_card_differences(ranks, plan) if plan.gpus and comparable else ()),
+        *_backend_differences(ranks, plan.backend),
     )
 
 
-def summary(ranks: Sequence[Rank]) -> str:
+def ranks_summary(ranks: Sequence[Rank]) -> str:
     """Return the ranks as short text: `2 ranks on NVIDIA RTX 3090 ×2, nccl`; empty if none is known."""
     if not ranks:
         return ""
     devices: dict[str, int] = {}
     for rank in ranks:
-        called = rank.name or ("CPU" if rank.device == "cpu" else rank.device.partition(":")[0])
-        devices[called] = devices.get(called, 0) + 1
-    named = ", ".join(name + (f" ×{times}" if times > 1 and name != "CPU" else "") for name, times in devices.items())
+        device = rank.name or ("CPU" if rank.device == "cpu" else rank.device.partition(":")[0])
+        devices[device] = devices.get(device, 0) + 1
+    devices_text = ", ".join(
+        name + (f" ×{times}" if times > 1 and name != "CPU" else "") for name, times in devices.items()
+    )
     backends = {rank.backend: None for rank in ranks if rank.backend != "none"}
     world = ranks[0].world_size
-    count_text = f"{world} ranks, the first {MOST}" if len(ranks) == MOST < world else counted(len(ranks), "rank")
-    return ", ".join((f"{count_text} on {named}", *backends))
+    count_text = (
+        f"{world} ranks, the first {MAX_RANKS}" if len(ranks) == MAX_RANKS < world else counted(len(ranks), "rank")
+    )
+    return ", ".join((f"{count_text} on {devices_text}", *backends))
 
 
-def _rank(match: re.Match[str]) -> Rank:
+def _parse_rank(match: re.Match[str]) -> Rank:
     name, _, last = (match["card"] or "").rpartition(" ")
-    uuid = _normal(last)
+    uuid = _normal_uuid(last)
     return Rank(
         rank=int(match["rank"]),
         world_size=int(match["world"]),
@@ -117,13 +121,13 @@ def _rank(match: re.Match[str]) -> Rank:
     )
 
 
-def _normal(uuid: str) -> str:
+def _normal_uuid(uuid: str) -> str:
     """Return a UUID as nvidia-smi writes it, empty if it is not one; some releases of torch omit `GPU-`."""
     match = _UUID.fullmatch(uuid)
     return f"{(match['kind'] or 'GPU').upper()}-{match['digits'].lower()}" if match else ""
 
 
-def _processes(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
+def _process_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str]:
     world_sizes = [rank.world_size for rank in ranks if rank.world_size != plan.world_size]
     if not world_sizes or not plan.world_size:
         return
@@ -132,24 +136,25 @@ def _processes(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
     yield f"{sentence}: the processes are not connected" if world_sizes[0] < plan.world_size else sentence
 
 
-def _devices(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
+def _device_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str]:
     on_cpu = [rank for rank in ranks if rank.device == "cpu"]
     if plan.device == "cuda" and on_cpu:
         was = "was" if len(plan.gpus) == 1 else "were"
-        trains = "train" if len(_numbers(on_cpu)) > 1 else "trains"
-        yield f"{_called(on_cpu)} {trains} on the CPU, {counted(len(plan.gpus), 'GPU')} {was} planned"
+        trains = "train" if len(_rank_numbers(on_cpu)) > 1 else "trains"
+        yield f"{_ranks_text(on_cpu)} {trains} on the CPU, {counted(len(plan.gpus), 'GPU')} {was} planned"
     if plan.device == "cpu":
         for rank in ranks:
             if rank.device not in {"cpu", "?"}:
-                yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, the CPU was planned"
+                card = _card_text(rank.name or rank.device, rank.uuid)
+                yield f"{_ranks_text([rank])} uses {card}, the CPU was planned"
 
 
-def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
-    chosen = {_normal(uuid) or uuid for uuid in plan.gpus}
-    elsewhere = {_normal(uuid) or uuid for cards in plan.others for uuid in cards}
+def _card_differences(ranks: Sequence[Rank], plan: PlannedRanks) -> Iterable[str]:
+    chosen = {_normal_uuid(uuid) or uuid for uuid in plan.gpus}
+    elsewhere = {_normal_uuid(uuid) or uuid for cards in plan.others for uuid in cards}
     names = [*plan.gpu_names, *[""] * len(plan.gpus)]
-    planned = ", ".join(_card(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
-    planned_names = {_plain(visible(name)) for name in plan.gpu_names}
+    planned = ", ".join(_card_text(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
+    planned_names = {_plain_name(visible(name)) for name in plan.gpu_names}
     sharing: dict[tuple[str, str], list[Rank]] = {}
     differing: list[Rank] = []
     first = next((rank.host for rank in ranks if rank.rank == 0), None)
@@ -158,50 +163,50 @@ def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
         differs = rank.uuid not in elsewhere and (
             rank.uuid not in chosen
             if rank.uuid and (plan.nodes < 2 or rank.host == first)
-            else bool(rank.name and planned_names) and _plain(rank.name) not in planned_names
+            else bool(rank.name and planned_names) and _plain_name(rank.name) not in planned_names
         )
         if differs:
             differing.append(rank)
         if rank.uuid:
             sharing.setdefault((rank.host, rank.uuid), []).append(rank)
-    for rank in differing[:_MOST_SAID]:
-        yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, planned: {planned}"
-    if len(differing) > _MOST_SAID:
-        yield f"{counted(len(differing) - _MOST_SAID, 'more rank')} use GPUs that were not planned"
+    for rank in differing[:_MAX_SENTENCES]:
+        yield f"{_ranks_text([rank])} uses {_card_text(rank.name or rank.device, rank.uuid)}, planned: {planned}"
+    if len(differing) > _MAX_SENTENCES:
+        yield f"{counted(len(differing) - _MAX_SENTENCES, 'more rank')} use GPUs that were not planned"
     # With more processes than cards, sharing is planned.
-    shared = [of_card for of_card in sharing.values() if len(_numbers(of_card)) > 1]
-    for of_card in shared[:_MOST_SAID] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ():
-        yield f"{_called(of_card)} share one GPU, {_card(of_card[0].name, of_card[0].uuid)}"
+    shared = [of_card for of_card in sharing.values() if len(_rank_numbers(of_card)) > 1]
+    for of_card in shared[:_MAX_SENTENCES] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ():
+        yield f"{_ranks_text(of_card)} share one GPU, {_card_text(of_card[0].name, of_card[0].uuid)}"
 
 
-def _backends(ranks: Sequence[Rank], backend: str) -> Iterable[str]:
-    differing = [rank for rank in ranks if rank.backend != "none" and _talks_by(rank) != backend]
+def _backend_differences(ranks: Sequence[Rank], backend: str) -> Iterable[str]:
+    differing = [rank for rank in ranks if rank.backend != "none" and _backend_of(rank) != backend]
     if backend and differing:
-        talks = "talk" if len(_numbers(differing)) > 1 else "talks"
-        yield f"{_called(differing)} {talks} through {differing[0].backend}, {backend} was planned"
+        talks = "talk" if len(_rank_numbers(differing)) > 1 else "talks"
+        yield f"{_ranks_text(differing)} {talks} through {differing[0].backend}, {backend} was planned"
 
 
-def _talks_by(rank: Rank) -> str:
+def _backend_of(rank: Rank) -> str:
     """Return the backend of a rank for its device; `cuda:nccl,cpu:gloo` has one per device type."""
     entries = dict(re.findall(r"(\w+):(\w+)", rank.backend))
     return str(entries.get(rank.device.partition(":")[0], rank.backend))
 
 
-def _numbers(ranks: Sequence[Rank]) -> list[int]:
+def _rank_numbers(ranks: Sequence[Rank]) -> list[int]:
     return sorted({rank.rank for rank in ranks})
 
 
-def _called(ranks: Sequence[Rank]) -> str:
-    numbers = _numbers(ranks)
+def _ranks_text(ranks: Sequence[Rank]) -> str:
+    numbers = _rank_numbers(ranks)
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     few = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
     return f"ranks {few}"
 
 
-def _card(name: str, uuid: str) -> str:
-    return " ".join(filter(None, (name, f"…{uuid[-_TAIL:]}" if uuid else "")))
+def _card_text(name: str, uuid: str) -> str:
+    return " ".join(filter(None, (name, f"…{uuid[-_UUID_TAIL:]}" if uuid else "")))
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return name.removeprefix("NVIDIA ").strip().lower()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.runs.fetching import fetched, output_here
+from tui_train.runs.fetching import is_fetched, local_output
 from tui_train.runs.place import place_of
 from tui_train.runs.resuming import newest_checkpoint
 from tui_train.runs.rundir import RunDir
@@ -15,10 +15,10 @@ from tui_train.supervisor.planned import Planned, read
 from tui_train.supervisor.refused import Refused
 
 # A folder of more files than that is counted no further.
-_MOST_FILES = 5000
+_MAX_FILES = 5000
 
 
-class Left(Struct, frozen=True, kw_only=True):
+class SavedPath(Struct, frozen=True, kw_only=True):
     """A file or folder: its path, its bytes on disk, and the step that its name has (0: none)."""
 
     path: str
@@ -26,7 +26,7 @@ class Left(Struct, frozen=True, kw_only=True):
     step: int = 0
 
 
-class Remains(Struct, frozen=True, kw_only=True):
+class RunOutput(Struct, frozen=True, kw_only=True):
     """What lies in the output folder of a run, whose own is `folder`; None for what is not there.
 
     All paths are those on `host` (empty: this machine); `fetched` is where results from there are here;
@@ -38,34 +38,34 @@ class Remains(Struct, frozen=True, kw_only=True):
     fetched: str = ""
     fetching: int | None = None
     output: str = ""
-    checkpoint: Left | None = None
+    checkpoint: SavedPath | None = None
 
 
-def remains(run: RunDir, position: int) -> Remains:
+def find_output(run: RunDir, position: int) -> RunOutput:
     """Return what the attempt at a position of the plan, from 1, left; empty where there is no plan to tell."""
     try:
         plan = read(str(run.path))
     except Refused:
-        return Remains()
+        return RunOutput()
     if place := place_of(run.path):
-        here, there = output_here(run, plan.output), plan.output or f"{place.folder}/output"
+        here, there = local_output(run, plan.output), plan.output or f"{place.folder}/output"
         newest = newest_checkpoint(run, position)
-        checkpoint = Left(path=newest, size=0, step=checkpoints.step(newest)) if newest else None
-        own = str(here) if fetched(run) else ""
-        return Remains(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
+        checkpoint = SavedPath(path=newest, size=0, step=checkpoints.step_of(newest)) if newest else None
+        own = str(here) if is_fetched(run) else ""
+        return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
-    return Remains(folder=str(run.path), output=output, checkpoint=_checkpoint(run, plan, position))
+    return RunOutput(folder=str(run.path), output=output, checkpoint=_newest_checkpoint(run, plan, position))
 
 
-def _checkpoint(run: RunDir, plan: Planned, position: int) -> Left | None:
+def _newest_checkpoint(run: RunDir, plan: Planned, position: int) -> SavedPath | None:
     rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
-    return _left(checkpoints.newest(rule, str(run.path))) if rule else None
+    return _saved_path(checkpoints.newest(rule, str(run.path))) if rule else None
 
 
-def _left(path: str) -> Left | None:
+def _saved_path(path: str) -> SavedPath | None:
     if not path or not os.path.lexists(path):
         return None
-    return Left(path=path, size=sum(_sizes(Path(path))), step=checkpoints.step(path))
+    return SavedPath(path=path, size=sum(_sizes(Path(path))), step=checkpoints.step_of(path))
 
 
 def _sizes(path: Path) -> Iterator[int]:
@@ -77,7 +77,7 @@ def _sizes(path: Path) -> Iterator[int]:
     for folder, _, names in os.walk(path):
         for name in names:
             seen += 1
-            if seen > _MOST_FILES:
+            if seen > _MAX_FILES:
                 return
             try:
                 yield Path(folder, name).lstat().st_size

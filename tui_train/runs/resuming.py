@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tui_train.runs.place import heard_of, place_of
+from tui_train.runs.place import place_of, report_of
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import planned
 from tui_train.supervisor.checkpoints import newest
@@ -20,7 +20,7 @@ def resumption(run: RunDir) -> str:
     return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
 
 
-def why_not_resumed(run: RunDir, now: Status) -> str:
+def why_not_resumable(run: RunDir, now: Status) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
     if now.live or now.leftover:
         return "still runs"
@@ -37,7 +37,7 @@ def why_not_resumed(run: RunDir, now: Status) -> str:
 def newest_checkpoint(run: RunDir, position: int) -> str:
     """Return the newest whole checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
     if place_of(run.path):
-        heard = heard_of(run.path)
+        heard = report_of(run.path)
         return heard.checkpoint if heard else ""
     try:
         attempts = planned.read(str(run.path)).attempts

@@ -15,23 +15,23 @@ from msgspec import Struct
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import foreign_owner, reporting_write_errors, write_inside
 from tui_train.base.parse import Missing, Unparsable, json_table, prepared_type, read_bytes
-from tui_train.base.places import expanded, runs_folder
+from tui_train.base.places import expand_home, runs_folder
 from tui_train.base.text import visible
-from tui_train.plan.types import Log
-from tui_train.render import PLAN, PROFILE, SCRIPT, File
+from tui_train.plan.types import LogRules
+from tui_train.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, File
 from tui_train.runs import leftovers
 from tui_train.runs.order import NUMBER, next_number, number_of
 from tui_train.supervisor import events, state
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
-from tui_train.supervisor.regular import folder_at
+from tui_train.supervisor.regular import open_folder
 
 # Bytes; a plan has some hundred lines.
-MOST_PLAN = 16 << 20
+MAX_PLAN_BYTES = 16 << 20
 # The local time at the start of run ids.
 STAMP = r"\d{8}-\d{6}"
 _AFTER_STAMP = re.compile(rf"{STAMP}-(.+)")
-_LONGEST_SLUG = 40
+_MAX_SLUG = 40
 
 
 class RunDir(Struct, frozen=True):
@@ -53,12 +53,12 @@ class RunDir(Struct, frozen=True):
     @property
     def script(self) -> Path:
         """The script that Run starts."""
-        return self.path / SCRIPT
+        return self.path / SCRIPT_NAME
 
     @property
     def profile(self) -> Path:
         """The profile of the run."""
-        return self.path / PROFILE
+        return self.path / PROFILE_NAME
 
     @property
     def events_file(self) -> Path:
@@ -73,7 +73,7 @@ class RunDir(Struct, frozen=True):
     @property
     def plan_file(self) -> Path:
         """The plan as data."""
-        return self.path / PLAN
+        return self.path / PLAN_NAME
 
     def attempt_log(self, number: int) -> Path:
         """The output of one attempt; attempts are numbered from 1 over all starts."""
@@ -95,16 +95,16 @@ class RunDir(Struct, frozen=True):
         """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
-            return json_table(read_bytes(self.plan_file, MOST_PLAN)), ""
+            return json_table(read_bytes(self.plan_file, MAX_PLAN_BYTES)), ""
         except Missing:
             return {}, ""
         except Unparsable as error:
             return {}, f"{name}: {error}"
 
-    def reading(self) -> Reading:
+    def log_reading(self) -> Reading:
         """Return how log lines are read according to the plan; invalid values are ignored."""
         try:
-            log = msgspec.convert(self.plan().get("log", {}), prepared_type(Log))
+            log = msgspec.convert(self.plan().get("log", {}), prepared_type(LogRules))
             return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return Reading()
@@ -117,43 +117,43 @@ class RunDir(Struct, frozen=True):
         return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]
 
 
-def create(name: str, files: Sequence[File]) -> RunDir:
+def create_run(name: str, files: Sequence[File]) -> RunDir:
     """Create a run folder atomically and return it; CannotWrite if that fails."""
     parent = runs_folder()
     with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        leftovers.remove(parent)
+        leftovers.remove_incomplete(parent)
         number = next_number(run.path for run in all_runs())
-        beside = Path(tempfile.mkdtemp(dir=parent, prefix=leftovers.HALF_MADE))
+        beside = Path(tempfile.mkdtemp(dir=parent, prefix=leftovers.INCOMPLETE_PREFIX))
     try:
-        with reporting_write_errors(beside), leftovers.held(beside):
-            fill(beside, (*files, File(NUMBER, f"{number}\n")))
+        with reporting_write_errors(beside), leftovers.mark_in_creation(beside):
+            write_files(beside, (*files, File(NUMBER, f"{number}\n")))
             return RunDir(_first_free(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
 
 
-def fill(folder: Path, files: Sequence[File]) -> None:
+def write_files(folder: Path, files: Sequence[File]) -> None:
     """Write files into a folder, which is created if needed, without following links."""
     with reporting_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with folder_at(folder) as opened:
-            _write(opened, folder, files)
+        with open_folder(folder) as opened:
+            _write_into(opened, folder, files)
 
 
-def _write(opened: int, folder: Path, files: Sequence[File], *, replace: bool = True) -> None:
+def _write_into(opened: int, folder: Path, files: Sequence[File], *, replace: bool = True) -> None:
     """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
-        mode = 0o755 if file.path == SCRIPT else 0o644
+        mode = 0o755 if file.path == SCRIPT_NAME else 0o644
         with reporting_write_errors(folder / file.path):
             try:
                 write_inside(opened, file.path, file.text, mode, replace=replace)
             except FileExistsError:
-                raise _exists(folder / file.path) from None
+                raise _already_exists_error(folder / file.path) from None
 
 
-def _exists(path: Path) -> AlreadyExists:
+def _already_exists_error(path: Path) -> AlreadyExists:
     remedy = "Choose another folder, or allow overwriting (--force)."
     return AlreadyExists(f"{visible(str(path))} already exists", remedy)
 
@@ -167,7 +167,7 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
     targets = tuple(folder / file.path for file in files)
     with reporting_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with folder_at(folder) as opened:
+        with open_folder(folder) as opened:
             if owner := foreign_owner(opened):
                 message = (
                     f"{visible(str(folder))} belongs to {visible(owner)}, who could change the files that you start"
@@ -175,24 +175,24 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
                 raise CannotWrite(message, "Give a new folder, or one that belongs to you.")
             existing = next((target for target in targets if os.path.lexists(target)), None)
             if existing and not overwrite:
-                raise _exists(existing)
+                raise _already_exists_error(existing)
             if existing and state.read(str(folder)).live:
                 remedy = "Stop it first (`tui-train stop` with this folder), or name another folder."
                 raise Unavailable(f"a training runs in {visible(str(folder))}: its files are not replaced", remedy)
-            _write(opened, folder, files, replace=overwrite)
+            _write_into(opened, folder, files, replace=overwrite)
     return targets
 
 
-def find(reference: str, *, by_profile: bool = True) -> RunDir:
+def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
     """Return a run by id, prefix of an id, `last`, or folder; NotFound if there is none.
 
     With `by_profile` the name of a profile means its newest run.
     """
     if "/" in reference or reference in {".", ".."}:
-        folder = expanded(reference).absolute()
+        folder = expand_home(reference).absolute()
         if is_run(folder):
             return RunDir(folder)
-        raise NotFound(f"{visible(str(folder))} is not a run folder: it has no {SCRIPT}", "See `tui-train runs`.")
+        raise NotFound(f"{visible(str(folder))} is not a run folder: it has no {SCRIPT_NAME}", "See `tui-train runs`.")
     every_run = all_runs()
     if reference == "last" and every_run:
         return every_run[0]
@@ -206,12 +206,12 @@ def find(reference: str, *, by_profile: bool = True) -> RunDir:
         )
     if reference and is_run(Path(reference)):
         return RunDir(Path(reference).absolute())
-    if by_profile and reference and (newest := next((run for run in every_run if _is_of(run, reference)), None)):
+    if by_profile and reference and (newest := next((run for run in every_run if _is_run_of(run, reference)), None)):
         return newest
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
-def _is_of(run: RunDir, profile: str) -> bool:
+def _is_run_of(run: RunDir, profile: str) -> bool:
     """Tell whether a run has a profile's name, or was planned from it."""
     return run.label == slug(profile) or run.plan().get("name") == profile
 
@@ -222,7 +222,7 @@ def all_runs() -> tuple[RunDir, ...]:
         folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and is_run(path)]
     except OSError:
         return ()
-    return tuple(RunDir(path) for path in sorted(folders, key=_order, reverse=True))
+    return tuple(RunDir(path) for path in sorted(folders, key=_sort_key, reverse=True))
 
 
 def runs_by_name() -> tuple[RunDir, ...]:
@@ -236,7 +236,7 @@ def runs_by_name() -> tuple[RunDir, ...]:
     return tuple(RunDir(folder / name) for name in sorted(names, reverse=True))
 
 
-def changed() -> int:
+def runs_stamp() -> int:
     """Return what changes with the list of runs; 0 where there is no runs folder."""
     try:
         return runs_folder().stat().st_mtime_ns
@@ -247,13 +247,13 @@ def changed() -> int:
 def is_run(folder: Path) -> bool:
     """Return whether a folder is a run folder; False for invalid names and folders without access."""
     try:
-        return (folder / SCRIPT).is_file()
+        return (folder / SCRIPT_NAME).is_file()
     except (OSError, ValueError):
         # One inaccessible folder must not hide the others.
         return False
 
 
-def _order(folder: Path) -> tuple[int, str]:
+def _sort_key(folder: Path) -> tuple[int, str]:
     """Return the sort key of a run; not its name, whose local time can go back."""
     return number_of(folder), folder.name
 
@@ -267,7 +267,7 @@ def new_folder(name: str, parent: Path) -> Path:
 
 def slug(name: str) -> str:
     """Return a name as folders have it: small letters and digits with hyphens; empty where nothing of it remains."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_SLUG]
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_MAX_SLUG]
 
 
 def _first_free(name: str, parent: Path, make: Callable[[Path], object]) -> Path:

@@ -21,9 +21,9 @@ from tui_train.runs.logfile import BLOCK, Line, LogFile
 from tui_train.supervisor.lines import fold
 
 WINDOW = 4 << 20
-_PAUSE = 0.2
-_MOST_SPANS = 100
-_LOOKS = re.compile(r"\(\?|\\[AZB]|\\\d")
+_PAUSE_SECONDS = 0.2
+_MAX_SPANS = 100
+_LOOKAROUND = re.compile(r"\(\?|\\[AZB]|\\\d")
 _WORDS = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
 
 
@@ -33,12 +33,12 @@ class Scan:
     def __init__(self, log: LogFile, expressions: Sequence[str]) -> None:
         """Compile them; re.error says why one cannot be."""
         self.log = log
-        self._searches = [_compiled(expression) for expression in expressions]
+        self._searches = [_compile(expression) for expression in expressions]
         # Whatever matches within a line matches there in many lines as well, unless it looks around or at their ends.
         # To search small letters in small letters is several times quicker than to pass over their case.
         quick = expressions[-1]
         self._small = quick == quick.lower()
-        self._quick = None if _LOOKS.search(quick) else re.compile(quick, re.MULTILINE)
+        self._quick = None if _LOOKAROUND.search(quick) else re.compile(quick, re.MULTILINE)
         words = [expression for expression in expressions if _WORDS.fullmatch(expression)]
         self._words = [(text.encode(), text == text.lower()) for text in words]
 
@@ -53,11 +53,13 @@ class Scan:
 
     def spans(self, line: Line) -> list[list[tuple[int, int]]]:
         """Return where the last expression matches, for each of the lines that a line is shown as."""
-        found = [[match.span() for match in self._searches[-1].finditer(shown)] for shown in fold(line.whole)]
-        return [[span for span in spans if span[0] < span[1]][:_MOST_SPANS] for spans in found]
+        spans_by_line = [
+            [match.span() for match in self._searches[-1].finditer(shown)] for shown in fold(line.shown_data)
+        ]
+        return [[span for span in spans if span[0] < span[1]][:_MAX_SPANS] for spans in spans_by_line]
 
     def _matches(self, line: Line) -> bool:
-        return any(all(search.search(shown) for search in self._searches) for shown in fold(line.whole))
+        return any(all(search.search(shown) for search in self._searches) for shown in fold(line.shown_data))
 
     def _may_match(self, data: bytes) -> bool:
         """Return false where no line of some bytes can match; quicker than to look at each."""
@@ -77,7 +79,7 @@ def windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin = stop
 
 
-def find(scan: Scan, offset: int, *, up: bool, tell: Callable[..., None]) -> None:
+def find_nearest(scan: Scan, offset: int, *, up: bool, report: Callable[..., None]) -> None:
     """Tell the nearest line that starts at `offset` or after, or before it when going up; then around the end."""
     size = scan.log.size()
     parts = (*((part, False) for part in windows(offset, size)), *((part, True) for part in windows(0, offset)))
@@ -91,30 +93,30 @@ def find(scan: Scan, offset: int, *, up: bool, tell: Callable[..., None]) -> Non
         )
         if matches:
             line = matches[-1]
-            tell(hit=line.start, end=line.end, spans=scan.spans(line), around=around, done=True)
+            report(hit=line.start, end=line.end, spans=scan.spans(line), around=around, done=True)
             return
         done += end - begin
-        tell(percent=100 * done // max(1, size))
-    tell(done=True)
+        report(percent=100 * done // max(1, size))
+    report(done=True)
 
 
-def collect(scan: Scan, above: int, below: int, tell: Callable[..., None]) -> None:
+def collect_starts(scan: Scan, above: int, below: int, report: Callable[..., None]) -> None:
     """Write where all matching lines start, from the end of the log up and from there on down, until it shrinks."""
     size = scan.log.size()
     # A last line without its end may come to match.
     own_start = next((line.start for line in scan.log.backward(size)), 0)
     read = own_start
     for begin, end in reversed([*windows(0, own_start)]):
-        _write(above, [line.start for line in scan.lines(begin, end)][::-1])
-        tell(percent=100 * (own_start - begin) // max(1, own_start))
-        read = _grown(scan, read, below)
-    tell(done=True)
+        _write_starts(above, [line.start for line in scan.lines(begin, end)][::-1])
+        report(percent=100 * (own_start - begin) // max(1, own_start))
+        read = _scan_added(scan, read, below)
+    report(done=True)
     while read >= 0:
-        read = _grown(scan, read, below)
-        time.sleep(_PAUSE)
+        read = _scan_added(scan, read, below)
+        time.sleep(_PAUSE_SECONDS)
 
 
-def _grown(scan: Scan, read: int, below: int) -> int:
+def _scan_added(scan: Scan, read: int, below: int) -> int:
     """Write where the matching lines start that are whole since, and return how far was read; -1: the log shrank."""
     size = scan.log.size()
     if size < read or read < 0:
@@ -122,26 +124,26 @@ def _grown(scan: Scan, read: int, below: int) -> int:
     tail = next(scan.log.backward(size), None)
     end = tail.start if tail and tail.end == size and not scan.log.window(size - 1, 1).endswith(b"\n") else size
     for begin, stop in windows(read, end):
-        _write(below, [line.start for line in scan.lines(begin, stop)])
+        _write_starts(below, [line.start for line in scan.lines(begin, stop)])
     return max(read, end)
 
 
-def _write(file: int, starts: list[int]) -> None:
+def _write_starts(file: int, starts: list[int]) -> None:
     data = b"".join(start.to_bytes(8, "little") for start in starts)
     while data:
         data = data[os.write(file, data) :]
 
 
-def _compiled(expression: str) -> re.Pattern[str]:
+def _compile(expression: str) -> re.Pattern[str]:
     return re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0)
 
 
-def _tell(**news: object) -> None:
+def _print_json(**news: object) -> None:
     sys.stdout.write(f"{json.dumps(news)}\n")
     sys.stdout.flush()
 
 
-def _leave_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End when the viewer is gone, even while an expression keeps us busy."""
 
     def look(*_: object) -> None:
@@ -154,18 +156,18 @@ def _leave_with(parent: int) -> None:
 
 def main(kind: str, path: str, first: str, second: str, *expressions: str) -> None:
     """Look, and print what is found."""
-    _leave_with(os.getppid())
+    _exit_with_parent(os.getppid())
     os.nice(10)  # the training comes first
     try:
         scan = Scan(LogFile(Path(path)), expressions)
         if kind == "find":
-            find(scan, int(first), up=second == "up", tell=_tell)
+            find_nearest(scan, int(first), up=second == "up", report=_print_json)
         else:
-            collect(scan, int(first), int(second), _tell)
+            collect_starts(scan, int(first), int(second), _print_json)
     except (re.error, RecursionError, OverflowError) as error:
-        _tell(error=str(error), done=True)
+        _print_json(error=str(error), done=True)
     except OSError as error:
-        _tell(error=error.strerror or str(error), done=True)
+        _print_json(error=error.strerror or str(error), done=True)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ from tui_train.base.parse import json_as
 from tui_train.facts.probe import child_command
 from tui_train.runs.logfile import Line, LogFile
 
-_ENTRY = 8
-_MOMENT = 0.5
+_ENTRY_BYTES = 8
+_END_SECONDS = 0.5
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class SearchUpdate(Struct, frozen=True, kw_only=True):
     """What a search tells: how far it is, where it hit, `around` the end, or why it cannot be.
 
     `spans` are where the expression matches, for each line that the hit is shown as.
@@ -41,7 +41,7 @@ class Search:
 
     def __init__(self, kind: str, path: Path, first: object, second: object, *expressions: str) -> None:
         """Start it: the arguments are those of scan; OSError where it cannot be started."""
-        self._over = threading.Event()
+        self._finished = threading.Event()
         command, changes = child_command("tui_train.runs.scan", kind, str(path), str(first), str(second), *expressions)
         self._child = subprocess.Popen(
             command,
@@ -54,17 +54,17 @@ class Search:
         )
         self._out: IO[bytes] = self._child.stdout or io.BytesIO()
 
-    def news(self) -> Iterator[Found]:
+    def news(self) -> Iterator[SearchUpdate]:
         """Yield what it tells until it has looked through all that was there; blocks, so it belongs in a thread."""
         try:
             # One that was ended while it wrote leaves half a line.
             while (line := self._line()).endswith(b"\n"):
-                result = json_as(line, Found)
+                result = json_as(line, SearchUpdate)
                 yield result
                 if result.done:
                     return
         finally:
-            self._over.set()
+            self._finished.set()
 
     def _line(self) -> bytes:
         try:
@@ -76,17 +76,17 @@ class Search:
     def cancel(self) -> None:
         """End it now; its news end as well."""
         self._child.kill()
-        self._over.wait(_MOMENT)
+        self._finished.wait(_END_SECONDS)
         self._out.close()
         self._child.wait()
 
 
-def find(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> Search:
+def start_search(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> Search:
     """Return a search for the nearest line from an offset on."""
     return Search("find", path, offset, "up" if up else "down", *expressions)
 
 
-class Filtered:
+class FilteredLog:
     """The lines of a log that match expressions, as far as they are found; to be read as a LogFile is.
 
     Where they start is kept in unlinked files, so that memory stays constant however many they are.
@@ -133,8 +133,8 @@ class Filtered:
     def _start(self, index: int) -> int:
         above = self._entries(self._above)
         file, place = (self._above, above - 1 - index) if index < above else (self._below, index - above)
-        return int.from_bytes(os.pread(file.fileno(), _ENTRY, place * _ENTRY), "little")
+        return int.from_bytes(os.pread(file.fileno(), _ENTRY_BYTES, place * _ENTRY_BYTES), "little")
 
     @staticmethod
     def _entries(file: IO[bytes]) -> int:
-        return os.fstat(file.fileno()).st_size // _ENTRY
+        return os.fstat(file.fileno()).st_size // _ENTRY_BYTES

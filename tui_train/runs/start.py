@@ -12,26 +12,26 @@ from pathlib import Path
 from tui_train.base.errors import Interrupted, Unavailable
 from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
-from tui_train.runs.conflicts import one_at_a_time, refuse_clashes
-from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.conflicts import refuse_clashes, start_lock
+from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
-from tui_train.supervisor.processes import Process, send, start_ticks
+from tui_train.runs.stop import stop_run
+from tui_train.supervisor.processes import Process, send_signal, start_ticks
 from tui_train.supervisor.regular import open_regular
 
 _FROM_STEP_0 = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
-_LEAST = 1 << 16
+_MIN_FREE_BYTES = 1 << 16
 # Seconds for a start that is broken off to end by itself.
-_LEAVES = 10.0
-_LOOK = 0.02
+_END_SECONDS = 10.0
+_POLL_SECONDS = 0.02
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
-BETWEEN = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
+DETACH_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
-def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NONE) -> None:
+def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_INTERRUPTS) -> None:
     """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
 
     It is waited for as long as it lives, for drivers and container engines may take their time; where the waiting is
@@ -39,21 +39,21 @@ def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NONE) -
     Interrupted says that it was not started, or how it ended. Several machines resume from a checkpoint only when that
     is meant: `resume`. A single one always does.
     """
-    if nothing_left(run):
+    if is_all_trained(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _FROM_STEP_0)
     name = run.name if run.events() else ""
-    with one_at_a_time(lambda: interrupts.check(name)):
+    with start_lock(lambda: interrupts.check(name)):
         refuse_clashes(run)
         interrupts.check(name)
         _start(run, interrupts, resume=resume and resumption(run) == "told")
 
 
-def nothing_left(run: RunDir) -> bool:
+def is_all_trained(run: RunDir) -> bool:
     """Tell whether a run has finished that another start would only resume at its end."""
     return resumption(run) in {"told", "by itself"} and status(run).state == "finished"
 
 
-def another_start(run: RunDir) -> str:
+def restart_note(run: RunDir) -> str:
     """Return in words what another start does that is more, or less, than going on; empty where it just goes on."""
     resume = resumption(run)
     words = {
@@ -84,10 +84,10 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     before = len(run.events())
     with reporting_write_errors(run.launcher_log):
         run.launcher_log.touch()
-        offset = _size(run.launcher_log)
+        offset = _log_size(run.launcher_log)
     options = ["--resume"] if resume and _by_hand(run) else []
-    between = subprocess.run(
-        [bash, "-c", BETWEEN, bash, str(run.launcher_log), str(run.script), *options],
+    detach = subprocess.run(
+        [bash, "-c", DETACH_SCRIPT, bash, str(run.launcher_log), str(run.script), *options],
         cwd="/",
         # Of several machines, the one that plans is the first.
         env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
@@ -97,18 +97,18 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
         text=True,
         start_new_session=True,
     )
-    if _has_begun(run, int(between.stdout), before, interrupts):
+    if _wait_for_report(run, int(detach.stdout), before, interrupts):
         return
     interrupts.check(run.name if before else "")
-    output = said(run.launcher_log, offset)
+    output = launcher_output(run.launcher_log, offset)
     if not output:
         # On a full disk it cannot even write that it cannot write.
-        full = shutil.disk_usage(run.path).free < _LEAST
+        full = shutil.disk_usage(run.path).free < _MIN_FREE_BYTES
         output = "it cannot write, the disk is full" if full else "launch.sh ended without a word"
     raise Unavailable(f"the run did not start: {output}", "Fix that, then start again.")
 
 
-def _size(log: Path) -> int:
+def _log_size(log: Path) -> int:
     """Return the size of launch.sh's log; Unavailable for a pipe or the like, at which launch.sh would wait."""
     try:
         with open_regular(log) as file:
@@ -119,7 +119,7 @@ def _size(log: Path) -> int:
         ) from None
 
 
-def said(log: Path, offset: int = 0) -> str:
+def launcher_output(log: Path, offset: int = 0) -> str:
     """Return what launch.sh has written from an offset on, safe to show."""
     try:
         with open_regular(log) as file:
@@ -129,7 +129,7 @@ def said(log: Path, offset: int = 0) -> str:
         return f"{visible(str(log))} cannot be read: {error_reason(error)}"
 
 
-def _has_begun(run: RunDir, pid: int, before: int, interrupts: Interrupts) -> bool:
+def _wait_for_report(run: RunDir, pid: int, before: int, interrupts: Interrupts) -> bool:
     """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off.
 
     Raises Interrupted where a signal was noted and it had reported itself when it ended.
@@ -149,25 +149,25 @@ def _has_begun(run: RunDir, pid: int, before: int, interrupts: Interrupts) -> bo
                 return False
             if interrupts.number:
                 break
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
     except BaseException:
         # It may have reported itself by now: then its training gets its time to save, like any other.
         with suppress(OSError, ValueError):
-            _break_off(launcher, NONE, reported)
+            _end_launcher(launcher, NO_INTERRUPTS, reported)
             if reported():
-                _ended(run, NONE)
+                _stop_started(run, NO_INTERRUPTS)
         raise
-    _break_off(launcher, interrupts, reported)
+    _end_launcher(launcher, interrupts, reported)
     if not reported():
         return False
-    state = _ended(run, interrupts)
+    state = _stop_started(run, interrupts)
     remedy = f"Resume it: tui-train resume {visible(run.name)}"
     raise Interrupted(
         f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
     )
 
 
-def _break_off(launcher: Process, interrupts: Interrupts, reported: Callable[[], bool]) -> None:
+def _end_launcher(launcher: Process, interrupts: Interrupts, reported: Callable[[], bool]) -> None:
     """End a launch.sh that is about to start, and wait for its end, or until it has `reported` itself after all.
 
     It is killed where it does not listen, or where another signal comes.
@@ -176,28 +176,28 @@ def _break_off(launcher: Process, interrupts: Interrupts, reported: Callable[[],
         # What has reported itself has a training, which would go on without it.
         if number == signal.SIGKILL and reported():
             return
-        deadline = time.monotonic() + _LEAVES
+        deadline = time.monotonic() + _END_SECONDS
         with suppress(PermissionError):
-            send(launcher, number)
+            send_signal(launcher, number)
         while launcher.alive and time.monotonic() < deadline and not (interrupts.again and number == signal.SIGTERM):
             if reported():
                 return
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
 
-def _ended(run: RunDir, interrupts: Interrupts) -> str:
+def _stop_started(run: RunDir, interrupts: Interrupts) -> str:
     """End a run that had started when a signal came, and return its state; another signal takes its grace away."""
     interrupts.say(f"stopping {visible(run.name)}: it gets its time to save; Ctrl-C ends it at once")
 
     def waiting() -> None:
         if interrupts.again:
-            raise _AgainError
+            raise _SecondSignalError
 
     try:
-        return stop(run, waiting=waiting, at_once=interrupts.again).state
-    except _AgainError:
-        return stop(run, at_once=True).state
+        return stop_run(run, while_waiting=waiting, at_once=interrupts.again).state
+    except _SecondSignalError:
+        return stop_run(run, at_once=True).state
 
 
-class _AgainError(Exception):
+class _SecondSignalError(Exception):
     """Another signal came."""

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tui_train.runs.place import status_there
-from tui_train.runs.queue import job_of, status_in_queue, where
+from tui_train.runs.place import remote_status
+from tui_train.runs.queue import cluster_title, job_of, status_in_queue
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import state
 from tui_train.supervisor.state import Status
@@ -13,18 +13,18 @@ def status(run: RunDir) -> Status:
     """Return the current status of a run; of one on another host or in a queue, as it was heard last."""
     if queued := status_in_queue(run.path):
         return queued
-    there = status_there(run.path)
+    there = remote_status(run.path)
     if there and job_of(run.path):
-        return there._replace(host=where(there.host))
+        return there._replace(host=cluster_title(there.host))
     return there or state.read(str(run.path))
 
 
-def continues(now: Status) -> bool:
+def may_write(now: Status) -> bool:
     """Return whether a run's training may still write, with its supervisor or after that was killed."""
     return now.live or now.trains_on
 
 
-def drawn(run: RunDir, now: Status) -> tuple[float | None, bool]:
+def energy_used(run: RunDir, now: Status) -> tuple[float | None, bool]:
     """Return what the cards of a run drew in its attempts, in joules (None: not metered), and whether all were metered.
 
     Other machines have folders of their own below the run's, where that is shared.
@@ -40,7 +40,7 @@ def node_folders(run: RunDir) -> list[Path]:
     return [path for path in sorted(run.path.glob("node-*")) if path.is_dir()]
 
 
-def took(now: Status) -> float | None:
+def training_seconds(now: Status) -> float | None:
     """Return how long a run trained, in seconds: its last start, or all attempts where it was resumed."""
     known = [attempt.seconds for attempt in now.attempts if attempt.seconds is not None]
     return max(sum(known), now.seconds or 0.0) if known else now.seconds

@@ -14,13 +14,13 @@ from tui_train.supervisor.state import Status
 from tui_train.supervisor.stop import stop as end
 
 # The driver frees memory shortly after the process has ended.
-_RELEASE = 5.0
+_RELEASE_SECONDS = 5.0
 # How often a driver may not answer before its memory counts as unknown; each look takes about 8 seconds then.
 _UNANSWERED = 2
 
 
-def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
-    """Stop a run with all its processes, and return its state; `waiting` is called while that takes time.
+def stop_run(run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+    """Stop a run with all its processes, and return its state; `while_waiting` is called while that takes time.
 
     It gets its grace period to save, which a second stop joins; with `at_once` it does not.
 
@@ -29,13 +29,13 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bo
     they are gone, or when it runs elsewhere or is another user's.
     """
     now = status(run)
-    before = frozenset(state.family(str(run.path), now).living()) if now.mark else frozenset()
+    before = frozenset(state.run_family(str(run.path), now).living()) if now.mark else frozenset()
     try:
-        ended = end(str(run.path), waiting=waiting, at_once=at_once)
+        ended = end(str(run.path), while_waiting=while_waiting, at_once=at_once)
     except Refused as refused:
         raise Unavailable(refused.why, refused.remedy[:1].upper() + refused.remedy[1:] + ".") from None
     if before and run.plan().get("gpus"):
-        return ended._replace(driver_silent=not _memory_is_freed(before, waiting))
+        return ended._replace(driver_silent=not _memory_is_freed(before, while_waiting))
     return ended
 
 
@@ -44,9 +44,9 @@ def _memory_is_freed(pids: frozenset[int], waiting: Callable[[], None]) -> bool:
 
     Raises Unavailable if it still counts their memory.
     """
-    deadline = time.monotonic() + _RELEASE
+    deadline = time.monotonic() + _RELEASE_SECONDS
     unanswered = 0
-    while (holders := _held(pids)) != []:
+    while (holders := _memory_holders(pids)) != []:
         if holders is None:
             unanswered += 1
             if unanswered >= _UNANSWERED:
@@ -59,9 +59,9 @@ def _memory_is_freed(pids: frozenset[int], waiting: Callable[[], None]) -> bool:
     return True
 
 
-def _held(pids: frozenset[int]) -> list[str] | None:
+def _memory_holders(pids: frozenset[int]) -> list[str] | None:
     """Return in words which memory the processes hold; None where the driver does not say."""
-    machine = probe.machine()
+    machine = probe.probe_machine()
     if not machine.gpus and any(gap.hides for gap in machine.gaps):
         return None
     return [

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.base.files import error_reason, regular_size
-from tui_train.supervisor.lines import bar, fold, last_of
+from tui_train.base.files import error_reason, inode_and_size
+from tui_train.supervisor.lines import fold, last_visible, progress_bar_in
 from tui_train.supervisor.regular import open_regular
 
 _PIECE = 1 << 20
-_SEEN = 1 << 16
+_BAR_BYTES = 1 << 16
 
 
 class Tail:
@@ -27,7 +27,7 @@ class Tail:
 
     def size(self) -> int:
         """Return the file's size in bytes, 0 if it does not exist."""
-        return regular_size(self.path)[1]
+        return inode_and_size(self.path)[1]
 
     def read(self) -> list[str]:
         """Return the full lines of the next piece (at most 1 MiB), safe to show; `behind` is what is left."""
@@ -54,15 +54,15 @@ class Tail:
     @property
     def unfinished(self) -> str:
         """The incomplete last line: a progress bar."""
-        return last_of(self._rest[-_SEEN:].decode(errors="replace").split("\r"))
+        return last_visible(self._rest[-_BAR_BYTES:].decode(errors="replace").split("\r"))
 
     @property
     def bar(self) -> str:
         """The progress bar in the incomplete last line, empty if there is none."""
-        return bar(self._rest[-_SEEN:])
+        return progress_bar_in(self._rest[-_BAR_BYTES:])
 
     @property
-    def behind(self) -> int:
+    def unread_bytes(self) -> int:
         """The number of bytes not yet read; 0 if they cannot be read (see `problem`)."""
         if self.problem:
             return 0

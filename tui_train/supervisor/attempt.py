@@ -8,77 +8,77 @@ import time
 from typing import Callable, NamedTuple
 
 from . import cgroup, checkpoints, commands, container, energy, lock, machines
-from .planned import reading
-from .processes import MARK, Family, Process, adopt, process, send
-from .refused import APART, CANNOT_WRITE, Refused
-from .signals import default
-from .start import Start, say, tell
+from .planned import reading_of
+from .processes import MARK, Family, Process, become_subreaper, process_at, send_signal
+from .refused import CANNOT_WRITE, TRAINED_APART, Refused
+from .signals import reset_signals
+from .start import Start, print_message, record_event
 from .text import visible
 from .transport import NodeCommand, Task
 
 # What SIGKILL does not end in so long hangs in a driver.
-_ENDS = 10.0
-_KILLED = 128 + signal.SIGKILL
+_KILL_SECONDS = 10.0
+_KILLED_EXIT_CODE = 128 + signal.SIGKILL
 # Seconds in which what a training has started ends after it.
-_LEAVE = 2.0
-_MOST_LEFT = 1000
+_LEAVE_SECONDS = 2.0
+_MAX_LEFTOVER = 1000
 
 
-class Ended(NamedTuple):
+class AttemptEnd(NamedTuple):
     """How an attempt ended: its exit code, the phase in which GPU memory ran out, and the attempt that follows.
 
-    `hopeless` says why less memory would not help, `on_host` that the host's memory may have run out, `apart` that its
-    processes each trained alone; `stopped` that it was asked to end before it had. `given` is the checkpoint from which
-    it was to resume. `left` are the processes that it left, as run_ended names them. `elsewhere` is the machine on
-    which the training was asked to stop before it ended here.
+    `no_retry_reason` says why less memory would not help, `host_memory` that the host's memory may have run out,
+    `trained_apart` that its processes each trained alone; `stopped` that it was asked to end before it had.
+    `resumed_from` is the checkpoint from which it was to resume. `leftover` are the processes that it left, as
+    run_ended names them. `stopped_rank` is the machine on which the training was asked to stop before it ended here.
     """
 
     code: int
     phase: str = ""
-    next: int = 0
-    hopeless: str = ""
-    on_host: bool = False
-    apart: bool = False
-    given: str = ""
+    next_position: int = 0
+    no_retry_reason: str = ""
+    host_memory: bool = False
+    trained_apart: bool = False
+    resumed_from: str = ""
     stopped: bool = False
-    left: str = ""
-    elsewhere: int | None = None
+    leftover: str = ""
+    stopped_rank: int | None = None
 
 
-def attempt(start: Start, position: int, number: int, log: str) -> Ended:
+def run_attempt(start: Start, position: int, number: int, log: str) -> AttemptEnd:
     """Make one attempt, its output in `log`, and return how it ended."""
     try:
-        resumed_from = _given(start, position)
+        resumed_from = _shared_checkpoint(start, position)
     except Refused as refused:
-        say(refused.message)
-        return Ended(refused.code)
-    return _attempt(start, position, number, log, resumed_from)
+        print_message(refused.message)
+        return AttemptEnd(refused.code)
+    return _run_from_checkpoint(start, position, number, log, resumed_from)
 
 
-def _given(start: Start, position: int) -> str:
+def _shared_checkpoint(start: Start, position: int) -> str:
     """Return the checkpoint from which all machines can resume, empty where there is none."""
-    resumed_from = checkpoint(start, position)
-    useless = start.transport.share(resumed_from) if resumed_from else ""
-    if useless:
-        say(f"begins with the first step, and not with {visible(resumed_from)}: {useless}")
-    return "" if useless else resumed_from
+    resumed_from = resume_checkpoint(start, position)
+    why_unusable = start.transport.share_checkpoint(resumed_from) if resumed_from else ""
+    if why_unusable:
+        print_message(f"begins with the first step, and not with {visible(resumed_from)}: {why_unusable}")
+    return "" if why_unusable else resumed_from
 
 
-def _attempt(start: Start, position: int, number: int, log: str, resumed_from: str) -> Ended:
-    resumed = checkpoints.step(resumed_from) if resumed_from else 0
+def _run_from_checkpoint(start: Start, position: int, number: int, log: str, resumed_from: str) -> AttemptEnd:
+    resumed = checkpoints.step_of(resumed_from) if resumed_from else 0
     begins = f"resumes from {visible(resumed_from)} and writes" if resumed_from else "writes"
-    say(f"{name_of(start, position)} {begins} {visible(log)}")
-    name = container.name(start.planned.engine, start.mark, number)
+    print_message(f"{attempt_title(start, position)} {begins} {visible(log)}")
+    name = container.name_for(start.planned.engine, start.mark, number)
     # A container is in a cgroup that its engine makes.
     cgroup_path = "" if name else cgroup.make(start.mark, number)
     try:
         started = start.transport.start(_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path))
     except OSError as error:
         cgroup.remove(cgroup_path, start.mark)
-        say(f"cannot start it, its output in {log}: {error.strerror}")
-        return Ended(CANNOT_WRITE)
+        print_message(f"cannot start it, its output in {log}: {error.strerror}")
+        return AttemptEnd(CANNOT_WRITE)
     task: Task = started
-    adopt()
+    become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
     from . import first_step, memory_end, outcome, rejoin  # noqa: F401
 
@@ -88,14 +88,16 @@ def _attempt(start: Start, position: int, number: int, log: str, resumed_from: s
     if cgroup_path and started.enclosed:
         details.update(cgroup=cgroup_path)
     leader, ticks = task.leader
-    tell(start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **details)
+    record_event(
+        start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **details
+    )
     family = Family(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
-    family.spare |= commands.stuck
-    metering = energy.meter(start.cards)
-    family.spare.add(metering.child.pid)
+    family.excluded |= commands.stuck_pids
+    metering = energy.start_metering(start.cards)
+    family.excluded.add(metering.child.pid)
     try:
-        code, stopped = _watch(start, task, family, name, log)
+        code, stopped = _wait_for_end(start, task, family, name, log)
     except BaseException:
         # Nothing trains on with nobody to keep it.
         _kill(task, family)
@@ -103,43 +105,50 @@ def _attempt(start: Start, position: int, number: int, log: str, resumed_from: s
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
     elsewhere = stopped_elsewhere(start) if code == 0 else None
-    left = _left(task, family)
-    drawn = metering.end()
+    left = _leftover_processes(task, family)
+    energy_used = metering.finish()
     cgroup.remove(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
-    ended = Ended(code) if asked else _read(start, position, log, code, family)
+    ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
     elsewhere = elsewhere if code == 0 else stopped_elsewhere(start)
-    ended = ended._replace(stopped=stopped, left=left, elsewhere=elsewhere)
+    ended = ended._replace(stopped=stopped, leftover=left, stopped_rank=elsewhere)
     ignored = _first_step(start, log, resumed)
     if ignored:
         where = f"the checkpoint of step {resumed} and began at step {ignored}"
-        say(f"attempt {number} was given {where}: the training does not load it")
+        print_message(f"attempt {number} was given {where}: the training does not load it")
     more: dict[str, object] = {"ignored_checkpoint": True} if ignored else {}
     if ended.phase:
-        more.update(out_of_memory=True, phase=ended.phase, next=ended.next)
-    if drawn:
-        tell(start, "energy", attempt=number, joules=drawn.joules, metered=drawn.cards, cards=drawn.of)
-    tell(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
-    return ended._replace(given=resumed_from)
+        more.update(out_of_memory=True, phase=ended.phase, next=ended.next_position)
+    if energy_used:
+        record_event(
+            start,
+            "energy",
+            attempt=number,
+            joules=energy_used.joules,
+            metered=energy_used.cards,
+            cards=energy_used.total_cards,
+        )
+    record_event(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
+    return ended._replace(resumed_from=resumed_from)
 
 
-def name_of(start: Start, position: int) -> str:
+def attempt_title(start: Start, position: int) -> str:
     """Return what an attempt of the plan is called in messages."""
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
 def stopped_elsewhere(start: Start) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
-    return machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stops)
+    return machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stop_counts)
 
 
-def checkpoint(start: Start, position: int) -> str:
+def resume_checkpoint(start: Start, position: int) -> str:
     """Return the checkpoint that an attempt resumes from, empty where there is none."""
     # Several machines resume from one only where that was asked for on each.
-    return "" if start.planned.by_hand and not start.resume else newest(start, position)
+    return "" if start.planned.by_hand and not start.resume else newest_loadable(start, position)
 
 
-def newest(start: Start, position: int) -> str:
+def newest_loadable(start: Start, position: int) -> str:
     """Return the newest complete checkpoint that an attempt could load, empty where there is none."""
     rule = start.attempts[position - 1].checkpoints
     return checkpoints.newest(rule, start.run_dir) if rule else ""
@@ -149,7 +158,7 @@ def _command(start: Start, position: int, log: str, resumed_from: str, name: str
     words = ["bash", start.script, "--plain", f"--attempt={position}"]
     if resumed_from:
         words.append(f"--checkpoint={resumed_from}")
-    if start.other_cards:
+    if start.cards_overridden:
         words.append(f"--gpus={','.join(start.cards)}")
     if start.planned.by_hand:
         words.append(f"--node-rank={start.node_rank}")
@@ -159,7 +168,7 @@ def _command(start: Start, position: int, log: str, resumed_from: str, name: str
     return NodeCommand(tuple(words), environment, log)
 
 
-def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> tuple[int, bool]:
+def _wait_for_end(start: Start, task: Task, family: Family, name: str, log: str) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
 
     A stop asks it to, and so does a lost lock.
@@ -168,12 +177,12 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> tup
     while True:
         code = task.poll()
         if start.signals.stop and (code is None or (name and container.exit_code(engine, name) != code)):
-            return _end(start, task, family, name), True
+            return _stop_attempt(start, task, family, name), True
         if code is None:
-            _beat(start)
-            start.signals.wait(lock.BEAT)
-        elif name and container.outlives(engine, name, code, lambda: bool(family.living())):
-            say(f"the client of {engine} is gone, its container trains on")
+            _renew_locks(start)
+            start.signals.wait(lock.RENEW_SECONDS)
+        elif name and container.must_rejoin(engine, name, code, lambda: bool(family.living())):
+            print_message(f"the client of {engine} is gone, its container trains on")
             from . import rejoin
 
             task = rejoin.rejoin(start.transport, engine, name, log, start.mark)
@@ -186,72 +195,72 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> tup
             return code, False
 
 
-def _beat(start: Start) -> None:
+def _renew_locks(start: Start) -> None:
     """Say that this start still runs; where another one has taken its place, this one stops."""
     for held in start.locks:
-        if not held.beat() and not start.signals.stop:
-            say(f"another start has taken over {os.path.dirname(held.at)}: this one stops")
+        if not held.renew() and not start.signals.stop:
+            print_message(f"another start has taken over {os.path.dirname(held.at)}: this one stops")
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _end(start: Start, task: Task, family: Family, name: str) -> int:
+def _stop_attempt(start: Start, task: Task, family: Family, name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
-    say(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
+    print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
     asked: set[int] = set()
     family.living()
     stopper = Process()
     if name:
         engine, leader = start.planned.engine, task.leader
-        stopper = _in_background(lambda: container.stop(engine, name, start.grace, lambda: leader.alive))
-        family.spare.add(stopper.pid)
+        stopper = _run_in_child(lambda: container.stop(engine, name, start.grace, lambda: leader.alive))
+        family.excluded.add(stopper.pid)
     else:
-        task.ask()
-    tell(start, "stopping", signal=start.signals.stop)
+        task.request_stop()
+    record_event(start, "stopping", signal=start.signals.stop)
     while time.monotonic() < deadline and not start.signals.at_once and (living := family.living()):
         if task.poll() is not None:
             for pid in living.keys() - asked:
-                send(Process(pid, living[pid]), signal.SIGTERM)
+                send_signal(Process(pid, living[pid]), signal.SIGTERM)
             asked |= living.keys()
-        _beat(start)
+        _renew_locks(start)
         start.signals.wait(0.1)
     _kill(task, family)
     if name:
-        send(stopper, signal.SIGKILL)
+        send_signal(stopper, signal.SIGKILL)
         container.remove(start.planned.engine, name)
     code = task.poll()
     return start.signals.code if code is None else code
 
 
 def _kill(task: Task, family: Family) -> None:
-    task.end()
-    deadline = time.monotonic() + _ENDS
+    task.end_remote_parts()
+    deadline = time.monotonic() + _KILL_SECONDS
     while family.signal(signal.SIGKILL) and time.monotonic() < deadline:
         time.sleep(0.05)
         task.poll()
 
 
-def _left(task: Task, family: Family) -> str:
+def _leftover_processes(task: Task, family: Family) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
-    deadline = time.monotonic() + _LEAVE
+    deadline = time.monotonic() + _LEAVE_SECONDS
     while (living := family.living()) and time.monotonic() < deadline:
         time.sleep(0.05)
         task.poll()
     if living:
-        say(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
-    return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MOST_LEFT])
+        print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
+    return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_LEFTOVER])
 
 
-def _in_background(work: Callable[[], None]) -> Process:
+def _run_in_child(work: Callable[[], None]) -> Process:
     """Do something in a child of its own, and return that child."""
     pid = os.fork()
     if pid == 0:
         try:
-            default()
+            reset_signals()
             work()
         finally:
             os._exit(0)
-    return process(pid)
+    return process_at(pid)
 
 
 def _first_step(start: Start, log: str, resumed: int) -> int:
@@ -260,25 +269,27 @@ def _first_step(start: Start, log: str, resumed: int) -> int:
         return 0
     from . import first_step
 
-    return first_step.ignored(log, resumed, reading(start.planned))
+    return first_step.ignored_first_step(log, resumed, reading_of(start.planned))
 
 
-def _read(start: Start, position: int, log: str, code: int, family: Family) -> Ended:
+def _end_from_log(start: Start, position: int, log: str, code: int, family: Family) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
     from . import memory_end, outcome
 
     if code == 0:
-        alone = outcome.trained_apart(log, start.planned.world_size)
-        return Ended(APART, apart=True) if alone else Ended(0)
-    end = memory_end.memory_end(log, family.seen)
+        apart = outcome.trained_apart(log, start.planned.world_size)
+        return AttemptEnd(TRAINED_APART, trained_apart=True) if apart else AttemptEnd(0)
+    end = memory_end.memory_end(log, family.seen_ticks)
     # Whoever was killed had no error of its own.
-    if not end.phase or code == _KILLED:
-        return Ended(code, on_host=end.on_host)
+    if not end.phase or code == _KILLED_EXIT_CODE:
+        return AttemptEnd(code, host_memory=end.host_memory)
     hopeless = ""
-    if end.stranger:
-        hopeless = f"another process ({end.stranger}) fills the GPU: end it, or choose another GPU"
+    if end.foreign_pid:
+        hopeless = f"another process ({end.foreign_pid}) fills the GPU: end it, or choose another GPU"
     elif end.phase == "start":
         hopeless = "a GPU was full or faulty before the training began: look at nvidia-smi"
-    following = start.attempts[position - 1].then.get(end.phase, 0) if start.falls_back and not hopeless else 0
-    return Ended(code, end.phase, following, hopeless, end.on_host)
+    next_position = (
+        start.attempts[position - 1].next_by_phase.get(end.phase, 0) if start.falls_back and not hopeless else 0
+    )
+    return AttemptEnd(code, end.phase, next_position, hopeless, end.host_memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .step_lines import Position, count, position
+from .step_lines import Position, parse_count, position
 
 # A bar with a caption is only read where that is about steps: others are of data that is mapped, weights that load.
 _TQDM = re.compile(
@@ -23,7 +23,7 @@ _ULTRALYTICS = re.compile(
     r"^\s*(?P<caption>\d+/\d+) +[\d.]+[GM]B? [^|━]{0,200}: *\d+% [━╸╺─]+ *(?P<step>\d+)/(?P<steps>\d+)"
 )
 _TORCHTUNE = re.compile(r"^(?P<epoch>\d+)\|(?P<step>\d+)\|(?=Loss: )")
-_OF_EPOCHS = re.compile(r"\s*(\d+)/(\d+)")
+_EPOCH_PAIR = re.compile(r"\s*(\d+)/(\d+)")
 
 
 class Bar(NamedTuple):
@@ -33,37 +33,37 @@ class Bar(NamedTuple):
     end: int
 
 
-def bar(line: str) -> Bar | None:
+def parse_bar(line: str) -> Bar | None:
     """Return the progress bar of a training that a line is."""
     if "%|" in line:
         if line.find("|Loss: ") > 0 and (match := _TORCHTUNE.match(line)):
-            return _bar(match, Position(count(match["step"]), overall=True))
+            return _bar_with_step(match, Position(parse_count(match["step"]), overall=True))
         match = _TQDM.match(line)
     elif "━" in line:
         match = _LIGHTNING.match(line) or _ULTRALYTICS.match(line) or _KERAS.match(line)
     else:
         match = _KERAS.match(line) if "/" in line[:24] else None
-    return _bar(match, _position(match)) if match else None
+    return _bar_with_step(match, _position(match)) if match else None
 
 
-def _bar(match: re.Match[str], at: Position | None) -> Bar | None:
+def _bar_with_step(match: re.Match[str], at: Position | None) -> Bar | None:
     return Bar(at, match.end()) if at and at.step is not None else None
 
 
 def _position(match: re.Match[str]) -> Position | None:
     """Return the position of a bar, None where a number is too long for a count."""
-    found = {name: text for name, text in match.groupdict().items() if text}
-    step, steps = count(found["step"]), count(found["steps"])
+    groups = {name: text for name, text in match.groupdict().items() if text}
+    step, steps = parse_count(groups["step"]), parse_count(groups["steps"])
     if step is None or steps is None:
         return None
-    if "epoch" in found:
+    if "epoch" in groups:
         # Lightning's epochs count from 0, and where no terminal is it writes the last one only.
-        epoch, last = count(found["epoch"]), count(found["last"]) if "last" in found else None
+        epoch, last = parse_count(groups["epoch"]), parse_count(groups["last"]) if "last" in groups else None
         return Position(step, steps, None if epoch is None else epoch + 1, 0 if last is None else last + 1, batch=True)
-    caption = found.get("caption", "")
-    epochs = _OF_EPOCHS.match(caption)
+    caption = groups.get("caption", "")
+    epochs = _EPOCH_PAIR.match(caption)
     if epochs:
-        return Position(step, steps, count(epochs[1]), count(epochs[2]) or 0, batch=True)
+        return Position(step, steps, parse_count(epochs[1]), parse_count(epochs[2]) or 0, batch=True)
     at = position(caption) if "poch" in caption else None
     if at and at.epoch is not None:
         return Position(step, steps, at.epoch, at.epochs, batch=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from typing import Iterator
 
-_MOST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def make(mark: str, number: int) -> str:
     """Make an empty cgroup (version 2) below this process's own, and return its folder; empty where that is refused."""
     for mount, root in _mounts():
-        own = _own()
+        own = _own_cgroup()
         inside = own if root == "/" else own[len(root) :] if own.startswith(root) else ""
         if not inside.startswith("/") or ".." in inside.split("/"):
             continue
-        folder = os.path.join(mount, inside.lstrip("/"), f"{_begin(mark)}{number}")
+        folder = os.path.join(mount, inside.lstrip("/"), f"{_name_prefix(mark)}{number}")
         try:
             os.mkdir(folder)
         except OSError:
@@ -40,7 +40,7 @@ def members(folder: str, mark: str) -> set[int]:
         return set()
     pids: set[int] = set()
     for inner, _, _ in os.walk(folder):
-        pids.update(int(word) for word in _text(os.path.join(inner, "cgroup.procs")).split() if word.isdigit())
+        pids.update(int(word) for word in _read_text(os.path.join(inner, "cgroup.procs")).split() if word.isdigit())
     return pids - {0}
 
 
@@ -63,24 +63,24 @@ def remove(folder: str, mark: str) -> None:
 def _is_ours(folder: str, mark: str) -> bool:
     """Tell whether a folder, which a file names, is a cgroup of this run: only its name and place say so."""
     parent, name = os.path.split(folder)
-    if not mark or not name.startswith(_begin(mark)) or ".." in parent.split("/"):
+    if not mark or not name.startswith(_name_prefix(mark)) or ".." in parent.split("/"):
         return False
     return any(os.path.join(parent, "").startswith(os.path.join(mount, "")) for mount, _ in _mounts())
 
 
-def _begin(mark: str) -> str:
+def _name_prefix(mark: str) -> str:
     return f"tui-train-{mark}-"
 
 
-def _own() -> str:
+def _own_cgroup() -> str:
     """Return this process's cgroup of version 2, empty where there is none."""
-    lines = _text("/proc/self/cgroup").splitlines()
+    lines = _read_text("/proc/self/cgroup").splitlines()
     return next((line[3:] for line in lines if line.startswith("0::")), "")
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
     """Yield where cgroups of version 2 are mounted, and which of them is the root there."""
-    for line in _text("/proc/self/mountinfo").splitlines():
+    for line in _read_text("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields = before.split()
         # What is escaped there, a space for one, no system has in this path.
@@ -88,9 +88,9 @@ def _mounts() -> Iterator[tuple[str, str]]:
             yield fields[4], fields[3]
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_MOST)
+            return file.read(_MAX_BYTES)
     except OSError:
         return ""

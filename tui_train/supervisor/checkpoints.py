@@ -5,29 +5,29 @@ from __future__ import annotations
 import os
 import re
 
-from .planned import Rule
+from .planned import CheckpointRule
 from .regular import open_regular
 
 _NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
 # More digits are no step.
-_MOST_DIGITS = 12
+_MAX_DIGITS = 12
 # How a zip archive begins, and how its last record does, which has this many bytes where the archive has no comment.
-_ARCHIVE = b"PK\3\4"
-_END = b"PK\5\6"
-_END_SIZE = 22
+_ARCHIVE_START = b"PK\3\4"
+_ARCHIVE_END = b"PK\5\6"
+_ARCHIVE_END_SIZE = 22
 # How NeMo, Megatron-Bridge and AutoModel name theirs: model--step=99-last, iter_0000100, epoch_0_step_99.
-_OWN = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.ASCII)
+_STEP_IN_NAME = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.ASCII)
 # Folders between an output folder and its checkpoints.
-_MOST_BETWEEN = 4
+_MAX_DEPTH = 4
 
 
-def newest(rule: Rule, run_dir: str) -> str:
+def newest(rule: CheckpointRule, run_dir: str) -> str:
     """Return the path of the newest complete checkpoint, empty where there is none; a relative folder is the run's."""
     folder = os.path.join(run_dir, rule.folder)
     if rule.file:
         path = os.path.join(folder, rule.file)
-        return path if whole(path) else ""
+        return path if is_complete_file(path) else ""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -35,15 +35,15 @@ def newest(rule: Rule, run_dir: str) -> str:
     steps = ((_step(name, rule), os.path.join(folder, name)) for name in names)
     # The highest step first, and only as many are looked into as it takes.
     for _, path in sorted(((number, path) for number, path in steps if number >= 0), key=lambda pair: -pair[0]):
-        if _complete(path, rule):
+        if _is_complete(path, rule):
             return path
     return ""
 
 
-def step(path: str) -> int:
+def step_of(path: str) -> int:
     """Return the step in the name of a checkpoint, 0 where it has none."""
     match = _NUMBER.search(os.path.basename(path.rstrip("/")))
-    return int(match[1][-_MOST_DIGITS:]) if match else 0
+    return int(match[1][-_MAX_DIGITS:]) if match else 0
 
 
 def highest_step(output: str) -> int:
@@ -60,27 +60,27 @@ def highest_step(output: str) -> int:
     for each in outputs:
         top = os.path.join(parent, each)
         for path, folders, _ in os.walk(top):
-            steps = {folder: _OWN.search(folder) for folder in folders}
+            steps = {folder: _STEP_IN_NAME.search(folder) for folder in folders}
             highest = max([highest, *(int(match[1]) for match in steps.values() if match)])
-            deep = path[len(top) :].count(os.sep) >= _MOST_BETWEEN
+            deep = path[len(top) :].count(os.sep) >= _MAX_DEPTH
             folders[:] = [] if deep else [folder for folder, match in steps.items() if not match]
     return highest
 
 
-def whole(path: str) -> bool:
+def is_complete_file(path: str) -> bool:
     """Tell whether a file is not empty and, if it is an archive as torch.save writes it, has its end."""
     try:
         with open_regular(path) as file:
-            begin = file.read(len(_ARCHIVE))
-            if begin != _ARCHIVE:
+            begin = file.read(len(_ARCHIVE_START))
+            if begin != _ARCHIVE_START:
                 return begin != b""
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _END_SIZE))
-            return file.read(len(_END)) == _END
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _ARCHIVE_END_SIZE))
+            return file.read(len(_ARCHIVE_END)) == _ARCHIVE_END
     except OSError:
         return False
 
 
-def _step(name: str, rule: Rule) -> int:
+def _step(name: str, rule: CheckpointRule) -> int:
     """Return the step of a checkpoint by its name, -1 for what is no checkpoint."""
     begin, end = len(rule.prefix), len(name) - len(rule.suffix)
     if not (name.startswith(rule.prefix) and name.endswith(rule.suffix) and end > begin):
@@ -89,8 +89,8 @@ def _step(name: str, rule: Rule) -> int:
     return int(digits) if _DIGITS.fullmatch(digits) else -1
 
 
-def _complete(path: str, rule: Rule) -> bool:
+def _is_complete(path: str, rule: CheckpointRule) -> bool:
     if not os.path.isdir(path):
-        return not rule.complete and whole(path)
+        return not rule.complete and is_complete_file(path)
     parts = (os.path.join(path, part) for part in rule.complete)
-    return all(os.path.isdir(part) or whole(part) for part in parts)
+    return all(os.path.isdir(part) or is_complete_file(part) for part in parts)

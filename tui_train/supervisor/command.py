@@ -46,29 +46,29 @@ def _main(words: list[str], run_dir: str) -> int:
             raise Refused(USAGE, "launch: which script?")
         return launch(run_dir, rest[0], rest[1:])
     if name in ("checkpoint", "fill", "rejoin", "fan", "reach", "look", "keep"):
-        return _for_itself(name, rest, run_dir)
+        return _run_internal(name, rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):
-        return _view(name, rest, run_dir)
+        return _run_viewer_command(name, rest, run_dir)
     sys.stderr.write(_USAGE)
     return 0 if name in ("help", "--help", "-h") else USAGE
 
 
-def _for_itself(name: str, rest: list[str], run_dir: str) -> int:
+def _run_internal(name: str, rest: list[str], run_dir: str) -> int:
     """Carry out what only launch.sh and other parts of the supervisor ask for."""
     if name == "checkpoint" and len(rest) == 1:
-        return _checkpoint(rest[0], run_dir)
+        return _print_checkpoint(rest[0], run_dir)
     if name == "fill":
-        return _fill(rest, run_dir)
+        return _fill_attempt(rest, run_dir)
     if name == "rejoin" and len(rest) == 3:
         from .rejoin import main as rejoin
 
         return rejoin(*rest)
     if name in ("fan", "reach", "look", "keep"):
-        return _together(name, rest, run_dir)
+        return _run_multi_machine(name, rest, run_dir)
     raise Refused(USAGE, f"{name} does not take {visible(' '.join(rest))}", "see python3 supervisor help")
 
 
-def _together(name: str, rest: list[str], run_dir: str) -> int:
+def _run_multi_machine(name: str, rest: list[str], run_dir: str) -> int:
     """Do what one of several machines does for the others."""
     from . import fan, node, reach
 
@@ -81,7 +81,7 @@ def _together(name: str, rest: list[str], run_dir: str) -> int:
     return (reach.main if name == "reach" else node.preflight)(rest[0], run_dir)
 
 
-def _checkpoint(attempt: str, run_dir: str) -> int:
+def _print_checkpoint(attempt: str, run_dir: str) -> int:
     """Print the checkpoint that an attempt would be given now, nothing where there is none; of `all`, a line each.
 
     Of a trainer that finds its checkpoints by itself, `all` is the highest step of one.
@@ -103,7 +103,7 @@ def _checkpoint(attempt: str, run_dir: str) -> int:
     return 0
 
 
-def _fill(words: list[str], run_dir: str) -> int:
+def _fill_attempt(words: list[str], run_dir: str) -> int:
     from . import planned
     from .fill import fill
 
@@ -114,7 +114,7 @@ def _fill(words: list[str], run_dir: str) -> int:
     return 0
 
 
-def _view(name: str, words: list[str], run_dir: str) -> int:
+def _run_viewer_command(name: str, words: list[str], run_dir: str) -> int:
     from . import view
 
     as_json = "--json" in words

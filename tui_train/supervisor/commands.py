@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 # Of each of its two outputs; what is beyond is read and dropped.
-_MOST = 1 << 20
+_MAX_BYTES = 1 << 20
 # Seconds between two looks whether it has ended, or whether we are to stop.
-_LOOK = 0.02
+_POLL_SECONDS = 0.02
 # Seconds for a killed process to be gone; one that hangs in a driver never is.
-_DYING = 1.0
+_KILL_SECONDS = 1.0
 
 
 def _never() -> bool:
@@ -26,7 +26,7 @@ def _never() -> bool:
 interrupted: Callable[[], bool] = _never
 
 # Children that even SIGKILL did not end: they hang in a driver, and are no part of a training.
-stuck: set[int] = set()
+stuck_pids: set[int] = set()
 
 
 class Answer(NamedTuple):
@@ -43,9 +43,9 @@ def run(
     env: Mapping[str, str] | None = None,
     *,
     interruptible: bool = True,
-    waiting: Callable[[], object] = lambda: None,
+    while_waiting: Callable[[], object] = lambda: None,
 ) -> Answer:
-    """Return what a program answers within so many seconds; `waiting` is called meanwhile, some 50 times a second.
+    """Return what a program answers within so many seconds; `while_waiting` is called some 50 times a second.
 
     One that is out of time is killed with its whole group; so is, where it is `interruptible`, one whose answer is no
     longer of use (`interrupted`).
@@ -53,7 +53,7 @@ def run(
     outputs = [_pipe(), _pipe()]
     ends = [end for end, _ in outputs]
     try:
-        pid = _spawn(words, os.environ if env is None else env, [end for _, end in outputs])
+        pid = _spawn_with_outputs(words, os.environ if env is None else env, [end for _, end in outputs])
     except OSError as error:
         for end in ends:
             os.close(end)
@@ -61,17 +61,17 @@ def run(
     finally:
         for _, end in outputs:
             os.close(end)
-    heard = {end: bytearray() for end in ends}
+    output = {end: bytearray() for end in ends}
     code = None
     try:
-        code = _listen(pid, heard, time.monotonic() + seconds, interruptible, waiting)
+        code = _collect_output(pid, output, time.monotonic() + seconds, interruptible, while_waiting)
     finally:
         # Whatever is raised meanwhile, by a handler or by `waiting`, nothing is left running.
         if code is None:
             kill(pid)
         for end in ends:
             os.close(end)
-    out, err = (bytes(heard[end]).decode("utf-8", "replace") for end in ends)
+    out, err = (bytes(output[end]).decode("utf-8", "replace") for end in ends)
     return Answer(code, out, err)
 
 
@@ -79,7 +79,7 @@ def spawn(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
     """Start a program and return its number and the ends from which its output and its errors are read."""
     outputs = [_pipe(), _pipe()]
     try:
-        pid = _spawn(words, env, [end for _, end in outputs])
+        pid = _spawn_with_outputs(words, env, [end for _, end in outputs])
     except OSError:
         for end, _ in outputs:
             os.close(end)
@@ -106,19 +106,19 @@ def _pipe() -> tuple[int, int]:
     return read, write
 
 
-def _spawn(words: Sequence[str], env: Mapping[str, str], outputs: Sequence[int]) -> int:
+def _spawn_with_outputs(words: Sequence[str], env: Mapping[str, str], outputs: Sequence[int]) -> int:
     """Start a program in a group of its own, with nothing of ours open but its two outputs."""
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
     ]
     actions += [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(outputs, start=1)]
-    actions += [(os.POSIX_SPAWN_CLOSE, number) for number in _inherited()]
+    actions += [(os.POSIX_SPAWN_CLOSE, number) for number in _inherited_descriptors()]
     # Python ignores these two, and whoever is started would inherit that.
     ignored = [signal.SIGPIPE, signal.SIGXFSZ]
     return os.posix_spawnp(words[0], list(words), dict(env), file_actions=actions, setpgroup=0, setsigdef=ignored)
 
 
-def _inherited() -> list[int]:
+def _inherited_descriptors() -> list[int]:
     inherited = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -129,45 +129,45 @@ def _inherited() -> list[int]:
     return inherited
 
 
-def _listen(
+def _collect_output(
     pid: int,
-    heard: dict[int, bytearray],
+    output: dict[int, bytearray],
     deadline: float,
     interruptible: bool,
-    waiting: Callable[[], object],
+    while_waiting: Callable[[], object],
 ) -> int | None:
     """Read both outputs until the program has ended; return its exit code, None where it did not in time."""
     poller = select.poll()
-    unread = set(heard)
+    unread = set(output)
     for end in unread:
         poller.register(end, select.POLLIN)
     while time.monotonic() < deadline and not (interruptible and interrupted()):
-        waiting()
-        if unread and _read(poller, heard, unread, _LOOK):
+        while_waiting()
+        if unread and _read_ready(poller, output, unread, _POLL_SECONDS):
             continue
         # A program may leave others that keep its outputs open: these are not waited for.
-        code = _ended(pid, 0.0 if unread else _LOOK)
+        code = _poll_exit_code(pid, 0.0 if unread else _POLL_SECONDS)
         if code is not None:
-            while unread and _read(poller, heard, unread, 0.0):
+            while unread and _read_ready(poller, output, unread, 0.0):
                 pass
             return code
     return None
 
 
-def _read(poller: select.poll, heard: dict[int, bytearray], unread: set[int], seconds: float) -> bool:
+def _read_ready(poller: select.poll, output: dict[int, bytearray], unread: set[int], seconds: float) -> bool:
     """Read what there is within so many seconds; False where there was nothing."""
     ready = poller.poll(seconds * 1000)
     for end, _ in ready:
         piece = os.read(end, 1 << 16)
         if piece:
-            heard[end] += piece[: _MOST - len(heard[end])]
+            output[end] += piece[: _MAX_BYTES - len(output[end])]
         else:
             poller.unregister(end)
             unread.discard(end)
     return bool(ready)
 
 
-def _ended(pid: int, seconds: float) -> int | None:
+def _poll_exit_code(pid: int, seconds: float) -> int | None:
     """Return a child's exit code, None while it lives after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
@@ -184,8 +184,8 @@ def _ended(pid: int, seconds: float) -> int | None:
 
 
 def kill(pid: int) -> None:
-    """Kill a child with its whole group; one that hangs in a driver stays, and is known to be `stuck`."""
+    """Kill a child with its whole group; one that hangs in a driver stays, and is known to be `stuck_pids`."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    if _ended(pid, _DYING) is None:
-        stuck.add(pid)
+    if _poll_exit_code(pid, _KILL_SECONDS) is None:
+        stuck_pids.add(pid)

@@ -13,13 +13,13 @@ from .refused import CANNOT_WRITE, MISSING, Refused
 from .text import visible
 
 # Engines whose containers live beside whoever started them, and are stopped by name.
-OUTLIVE = frozenset({"docker", "podman"})
+OUTLIVING_ENGINES = frozenset({"docker", "podman"})
 # events.jsonl is a file that others may have written.
 _NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 # Seconds for an engine to answer.
-_ANSWER = 60.0
+_ANSWER_SECONDS = 60.0
 # And for it to have removed a container, however it hangs.
-_REMOVES = 90.0
+_REMOVE_SECONDS = 90.0
 _BREAKS_CSV = re.compile('[,"\n\r]')
 
 
@@ -35,13 +35,15 @@ def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
     cache = os.path.join(caches, "tui-train/container")
     hugging_face = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
     values = {
-        "TUI_TRAIN_RUN_MOUNT": _mounted(engine, run_dir, run_dir),
-        "TUI_TRAIN_HUGGING_FACE_MOUNT": _mounted(engine, hugging_face, "/cache/huggingface"),
-        "TUI_TRAIN_CACHE_MOUNT": _home_word(cache) if engine == "apptainer" else _mounted(engine, cache, "/cache"),
+        "TUI_TRAIN_RUN_MOUNT": _require_mount_option(engine, run_dir, run_dir),
+        "TUI_TRAIN_HUGGING_FACE_MOUNT": _require_mount_option(engine, hugging_face, "/cache/huggingface"),
+        "TUI_TRAIN_CACHE_MOUNT": _home_option(cache)
+        if engine == "apptainer"
+        else _require_mount_option(engine, cache, "/cache"),
     }
-    if engine in OUTLIVE:
+    if engine in OUTLIVING_ENGINES:
         rootless = _is_rootless(engine)
-        values["TUI_TRAIN_CONTAINER_USER"] = _user_word(engine, rootless)
+        values["TUI_TRAIN_CONTAINER_USER"] = _user_option(engine, rootless)
         values["TUI_TRAIN_MEMLOCK"] = str(_memlock(rootless))
         # What it said last must still be there where its client is gone.
         values["TUI_TRAIN_REMOVE"] = "--rm=false"
@@ -55,23 +57,23 @@ def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
 
 def _find_image(engine: str, image: str) -> None:
     if engine == "apptainer":
-        if not _is_there(engine):
+        if not _is_on_path(engine):
             raise Refused(MISSING, "there is no apptainer on this machine: install it")
         if not os.path.exists(image):
             raise Refused(MISSING, f"there is no {visible(image)}: build or copy it first")
         return
-    if not _is_there(engine):
+    if not _is_on_path(engine):
         raise Refused(MISSING, f"there is no {visible(engine)} on this machine: install it")
-    answer = commands.run((engine, "ps", "-q"), _ANSWER)
+    answer = commands.run((engine, "ps", "-q"), _ANSWER_SECONDS)
     if answer.code != 0:
-        answered = visible((answer.err.strip() or f"no word in {_ANSWER:.0f} s").splitlines()[-1])
+        answered = visible((answer.err.strip() or f"no word in {_ANSWER_SECONDS:.0f} s").splitlines()[-1])
         raise Refused(MISSING, f"{engine} does not answer: {answered}")
-    if commands.run((engine, "image", "inspect", image), _ANSWER).code != 0:
+    if commands.run((engine, "image", "inspect", image), _ANSWER_SECONDS).code != 0:
         where = f"the image {visible(image)} is not on this machine"
         raise Refused(MISSING, f"{where}: {engine} pull {visible(image)}")
 
 
-def _is_there(program: str) -> bool:
+def _is_on_path(program: str) -> bool:
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     paths = [os.path.join(folder or ".", program) for folder in folders]
     return any(os.path.isfile(path) and os.access(path, os.X_OK) for path in paths)
@@ -83,7 +85,7 @@ def _is_rootless(engine: str) -> bool:
     return "name=rootless" in commands.run(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
 
 
-def _user_word(engine: str, rootless: bool) -> str:
+def _user_option(engine: str, rootless: bool) -> str:
     """Return who the container runs as, so that what it writes is yours.
 
     To an engine without root's rights its user is root inside, or, where it can keep the number, the same.
@@ -102,14 +104,14 @@ def _memlock(rootless: bool) -> int:
     return resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
 
 
-def _home_word(cache: str) -> str:
+def _home_option(cache: str) -> str:
     if re.search("[:,]", cache):
         why = f"apptainer has no way to mount {visible(cache)}"
         raise Refused(MISSING, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
     return f"--home={cache}:/cache"
 
 
-def mount_word(engine: str, host: str, inside: str, *, read_only: bool = False) -> str | None:
+def mount_option(engine: str, host: str, inside: str, *, read_only: bool = False) -> str | None:
     """Return the engine's word that mounts a path, None where it has no way to say it."""
     if engine == "podman":
         # Its `--mount` knows no quotes before version 5, its `--volume` no colons.
@@ -121,65 +123,65 @@ def mount_word(engine: str, host: str, inside: str, *, read_only: bool = False) 
     if "\r\n" in host + inside:
         return None
     mode = (",ro" if engine == "apptainer" else ",readonly") if read_only else ""
-    return f"--mount=type=bind,{_field('src=' + host)},{_field('dst=' + inside)}{mode}"
+    return f"--mount=type=bind,{_csv_field('src=' + host)},{_csv_field('dst=' + inside)}{mode}"
 
 
-def _mounted(engine: str, host: str, inside: str) -> str:
-    word = mount_word(engine, host, inside)
+def _require_mount_option(engine: str, host: str, inside: str) -> str:
+    word = mount_option(engine, host, inside)
     if word is None:
         separators = "line breaks" if engine != "podman" else "colons, commas and quotes"
         raise Refused(MISSING, f"{engine} has no way to mount {visible(host)}: choose a folder without {separators}")
     return word
 
 
-def _field(field: str) -> str:
+def _csv_field(field: str) -> str:
     """Return a field of a line of CSV."""
     quoted = field.replace('"', '""')
     return f'"{quoted}"' if _BREAKS_CSV.search(field) else field
 
 
-def name(engine: str, mark: str, number: int) -> str:
+def name_for(engine: str, mark: str, number: int) -> str:
     """Return the name of the container of a start's attempt; empty where the engine names none."""
-    return f"tui-train-{mark}-{number}" if engine in OUTLIVE else ""
+    return f"tui-train-{mark}-{number}" if engine in OUTLIVING_ENGINES else ""
 
 
 def is_ours(engine: str, container: str) -> bool:
     """Tell whether a container is called as ours are, and its engine is one that knows it by name."""
-    return engine in OUTLIVE and bool(_NAME.fullmatch(container))
+    return engine in OUTLIVING_ENGINES and bool(_NAME.fullmatch(container))
 
 
 def exit_code(engine: str, container: str) -> int | None:
     """Return the exit code of a container that has ended; None where it runs, or is not there."""
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
-    answer = commands.run(asked, _ANSWER, interruptible=False)
+    answer = commands.run(asked, _ANSWER_SECONDS, interruptible=False)
     running, _, code = answer.out.strip().partition(" ")
     return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
 
 
-def lives(engine: str, container: str, alive: Callable[[], bool]) -> bool:
+def still_runs(engine: str, container: str, any_alive: Callable[[], bool]) -> bool:
     """Tell whether a container trains on, its client being gone; an engine that restarts is waited for.
 
-    That is as long as processes of the run are `alive`; a start that is asked to stop does not wait.
+    That is as long as processes of the run are `any_alive`; a start that is asked to stop does not wait.
     """
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:
-        answer = commands.run(asked, _ANSWER)
+        answer = commands.run(asked, _ANSWER_SECONDS)
         if answer.code == 0:
             return answer.out.strip() == "true"
         if commands.interrupted():
-            return alive()
-        if commands.run((engine, "ps", "-q"), _ANSWER).code == 0 or not alive():
+            return any_alive()
+        if commands.run((engine, "ps", "-q"), _ANSWER_SECONDS).code == 0 or not any_alive():
             return False
         time.sleep(1.0)
 
 
-def outlives(engine: str, container: str, code: int, alive: Callable[[], bool]) -> bool:
+def must_rejoin(engine: str, container: str, code: int, any_alive: Callable[[], bool]) -> bool:
     """Tell whether a container must be rejoined after its client ended with this code, as a shell counts it.
 
     So it is where it trains on, and where it has ended otherwise than its client says: then its last lines may be
     missing from the log.
     """
-    if lives(engine, container, alive):
+    if still_runs(engine, container, any_alive):
         return True
     ended = exit_code(engine, container)
     return ended is not None and ended != code
@@ -189,45 +191,53 @@ def stop(
     engine: str,
     container: str,
     grace: int,
-    client: Callable[[], bool] = lambda: False,
-    waiting: Callable[[], object] = lambda: None,
+    client_alive: Callable[[], bool] = lambda: False,
+    while_waiting: Callable[[], object] = lambda: None,
 ) -> None:
     """Ask a container to save and end within so many seconds, after which its engine kills it.
 
     It is asked again as long as its client lives, for the container may only be about to begin.
     """
     asked = (engine, "stop", "-t", str(grace), container)
-    while commands.run(asked, grace + _ANSWER, interruptible=False, waiting=waiting).code != 0 and client():
+    while (
+        commands.run(asked, grace + _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting).code != 0
+        and client_alive()
+    ):
         time.sleep(0.5)
 
 
-def remove(engine: str, container: str, waiting: Callable[[], object] = lambda: None) -> None:
+def remove(engine: str, container: str, while_waiting: Callable[[], object] = lambda: None) -> None:
     """Kill and remove a container; looks twice, for the engine may still be making what its killed client asked for."""
     missed = 0
-    deadline = time.monotonic() + _REMOVES
+    deadline = time.monotonic() + _REMOVE_SECONDS
     while time.monotonic() < deadline:
-        commands.run((engine, "rm", "-f", container), _ANSWER, interruptible=False, waiting=waiting)
-        seen = commands.run((engine, "container", "inspect", container), _ANSWER, interruptible=False, waiting=waiting)
-        missed = 0 if seen.code == 0 else missed + 1
+        commands.run((engine, "rm", "-f", container), _ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting)
+        inspected = commands.run(
+            (engine, "container", "inspect", container),
+            _ANSWER_SECONDS,
+            interruptible=False,
+            while_waiting=while_waiting,
+        )
+        missed = 0 if inspected.code == 0 else missed + 1
         if missed == 2:
             return
         time.sleep(0.2)
 
 
-def left(engine: str, mark: str) -> tuple[str, ...]:
+def leftover_names(engine: str, mark: str) -> tuple[str, ...]:
     """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
-    if engine not in OUTLIVE:
+    if engine not in OUTLIVING_ENGINES:
         return ()
-    names = _called(engine, mark, "ps")
-    for ended in set(_called(engine, mark, "ps", "-a")) - set(names):
+    names = _names_with_mark(engine, mark, "ps")
+    for ended in set(_names_with_mark(engine, mark, "ps", "-a")) - set(names):
         if exit_code(engine, ended) is not None:
-            commands.run((engine, "rm", ended), _ANSWER, interruptible=False)
+            commands.run((engine, "rm", ended), _ANSWER_SECONDS, interruptible=False)
     return names
 
 
-def _called(engine: str, mark: str, *words: str) -> tuple[str, ...]:
-    beginning = name(engine, mark, 0)[:-1]
+def _names_with_mark(engine: str, mark: str, *words: str) -> tuple[str, ...]:
+    beginning = name_for(engine, mark, 0)[:-1]
     asked = (engine, *words, "--filter", "name=" + beginning, "--format", "{{.Names}}")
-    names = commands.run(asked, _ANSWER, interruptible=False).out.split()
+    names = commands.run(asked, _ANSWER_SECONDS, interruptible=False).out.split()
     # To the engine it is an expression, which may be found anywhere in a name.
     return tuple(found for found in names if found.startswith(beginning) and _NAME.fullmatch(found))

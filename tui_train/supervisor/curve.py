@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_PART = 512
-_MOST_PARTS = 64
-_NEWEST = 4 * _PART
+_CHUNK_SIZE = 512
+_MAX_CHUNKS = 64
+_KEPT_NEWEST = 4 * _CHUNK_SIZE
 
 
 class Point(NamedTuple):
@@ -23,39 +23,39 @@ class Point(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Points in the order of their steps: `parts` of equal size, of which no more is changed, and the `rest`.
+    """Points in the order of their steps: `chunks` of equal size, of which no more is changed, and the `tail`.
 
     To add points copies the rest at most, however long the curve is; so does comparing it with an earlier state.
     """
 
-    parts: tuple[tuple[Point, ...], ...] = ()
-    rest: tuple[Point, ...] = ()
+    chunks: tuple[tuple[Point, ...], ...] = ()
+    tail: tuple[Point, ...] = ()
 
     @property
     def size(self) -> int:
         """How many points it has."""
-        return len(self.parts) * _PART + len(self.rest)
+        return len(self.chunks) * _CHUNK_SIZE + len(self.tail)
 
     @property
     def first(self) -> Point | None:
         """Its first point."""
-        part = self.parts[0] if self.parts else self.rest
+        part = self.chunks[0] if self.chunks else self.tail
         return part[0] if part else None
 
     @property
     def last(self) -> Point | None:
         """Its newest point."""
-        part = self.rest or (self.parts[-1] if self.parts else ())
+        part = self.tail or (self.chunks[-1] if self.chunks else ())
         return part[-1] if part else None
 
     def points(self) -> tuple[Point, ...]:
         """Return all points; it takes as long as there are many."""
-        return tuple(point for part in (*self.parts, self.rest) for point in part)
+        return tuple(point for part in (*self.chunks, self.tail) for point in part)
 
     def backwards(self) -> Iterator[Point]:
         """Yield the points, the newest first."""
-        yield from reversed(self.rest)
-        for part in reversed(self.parts):
+        yield from reversed(self.tail)
+        for part in reversed(self.chunks):
             yield from reversed(part)
 
     def thinned(self, most: int) -> list[Point]:
@@ -68,16 +68,16 @@ class Curve(NamedTuple):
         return [self._at(number) for number in numbers]
 
     def _at(self, number: int) -> Point:
-        part, place = divmod(number, _PART)
-        return self.parts[part][place] if part < len(self.parts) else self.rest[place]
+        part, place = divmod(number, _CHUNK_SIZE)
+        return self.chunks[part][place] if part < len(self.chunks) else self.tail[place]
 
 
-class Growing:
+class CurveBuilder:
     """A curve to which points are being added."""
 
     def __init__(self, curve: Curve) -> None:
-        self._parts = curve.parts
-        self._rest = list(curve.rest)
+        self._chunks = curve.chunks
+        self._tail = list(curve.tail)
 
     def add(self, point: Point) -> None:
         """Add a point; a step that was there already replaces what came after it. Step 0 is one that nobody named."""
@@ -85,11 +85,11 @@ class Growing:
         if not point.step and last:
             point = point._replace(step=last.step + 1)
         self.drop_from(point.step)
-        self._rest.append(point)
-        if len(self._rest) == _PART:
-            self._parts = (*self._parts, tuple(self._rest))
-            self._rest = []
-            if len(self._parts) > _MOST_PARTS:
+        self._tail.append(point)
+        if len(self._tail) == _CHUNK_SIZE:
+            self._chunks = (*self._chunks, tuple(self._tail))
+            self._tail = []
+            if len(self._chunks) > _MAX_CHUNKS:
                 self._thin()
 
     def drop_from(self, step: int) -> bool:
@@ -102,45 +102,45 @@ class Growing:
 
     def curve(self) -> Curve:
         """Return it as it is now."""
-        return Curve(self._parts, tuple(self._rest))
+        return Curve(self._chunks, tuple(self._tail))
 
     @property
     def last(self) -> Point | None:
         """Its newest point."""
-        part = self._rest or (self._parts[-1] if self._parts else ())
+        part = self._tail or (self._chunks[-1] if self._chunks else ())
         return part[-1] if part else None
 
     def _drop(self, step: int) -> None:
         """Drop the newest point, or at once a part that is of later steps as a whole."""
-        if self._rest and self._rest[0].step >= step:
-            self._rest = []
-        elif self._rest:
-            self._rest.pop()
+        if self._tail and self._tail[0].step >= step:
+            self._tail = []
+        elif self._tail:
+            self._tail.pop()
         else:
-            self._rest = list(self._parts[-1])
-            self._parts = self._parts[:-1]
+            self._tail = list(self._chunks[-1])
+            self._chunks = self._chunks[:-1]
 
     def _thin(self) -> None:
         """Keep as many points at equal distances as half the parts have, and all of the newest.
 
         A viewer looks there for what is wrong.
         """
-        points = [point for part in self._parts for point in part]
-        old = len(points) - _NEWEST
-        apart = (points[old].step - points[0].step) / (_PART * _MOST_PARTS // 2)
+        points = [point for part in self._chunks for point in part]
+        old = len(points) - _KEPT_NEWEST
+        apart = (points[old].step - points[0].step) / (_CHUNK_SIZE * _MAX_CHUNKS // 2)
         kept = points[:1]
         for point in points[1:old]:
             if point.step - kept[-1].step >= apart:
                 kept.append(point)
         kept += points[old:]
-        whole = len(kept) // _PART * _PART
-        self._parts = tuple(tuple(kept[at : at + _PART]) for at in range(0, whole, _PART))
-        self._rest = kept[whole:]
+        chunked = len(kept) // _CHUNK_SIZE * _CHUNK_SIZE
+        self._chunks = tuple(tuple(kept[at : at + _CHUNK_SIZE]) for at in range(0, chunked, _CHUNK_SIZE))
+        self._tail = kept[chunked:]
 
 
-def of(points: Iterable[Point]) -> Curve:
+def curve_of(points: Iterable[Point]) -> Curve:
     """Return a curve of points."""
-    growing = Growing(Curve())
+    growing = CurveBuilder(Curve())
     for point in points:
         growing.add(point)
     return growing.curve()

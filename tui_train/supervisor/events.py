@@ -11,9 +11,9 @@ from . import outside, regular
 
 NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
-_MOST = 2**53
-_LIMITS = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
-LATEST = 1e11
+_MAX_INTEGER = 2**53
+_FIELD_LIMITS = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
+LATEST_TIME = 1e11
 
 
 class Event(NamedTuple):
@@ -59,7 +59,7 @@ class Event(NamedTuple):
     cards: int = 0
 
 
-_TYPES = {name: type(value) for name, value in Event._field_defaults.items()}
+_FIELD_TYPES = {name: type(value) for name, value in Event._field_defaults.items()}
 
 
 def read(folder: str) -> tuple[Event, ...]:
@@ -70,42 +70,45 @@ def read(folder: str) -> tuple[Event, ...]:
 def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
     """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
-        data = regular.read(os.path.join(folder, NAME), regular.MOST + 1, end=True)
+        data = regular.read(os.path.join(folder, NAME), regular.MAX_BYTES + 1, end=True)
     except FileNotFoundError:
         return (), ""
     except OSError as error:
         return (), f"{NAME}: {error.strerror}"
-    events, damage = [], f"{NAME}: it is larger than {regular.MOST >> 20} MiB" if len(data) > regular.MOST else ""
-    *whole, rest = data.split(b"\n")
-    for number, line in enumerate((*whole, rest), 1):
-        event = _event(line)
+    events, damage = (
+        [],
+        f"{NAME}: it is larger than {regular.MAX_BYTES >> 20} MiB" if len(data) > regular.MAX_BYTES else "",
+    )
+    *complete, rest = data.split(b"\n")
+    for number, line in enumerate((*complete, rest), 1):
+        event = _parse_event(line)
         if event:
             events.append(event)
-        elif not damage and line.strip() and number <= len(whole):
+        elif not damage and line.strip() and number <= len(complete):
             damage = f"{NAME}, line {number}: it is no event"
     return tuple(events), damage
 
 
-def _event(line: bytes) -> Event | None:
+def _parse_event(line: bytes) -> Event | None:
     try:
-        values = outside.value(line)
+        values = outside.parse(line)
     except outside.Unparsable:
         return None
     if not isinstance(values.get("event"), str):
         return None
-    fields = {name: value for name, value in values.items() if name in _TYPES}
-    if not all(_fits(name, value) for name, value in fields.items()):
+    fields = {name: value for name, value in values.items() if name in _FIELD_TYPES}
+    if not all(_is_valid(name, value) for name, value in fields.items()):
         return None
     return Event(**fields)
 
 
-def _fits(name: str, value: Any) -> bool:
-    kind = _TYPES[name]
+def _is_valid(name: str, value: Any) -> bool:
+    kind = _FIELD_TYPES[name]
     if kind is float:
-        return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < LATEST
+        return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < LATEST_TIME
     if kind is str:
         return regular.is_text(value)
-    return type(value) is kind and (not isinstance(value, int) or -1 <= value < _LIMITS.get(name, _MOST))
+    return type(value) is kind and (not isinstance(value, int) or -1 <= value < _FIELD_LIMITS.get(name, _MAX_INTEGER))
 
 
 class Journal:
@@ -119,7 +122,7 @@ class Journal:
         self._make_room = make_room
         self._folder = -1
 
-    def hold(self) -> None:
+    def open_folder(self) -> None:
         """Open the folder, by which viewers know who writes there; OSError where it is not there."""
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 

@@ -11,20 +11,20 @@ import time
 from typing import Any, Sequence
 
 from . import node, ssh
-from .processes import MARK, process, send
+from .processes import MARK, process_at, send_signal
 from .signals import Signals
-from .start import say
+from .start import print_message
 from .text import visible
 
-_BEAT = 5.0
-_LOOK = 0.5
+_HEARTBEAT_SECONDS = 5.0
+_POLL_SECONDS = 0.5
 # Seconds for the keepers of the others to end all of theirs, once their link is closed.
-_ENDS = 10.0
+_END_SECONDS = 10.0
 # Of what this machine has in its environment, what the others get.
-_PASSED = (MARK, "TUI_TRAIN_PYTHON")
+_PASSED_VARIABLES = (MARK, "TUI_TRAIN_PYTHON")
 
 
-class _Member:
+class _MachinePart:
     """One machine's part: its child here, which is the command itself or its ssh."""
 
     def __init__(self, rank: int, host: str, child: subprocess.Popen[bytes]) -> None:
@@ -33,13 +33,13 @@ class _Member:
         self.child = child
         self.code: int | None = None
 
-    def tell(self, word: bytes) -> None:
+    def send_word(self, word: bytes) -> None:
         """Write a word to its keeper; where the link takes none, it is dropped, for nothing here may wait for it."""
         if self.child.stdin:
             with contextlib.suppress(OSError):
                 os.write(self.child.stdin.fileno(), word)
-        elif word == node.ASK:
-            send(process(self.child.pid), signal.SIGTERM)
+        elif word == node.STOP_REQUEST:
+            send_signal(process_at(self.child.pid), signal.SIGTERM)
 
     def close(self) -> None:
         """Close its link, so that its keeper ends everything there; this machine's own part is killed."""
@@ -47,12 +47,12 @@ class _Member:
             with contextlib.suppress(OSError):
                 self.child.stdin.close()
         else:
-            send(process(self.child.pid), signal.SIGKILL)
+            send_signal(process_at(self.child.pid), signal.SIGKILL)
 
     @property
-    def words(self) -> str:
+    def end_sentence(self) -> str:
         """How it ended."""
-        if self.rank and self.code == ssh.LOST:
+        if self.rank and self.code == ssh.CONNECTION_LOST:
             return f"machine {self.rank} ({visible(self.host)}) was lost: its ssh has ended"
         return f"machine {self.rank} ({visible(self.host)}) ended with exit code {self.code}"
 
@@ -62,76 +62,83 @@ def main(text: str, words: Sequence[str], run_dir: str) -> int:
 
     SIGTERM asks all to save and end; where one fails, the others are asked as well, and ended after the grace.
     """
-    asked: dict[str, Any] = json.loads(text)
+    request: dict[str, Any] = json.loads(text)
     signals = Signals()
-    members = [_here(asked, words), *(_there(asked, rank, words, run_dir) for rank in range(1, len(asked["hosts"])))]
-    first, deadline, told, beat = None, float("inf"), False, 0.0
+    members = [
+        _start_here(request, words),
+        *(_start_over_ssh(request, rank, words, run_dir) for rank in range(1, len(request["hosts"]))),
+    ]
+    first_failed, deadline, asked_to_end, beat = None, float("inf"), False, 0.0
     while True:
-        ended = [member for member in members if member.code is None and _ended(member)]
+        ended = [member for member in members if member.code is None and _poll_code(member)]
         # Of several that ended at once, a lost machine is why the others failed.
-        failed = sorted((member for member in ended if member.code), key=lambda member: member.code != ssh.LOST)
-        if failed and first is None:
-            first = failed[0]
+        failed = sorted(
+            (member for member in ended if member.code), key=lambda member: member.code != ssh.CONNECTION_LOST
+        )
+        if failed and first_failed is None:
+            first_failed = failed[0]
             if not signals.stop:
-                say(first.words)
-                deadline = time.monotonic() + float(asked["grace"])
+                print_message(first_failed.end_sentence)
+                deadline = time.monotonic() + float(request["grace"])
         if all(member.code is not None for member in members):
-            return first.code or 1 if first else 0
-        if (first or signals.stop) and not told:
-            told = True
+            return first_failed.code or 1 if first_failed else 0
+        if (first_failed or signals.stop) and not asked_to_end:
+            asked_to_end = True
             for member in members:
-                member.tell(node.ASK)
+                member.send_word(node.STOP_REQUEST)
         if signals.at_once or time.monotonic() > deadline:
-            return _close(members, first)
-        if time.monotonic() - beat >= _BEAT:
+            return _end_all(members, first_failed)
+        if time.monotonic() - beat >= _HEARTBEAT_SECONDS:
             beat = time.monotonic()
             for member in members:
-                member.tell(node.BEAT)
-        signals.wait(_LOOK)
+                member.send_word(node.HEARTBEAT)
+        signals.wait(_POLL_SECONDS)
 
 
-def _ended(member: _Member) -> bool:
+def _poll_code(member: _MachinePart) -> bool:
     code = member.child.poll()
     member.code = 128 - code if code is not None and code < 0 else code
     return code is not None
 
 
-def _close(members: Sequence[_Member], first: _Member | None) -> int:
-    deadline = time.monotonic() + _ENDS
+def _end_all(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
+    deadline = time.monotonic() + _END_SECONDS
     for member in members:
         member.close()
-    while not all(_ended(member) for member in members) and time.monotonic() < deadline:
+    while not all(_poll_code(member) for member in members) and time.monotonic() < deadline:
         time.sleep(0.05)
     for member in members:
         if member.code is None:
-            say(f"machine {member.rank} ({visible(member.host)}) does not answer: its processes end within two minutes")
-    return (first.code if first else None) or 128 + signal.SIGKILL
+            print_message(
+                f"machine {member.rank} ({visible(member.host)}) does not answer: its processes end within two minutes"
+            )
+    return (first_failed.code if first_failed else None) or 128 + signal.SIGKILL
 
 
-def _here(asked: dict[str, Any], words: Sequence[str]) -> _Member:
+def _start_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:
     child = subprocess.Popen([*words, "--node-rank=0"], stdin=subprocess.DEVNULL, start_new_session=True)
-    return _Member(0, asked["hosts"][0]["host"], child)
+    return _MachinePart(0, request["hosts"][0]["host"], child)
 
 
-def _stays() -> None:
+def _ignore_sigterm() -> None:
     """Have an ssh stay where all processes of the run are asked to end: by it the others are asked, and save."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _there(asked: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _Member:
-    host = asked["hosts"][rank]
-    environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
+def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
+    host = request["hosts"][rank]
+    environment = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     environment["TUI_TRAIN_ADDRESS"] = host["address"]
     if host["shared"]:
         environment["TUI_TRAIN_SHARED"] = "1"
     # Its cards are its own.
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
-    command = ssh.words(host["host"], node.words_of(asked["python"], run_dir, "keep"))
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_stays)  # noqa: PLW1509 - here are no threads
+    command = ssh.ssh_command(host["host"], node.supervisor_words(request["python"], run_dir, "keep"))
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type
     with contextlib.suppress(OSError):
         child.stdin.write(json.dumps(question).encode() + b"\n")
         child.stdin.flush()
     os.set_blocking(child.stdin.fileno(), False)
-    return _Member(rank, host["host"], child)
+    return _MachinePart(rank, host["host"], child)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 # They stand in files of the plan for what only the running machine knows, in texts between double quotes.
 RUN_DIR = "@TUI_TRAIN_RUN_DIR@"
 CHECKPOINT = "@TUI_TRAIN_CHECKPOINT@"
-_SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+_SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
 
 
-def filled(path: str) -> str:
+def filled_path(path: str) -> str:
     """Return where a file of the plan is written with the paths put in: `config.filled.yaml`."""
     stem, dot, ending = path.rpartition(".")
     return f"{stem}.filled{dot}{ending}"
@@ -30,12 +30,12 @@ def fill(planned: Planned, attempt: int, run_dir: str, checkpoint: str) -> None:
     cannot be read, 73 where one cannot be written.
     """
     for path, otherwise in planned.attempts[attempt - 1].fills:
-        source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled(path))
+        source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled_path(path))
         try:
             text = regular.read(source).decode("utf-8", "surrogateescape")
         except OSError as error:
             raise Refused(69, f"{source} cannot be read: {error.strerror}") from None
-        _write(target, _put_in(text, run_dir, checkpoint, otherwise))
+        _write(target, _insert_paths(text, run_dir, checkpoint, otherwise))
 
 
 def yaml_value(value: Any) -> str:
@@ -45,7 +45,7 @@ def yaml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return _number(value)
+        return _yaml_number(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(yaml_value(item) for item in value)}]"
     if isinstance(value, dict):
@@ -53,7 +53,7 @@ def yaml_value(value: Any) -> str:
     return str(value) if isinstance(value, int) else f'"{_escaped(str(value))}"'
 
 
-def _number(value: float) -> str:
+def _yaml_number(value: float) -> str:
     # YAML 1.1 reads an exponent only behind a point, and with its sign.
     digits, exponent, power = repr(value).partition("e")
     if digits.lstrip("-") in {"inf", "nan"}:
@@ -63,7 +63,7 @@ def _number(value: float) -> str:
     return f"{digits}{exponent}{power if power[:1] in {'', '-', '+'} else '+' + power}"
 
 
-def _put_in(text: str, run_dir: str, checkpoint: str, otherwise: object) -> str:
+def _insert_paths(text: str, run_dir: str, checkpoint: str, otherwise: object) -> str:
     if not checkpoint:
         text = text.replace(f'"{CHECKPOINT}"', yaml_value(otherwise))
     # Piece by piece: a path may hold what looks like a mark.
@@ -73,7 +73,7 @@ def _put_in(text: str, run_dir: str, checkpoint: str, otherwise: object) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text as it stands between the double quotes of YAML; bytes that are no text stay as they are."""
-    return "".join(_SHORT.get(char) or _escape(char) for char in text)
+    return "".join(_SHORT_ESCAPES.get(char) or _escape(char) for char in text)
 
 
 def _escape(char: str) -> str:

@@ -9,7 +9,7 @@ from .lines import fold
 from .progress import Progress, Reading, advance
 
 # The first step comes after a training's own preparations, and before much else is written.
-HEAD = 256 << 10
+HEAD_BYTES = 256 << 10
 # A bar with a label before its percentage is of something else: of loading, tokenizing, skipping.
 _LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 
@@ -17,11 +17,11 @@ _LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 def first_step(log: str, reading: Reading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
-        head = regular.read(log, HEAD)
+        head = regular.read(log, HEAD_BYTES)
     except OSError:
         return 0
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:
-        lines = [line for line in fold(piece) if not _other(line)]
+        lines = [line for line in fold(piece) if not _is_other_line(line)]
         now = advance(Progress(), lines, reading)
         # A bar of another length is of something else, and a step within an epoch is none.
         if now.step and not now.batch and (not reading.steps or now.steps == reading.steps):
@@ -29,18 +29,18 @@ def first_step(log: str, reading: Reading) -> int:
     return 0
 
 
-def ignored(log: str, resumed: int, reading: Reading) -> int:
+def ignored_first_step(log: str, resumed: int, reading: Reading) -> int:
     """Return the first step that a log tells where that is before the step of the given checkpoint, else 0."""
     first = first_step(log, reading) if resumed > 0 else 0
     return first if first < resumed else 0
 
 
-def sentence(first: int, resumed: int) -> str:
+def ignored_sentence(first: int, resumed: int) -> str:
     """Return in words that a training which was given the checkpoint of a step began before it; empty where not."""
     if not 0 < first < resumed:
         return ""
     return f"it was given the checkpoint of step {resumed} and began at step {first}: the script does not load it"
 
 
-def _other(line: str) -> bool:
+def _is_other_line(line: str) -> bool:
     return "esum" in line or bool(_LABELLED.search(line))

@@ -12,38 +12,38 @@ from .refused import MISSING, USAGE, Refused
 from .text import visible
 
 # A driver that wakes up takes its time; one that hangs never answers.
-_ANSWER = 30.0
+_ANSWER_SECONDS = 30.0
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+", re.ASCII)
-_LINE = re.compile(r"\s*(.*?): (.*?)\s*\(UUID: ([^)]+)\)")
+_NVIDIA_SMI_LINE = re.compile(r"\s*(.*?): (.*?)\s*\(UUID: ([^)]+)\)")
 
 
 class Card(NamedTuple):
-    """A card as nvidia-smi lists it; a part of one (MIG) has `whole`, the UUID of that, and no card of its own."""
+    """A card as nvidia-smi lists it; a part of one (MIG) has its UUID as `parent_uuid`, and no card of its own."""
 
     uuid: str
     title: str
     name: str
-    whole: str = ""
+    parent_uuid: str = ""
 
 
-def listed() -> tuple[Card, ...] | None:
+def list_cards() -> tuple[Card, ...] | None:
     """Return the cards of this machine; None where nvidia-smi does not answer."""
-    answer = commands.run(("nvidia-smi", "-L"), _ANSWER)
+    answer = commands.run(("nvidia-smi", "-L"), _ANSWER_SECONDS)
     if answer.code != 0:
         return None
     cards: list[Card] = []
-    whole = ""
+    parent_uuid = ""
     for line in answer.out.splitlines():
-        match = _LINE.match(line)
+        match = _NVIDIA_SMI_LINE.match(line)
         if match and line.startswith("GPU "):
-            whole = match.group(3)
-            cards.append(Card(whole, visible(f"{match.group(1)} {match.group(2)}"), match.group(2)))
+            parent_uuid = match.group(3)
+            cards.append(Card(parent_uuid, visible(f"{match.group(1)} {match.group(2)}"), match.group(2)))
         elif match:
-            cards.append(Card(match.group(3), visible(match.group(1)), match.group(1), whole))
+            cards.append(Card(match.group(3), visible(match.group(1)), match.group(1), parent_uuid))
     return tuple(cards)
 
 
-def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
+def choose_cards(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
     """Return the UUIDs of the cards to train on: those of --gpus, else the plan's, else all of another machine.
 
     Where another machine no longer has those of the plan, or the plan knows none, and it has more, such as one for the
@@ -53,29 +53,29 @@ def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
     """
     wanted = planned.processes(node_rank)
     if option:
-        return _named(planned, option, wanted)
+        return _cards_of_option(planned, option, wanted)
     if not planned.gpus or node_rank == 0:
         return planned.gpus
     chosen = planned.others[node_rank - 1] if planned.others else ()
-    there = listed()
-    if there is None and chosen:
+    present = list_cards()
+    if present is None and chosen:
         return chosen
-    if there is None:
+    if present is None:
         raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
-    parted = {card.whole for card in there}
-    whole = [card for card in there if not card.whole and card.uuid not in parted]
-    if chosen and {card.uuid for card in whole}.issuperset(chosen):
+    split_uuids = {card.parent_uuid for card in present}
+    whole_cards = [card for card in present if not card.parent_uuid and card.uuid not in split_uuids]
+    if chosen and {card.uuid for card in whole_cards}.issuperset(chosen):
         return chosen
-    alike = [card for card in whole if card.name in planned.gpu_names]
-    cards = alike if len(alike) == wanted else whole
+    same_model = [card for card in whole_cards if card.name in planned.gpu_names]
+    cards = same_model if len(same_model) == wanted else whole_cards
     if len(cards) != wanted:
         trains = "this machine trains" if planned.uneven else "each machine trains"
         words = "%s on %d GPU%s, and this one has: %s; choose with --gpus=UUID,…"
-        raise Refused(MISSING, words % (trains, wanted, "s" * (wanted != 1), _words(there)))
+        raise Refused(MISSING, words % (trains, wanted, "s" * (wanted != 1), _cards_text(present)))
     return tuple(card.uuid for card in cards)
 
 
-def _named(planned: Planned, option: str, wanted: int) -> tuple[str, ...]:
+def _cards_of_option(planned: Planned, option: str, wanted: int) -> tuple[str, ...]:
     shown = f"--gpus={visible(option)}"
     if not planned.gpus:
         raise Refused(USAGE, f"{shown}: this trains on the CPU")
@@ -84,8 +84,8 @@ def _named(planned: Planned, option: str, wanted: int) -> tuple[str, ...]:
         raise Refused(USAGE, f"{shown} names a GPU that is empty or has a space")
     for card in cards:
         if not _UUID.fullmatch(card):
-            there = listed()
-            present = "see nvidia-smi -L" if there is None else f"there are {_words(there)}"
+            listed_gpus = list_cards()
+            present = "see nvidia-smi -L" if listed_gpus is None else f"there are {_cards_text(listed_gpus)}"
             why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs"
             raise Refused(USAGE, f"{shown}: {why}: {present}")
         if cards.count(card) > 1:
@@ -96,36 +96,38 @@ def _named(planned: Planned, option: str, wanted: int) -> tuple[str, ...]:
     return cards
 
 
-def check(planned: Planned, cards: Sequence[str], say: Callable[[str], object]) -> None:
+def require_cards(planned: Planned, cards: Sequence[str], print_message: Callable[[str], object]) -> None:
     """Refuse (69) where a card is not there: it may have been lost since the plan, which may be another machine's.
 
     Where nvidia-smi does not answer, that is said, and the training goes on.
     """
     if not cards:
         return
-    there = listed()
-    if there is None:
+    present = list_cards()
+    if present is None:
         if not commands.interrupted():
-            say("nvidia-smi does not answer: the GPUs are not looked at first")
+            print_message("nvidia-smi does not answer: the GPUs are not looked at first")
         return
     names = dict(zip(planned.gpus, planned.gpu_names))
-    uuids = {card.uuid for card in there}
+    uuids = {card.uuid for card in present}
     for card in cards:
         if card not in uuids:
             words = "the GPU %s (%s) is not there: this machine has %s. Take others with --gpus=UUID,…"
-            raise Refused(MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _words(there)))
+            raise Refused(
+                MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _cards_text(present))
+            )
 
 
-def _words(cards: Sequence[Card]) -> str:
+def _cards_text(cards: Sequence[Card]) -> str:
     return ", ".join(f"{card.title} {visible(card.uuid)}" for card in cards) or "none"
 
 
-def users(cards: Sequence[str]) -> tuple[int, ...] | None:
+def compute_pids(cards: Sequence[str]) -> tuple[int, ...] | None:
     """Return the processes that compute on these cards; None where nvidia-smi does not answer."""
     if not cards:
         return ()
     asked = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
-    answer = commands.run(asked, _ANSWER)
+    answer = commands.run(asked, _ANSWER_SECONDS)
     if answer.code != 0:
         return None
     pairs = (line.partition(",") for line in answer.out.splitlines())
@@ -133,7 +135,7 @@ def users(cards: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def wait_until_free(
-    cards: Sequence[str], neighbours: Collection[int], seconds: float, say: Callable[[str], object]
+    cards: Sequence[str], neighbours: Collection[int], seconds: float, print_message: Callable[[str], object]
 ) -> None:
     """Wait until nobody computes on the cards but the `neighbours`, who did so before.
 
@@ -142,16 +144,16 @@ def wait_until_free(
     """
     deadline = time.monotonic() + seconds
     while cards and not commands.interrupted():
-        busy = users(cards)
+        busy = compute_pids(cards)
         if busy is None:
             if not commands.interrupted():
-                say("nvidia-smi does not answer: goes on without a look whether the GPUs are empty")
+                print_message("nvidia-smi does not answer: goes on without a look whether the GPUs are empty")
             return
         left = [str(pid) for pid in busy if pid not in neighbours]
         if not left:
             return
         if time.monotonic() >= deadline:
             words = "a GPU is not empty after %d s (process %s): goes on all the same"
-            say(words % (seconds, " ".join(left)))
+            print_message(words % (seconds, " ".join(left)))
             return
         time.sleep(0.5)

@@ -9,23 +9,23 @@ from typing import NamedTuple
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = r"(?P<size>[\d.]{1,12}) (?P<unit>[KMG]iB)"
 _HOLDER = re.compile(rf"Process (?P<pid>\d{{1,10}}) has {_SIZE} memory in use")
-_OWN = "this process has"
+_OWN_PROCESS = "this process has"
 _TOTAL = re.compile(rf"total capac(?:i)?ty of {_SIZE}")
 _ALLOCATED = re.compile(rf"{_SIZE} is allocated by PyTorch")
-_UNUSED = re.compile(rf"{_SIZE} is reserved by PyTorch")
+_RESERVED = re.compile(rf"{_SIZE} is reserved by PyTorch")
 # Less of a card than this is a desktop or a monitor, and no reason for a full card.
-_SHARE = 0.1
+_MIN_SHARE = 0.1
 # As much is none either, however small the card.
-_LEAST = 2**30
+_MIN_BYTES = 2**30
 # What a process holds beside torch's allocator: its CUDA context and libraries.
-_CONTEXT = 3 * 2**30
+_MAX_CONTEXT_BYTES = 3 * 2**30
 
 
 class Holder(NamedTuple):
     """A process, and what it holds in torch's words (`20.50 GiB`) and in bytes."""
 
     pid: str
-    held: str
+    shown_size: str
     size: float
 
 
@@ -36,25 +36,28 @@ def other_holder(message: str, own: Container[int] = ()) -> Holder | None:
     memory is what torch says to have itself is no other.
     """
     holders = [_holder(match) for match in _HOLDER.finditer(message)]
-    if _OWN not in message:
-        mine = sum(_bytes(match) for match in (_ALLOCATED.search(message), _UNUSED.search(message)) if match)
-        nearest = min((holder.size for holder in holders if mine <= holder.size <= mine + _CONTEXT), default=None)
+    if _OWN_PROCESS not in message:
+        own_bytes = sum(_bytes(match) for match in (_ALLOCATED.search(message), _RESERVED.search(message)) if match)
+        nearest = min(
+            (holder.size for holder in holders if own_bytes <= holder.size <= own_bytes + _MAX_CONTEXT_BYTES),
+            default=None,
+        )
         holders = [holder for holder in holders if holder.size != nearest]
     others = [holder for holder in holders if int(holder.pid) not in own]
     total = _TOTAL.search(message)
-    if not others or (total and sum(holder.size for holder in others) < _SHARE * _bytes(total)):
+    if not others or (total and sum(holder.size for holder in others) < _MIN_SHARE * _bytes(total)):
         return None
     return max(others, key=lambda holder: holder.size)
 
 
-def stranger(message: str, own: Container[int]) -> str:
+def foreign_pid(message: str, own: Container[int]) -> str:
     """Return the id of another process that fills the card, empty where there is none for certain.
 
     Where torch does not tell its own process apart, any that it lists may be the training.
     """
-    told_apart = _OWN in message or any(int(match["pid"]) in own for match in _HOLDER.finditer(message))
-    other = other_holder(message, own) if told_apart else None
-    return other.pid if other and other.size >= _LEAST else ""
+    own_is_known = _OWN_PROCESS in message or any(int(match["pid"]) in own for match in _HOLDER.finditer(message))
+    other = other_holder(message, own) if own_is_known else None
+    return other.pid if other and other.size >= _MIN_BYTES else ""
 
 
 def _holder(match: re.Match[str]) -> Holder:

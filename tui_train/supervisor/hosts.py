@@ -11,92 +11,96 @@ from typing import Any, Mapping
 
 from . import commands, machines, node, outside
 from .planned import Planned
-from .processes import send
+from .processes import send_signal
 from .refused import MISSING, Refused
 from .signals import AT_ONCE
-from .start import Start, say
+from .start import Start, print_message
 from .text import visible
-from .transport import Here, LocalTask, NodeCommand
+from .transport import LocalTask, LocalTransport, NodeCommand
 
 _ADDRESS = "TUI_TRAIN_ADDRESS"
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
-_ANSWER = 60.0
-_ENDS = 12.0
+_ANSWER_SECONDS = 60.0
+_END_SECONDS = 12.0
 # Clocks that are further apart give confusing times in logs.
-_APART = 30.0
-_SHARD = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
+_MAX_CLOCK_SKEW = 30.0
+_SHARD_NAME = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
-class Hosts(Here):
+class HostsTransport(LocalTransport):
     """The machines of a start: `python` is the one of each, `answers` are those of all but the first."""
 
     def __init__(self, start: Start, python: str, answers: list[dict[str, Any]]) -> None:
         super().__init__()
-        self._started, self._python = start, python
+        self._start, self._python = start, python
         own = {"host": start.planned.hosts[0], "address": answers[0]["address"], "shared": True}
         others = [
             {"host": host, "address": answer["address"], "shared": answer["shared"]}
             for host, answer in zip(start.planned.hosts[1:], answers)
         ]
-        self._asked = {"hosts": [own, *others], "python": python, "grace": start.grace}
+        self._fan_request = {"hosts": [own, *others], "python": python, "grace": start.grace}
 
-    def share(self, checkpoint: str) -> str:
+    def share_checkpoint(self, checkpoint: str) -> str:
         """Copy a checkpoint to the machines that do not see it; return why it is of no use there, empty where it is.
 
         Raises Refused (69) where it cannot be copied to one of them.
         """
         sharded = _is_sharded(checkpoint)
-        answers = _ask(self._started, self._python, checkpoint, only_look=sharded)
+        answers = _ask_machines(self._start, self._python, checkpoint, only_look=sharded)
         absent = []
-        for host, answer in zip(self._started.planned.hosts[1:], answers):
+        for host, answer in zip(self._start.planned.hosts[1:], answers):
             if answer.get("problem"):
                 raise Refused(MISSING, f"{visible(host)}: {visible(str(answer['problem']))}")
             absent += [] if answer["there"] else [visible(host)]
         if absent and sharded:
             return f"it has a shard of each machine, and {', '.join(absent)} sees another disk (trainer.output)"
         if absent:
-            say(f"{visible(checkpoint)} was copied to {', '.join(absent)}")
+            print_message(f"{visible(checkpoint)} was copied to {', '.join(absent)}")
         return ""
 
     def start(self, command: NodeCommand) -> HostsTask:
         """Start a command on each machine, their output to one log."""
-        task = super().start(command._replace(words=(*_self("fan", json.dumps(self._asked)), *command.words)))
+        task = super().start(
+            command._replace(words=(*_supervisor_words("fan", json.dumps(self._fan_request)), *command.words))
+        )
         return HostsTask(self, task.leader, enclosed=task.enclosed)
 
 
 class HostsTask(LocalTask):
     """A fan, which asks all machines where it gets SIGTERM."""
 
-    def end(self) -> None:
+    def end_remote_parts(self) -> None:
         """Have it close its links, by which the others end everything of theirs."""
-        send(self.leader, AT_ONCE)
-        deadline = time.monotonic() + _ENDS
+        send_signal(self.leader, AT_ONCE)
+        deadline = time.monotonic() + _END_SECONDS
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
-def reach(start: Start) -> Start:
+def connect_hosts(start: Start) -> Start:
     """Return a start that trains on all machines of its plan; Refused (69) names the first that cannot take part."""
-    plan, python = start.planned, _python(start.planned)
-    answers = _ask(start, python)
-    torch = node.torch()
+    plan, python = start.planned, _python_path(start.planned)
+    answers = _ask_machines(start, python)
+    torch = node.torch_version()
     for host, answer in zip(plan.hosts[1:], answers):
-        _check(plan, host, answer, python, torch)
-        if abs(answer["off"]) > _APART:
-            say(f"the clock of {visible(host)} is {abs(answer['off']):.0f} s {_side(answer['off'])} this one")
+        _require_ready(plan, host, answer, python, torch)
+        if abs(answer["off"]) > _MAX_CLOCK_SKEW:
+            print_message(
+                f"the clock of {visible(host)} is {abs(answer['off']):.0f} s {_clock_direction(answer['off'])} this one"
+            )
         if not answer["there"]:
-            say(f"{visible(host)} does not see this run folder: it was copied there")
+            print_message(f"{visible(host)} does not see this run folder: it was copied there")
     environment = {**os.environ, **start.environment, _ADDRESS: answers[0]["address"]}
     more = {_ADDRESS: environment[_ADDRESS], **machines.interface_environment(plan, environment)}
-    return start._replace(transport=Hosts(start, python, answers), environment={**start.environment, **more})
+    return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
 
 
-def _python(plan: Planned) -> str:
+def _python_path(plan: Planned) -> str:
     """Return the Python of each machine as its shell takes it."""
     return sys.executable if os.environ.get("TUI_TRAIN_PYTHON") else plan.python
 
 
-def _ask(start: Start, python: str, checkpoint: str = "", *, only_look: bool = False) -> list[dict[str, Any]]:
+def _ask_machines(start: Start, python: str, checkpoint: str = "", *, only_look: bool = False) -> list[dict[str, Any]]:
     """Return what the other machines answer, in their order; a checkpoint takes as long as it takes."""
     question = {
         "mark": start.mark,
@@ -105,24 +109,26 @@ def _ask(start: Start, python: str, checkpoint: str = "", *, only_look: bool = F
         "checkpoint": checkpoint,
         "only_look": only_look,
     }
-    return _answers(commands.run(_self("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER))
+    return _parse_answers(
+        commands.run(_supervisor_words("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS)
+    )
 
 
 def _is_sharded(checkpoint: str) -> bool:
     """Tell whether each process wrote a part of a checkpoint: FSDP2's and Megatron's by torch, or DeepSpeed's."""
-    return any(_SHARD.search(name) for _, _, names in os.walk(checkpoint) for name in names)
+    return any(_SHARD_NAME.search(name) for _, _, names in os.walk(checkpoint) for name in names)
 
 
-def _answers(probe_answer: commands.Answer) -> list[dict[str, Any]]:
+def _parse_answers(probe_answer: commands.Answer) -> list[dict[str, Any]]:
     try:
-        answers = outside.value(probe_answer.out.encode(), list)
+        answers = outside.parse(probe_answer.out.encode(), list)
     except outside.Unparsable:
         last = (probe_answer.err.strip().splitlines() or ["no answer"])[-1]
         raise Refused(MISSING, f"the other machines cannot be asked: {visible(last)}") from None
     return [dict(answer) for answer in answers]
 
 
-def _check(plan: Planned, host: str, answer: Mapping[str, Any], python: str, torch: str) -> None:
+def _require_ready(plan: Planned, host: str, answer: Mapping[str, Any], python: str, torch: str) -> None:
     name, problem = visible(host), visible(str(answer.get("problem", "")))
     if problem == "no_python":
         raise Refused(MISSING, f"{name} has no {visible(python)}: put the same environment at the same path there")
@@ -137,10 +143,10 @@ def _check(plan: Planned, host: str, answer: Mapping[str, Any], python: str, tor
         raise Refused(MISSING, f"{name} does not reach port {plan.port} of this machine (tried {tried}): {remedy}")
 
 
-def _side(off: float) -> str:
+def _clock_direction(off: float) -> str:
     return "ahead of" if off > 0 else "behind"
 
 
-def _self(*words: str) -> tuple[str, ...]:
+def _supervisor_words(*words: str) -> tuple[str, ...]:
     folder = os.path.dirname(os.path.realpath(__file__))
     return (sys.executable, "-I", "-S", "-X", "utf8", folder, *words)

@@ -9,22 +9,22 @@ import zlib
 from typing import Collection, NamedTuple, Sequence
 
 from . import cgroup, commands, container, events, gpus, machines, planned, regular, state
-from .attempt import checkpoint
+from .attempt import resume_checkpoint
 from .events import Journal
 from .lock import Lock, drop_reserve, output_lock
 from .lock_owner import NAME as LOCK
-from .lock_owner import Owner, myself
+from .lock_owner import Owner, own_owner
 from .planned import Planned
-from .processes import Family, boot_id, process
+from .processes import Family, boot_id, process_at
 from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
-from .run import Outcome, run
+from .run import Outcome, run_attempts
 from .signals import Signals
-from .srun import Srun
-from .start import Start, say, tell
+from .srun import SrunTransport
+from .start import Start, print_message, record_event
 from .text import visible
-from .transport import Here
+from .transport import LocalTransport
 
-_RESERVE = 16384
+_RESERVE_BYTES = 16384
 
 
 class Options(NamedTuple):
@@ -36,7 +36,7 @@ class Options(NamedTuple):
     gpus: str = ""
 
 
-def options(words: Sequence[str]) -> Options:
+def parse_options(words: Sequence[str]) -> Options:
     """Return the options; Refused for any other word."""
     chosen = Options()
     for word in words:
@@ -58,28 +58,28 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     """Run a script's training, supervised, and return the exit code; Refused says why it does not start."""
     signals = Signals()
     commands.interrupted = lambda: bool(signals.stop)
-    held: list[Lock] = []
+    held_locks: list[Lock] = []
     try:
-        chosen = options(words)
-        start = _start(run_dir, script, chosen, signals)
-        _lock(start, held)
+        chosen = parse_options(words)
+        start = _prepare_start(run_dir, script, chosen, signals)
+        _take_locks(start, held_locks)
         if start.planned.by_hand or start.planned.hosts:
-            machines.find_port(start.planned, start.node_rank)
-        gpus.check(start.planned, start.cards, say)
+            machines.require_free_port(start.planned, start.node_rank)
+        gpus.require_cards(start.planned, start.cards, print_message)
         if start.planned.hosts and not signals.stop:
-            from .hosts import reach
+            from .hosts import connect_hosts
 
-            start = reach(start)
+            start = connect_hosts(start)
         if signals.stop:
             return signals.code
-        outcome = _supervised(start._replace(locks=tuple(held)), _number(chosen, start))
+        outcome = _run_supervised(start._replace(locks=tuple(held_locks)), _chosen_position(chosen, start))
     except Refused:
         # A program that was asked does not answer where it is ended by a stop.
         if signals.stop:
             return signals.code
         raise
     finally:
-        for lock in reversed(held):
+        for lock in reversed(held_locks):
             lock.release()
     # Without the locks: another start does not wait for what the user is told.
     if start.node_rank == 0 and (start.planned.notify_command or start.planned.notify_webhook):
@@ -89,7 +89,7 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     return outcome.code
 
 
-def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Start:
+def _prepare_start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Start:
     plan = planned.read(run_dir)
     rank = machines.node_rank(plan, chosen.node_rank) if plan.by_hand else 0
     if not plan.by_hand and (chosen.resume or chosen.node_rank):
@@ -97,7 +97,7 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
         why = "this one starts the others" if plan.hosts else why
         raise Refused(USAGE, f"--node-rank and --resume are for several machines that are started by hand, and {why}")
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
-    cards = gpus.choose(plan, chosen.gpus, rank)
+    cards = gpus.choose_cards(plan, chosen.gpus, rank)
     environment = dict(container.prepare(plan, run_dir)) if plan.engine else {}
     if plan.slurm and plan.nodes > 1 and not os.environ.get("SLURM_JOB_ID"):
         raise Refused(MISSING, "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder")
@@ -107,9 +107,9 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
         if not os.environ.get(name):
             raise Refused(MISSING, f"{visible(name)} is not set: export it, then start again")
     if plan.notify_webhook and rank == 0:
-        from .notify import address
+        from .notify import webhook_address
 
-        problem = address(plan.notify_webhook, os.environ)[1]
+        problem = webhook_address(plan.notify_webhook, os.environ)[1]
         if problem:
             raise Refused(MISSING, f"notify.webhook: {problem}")
     mark = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -120,7 +120,7 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
         own_dir=own_dir,
         mark=mark,
         cards=cards,
-        other_cards=cards != plan.gpus,
+        cards_overridden=cards != plan.gpus,
         node_rank=rank,
         resume=plan.by_hand and (chosen.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_grace(plan),
@@ -128,12 +128,12 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
         journal=Journal(own_dir, drop_reserve),
         locks=(),
         signals=signals,
-        transport=Srun(plan.nodes) if plan.slurm and plan.nodes > 1 else Here(),
-        stops=machines.stops(plan, run_dir, rank),
+        transport=SrunTransport(plan.nodes) if plan.slurm and plan.nodes > 1 else LocalTransport(),
+        stop_counts=machines.stop_counts(plan, run_dir, rank),
     )
-    number = _number(chosen, start)
+    number = _chosen_position(chosen, start)
     if plan.by_hand:
-        _agree(start, number or 1)
+        _require_agreement(start, number or 1)
     return start
 
 
@@ -144,7 +144,7 @@ def _grace(plan: Planned) -> int:
     return int(grace)
 
 
-def _number(chosen: Options, start: Start) -> int:
+def _chosen_position(chosen: Options, start: Start) -> int:
     """Return the attempt that was asked for, 0 where none was."""
     text, most = chosen.attempt, len(start.attempts)
     if not text:
@@ -154,7 +154,7 @@ def _number(chosen: Options, start: Start) -> int:
     return int(text)
 
 
-def _agree(start: Start, position: int) -> None:
+def _require_agreement(start: Start, position: int) -> None:
     """Refuse where each of several machines would find its own way to begin."""
     rule = start.attempts[position - 1].checkpoints
     if start.resume and not start.planned.resumes:
@@ -162,7 +162,7 @@ def _agree(start: Start, position: int) -> None:
         raise Refused(USAGE, f"--resume: this training {why}")
     if rule is None:
         return
-    newest = checkpoint(start._replace(resume=True), position)
+    newest = resume_checkpoint(start._replace(resume=True), position)
     if newest and not start.resume:
         remedy = "add --resume on every machine, whose output folder all must see, or name another output folder"
         raise Refused(USAGE, f"there is a checkpoint at {visible(newest)}: {remedy}")
@@ -171,54 +171,58 @@ def _agree(start: Start, position: int) -> None:
         raise Refused(MISSING, f"--resume: {why}, and all must see the same output folder")
 
 
-def _lock(start: Start, held: list[Lock]) -> None:
+def _take_locks(start: Start, held_locks: list[Lock]) -> None:
     """Take the locks of the run folder and of the output folder."""
     try:
         os.makedirs(start.own_dir, exist_ok=True)
     except OSError as error:
         raise Refused(CANNOT_WRITE, f"cannot write in {visible(start.run_dir)}: {error.strerror}") from None
-    me = myself(start.mark, start.own_dir)
+    owner = own_owner(start.mark, start.own_dir)
     at = os.path.join(start.own_dir, LOCK)
-    locks = [Lock(at, me, "a training runs in this folder", lambda dead: _left(start.planned, dead))]
+    locks = [Lock(at, owner, "a training runs in this folder", lambda dead: _still_training_text(start.planned, dead))]
     # Of several machines only the first has one for the output: the others write to the same folder, and mean to.
     if start.node_rank == 0:
         output = start.planned.output or os.path.join(start.run_dir, "output")
-        beside = output_lock(output, me, lambda dead: _left(start.planned, dead))
+        beside = output_lock(output, owner, lambda dead: _still_training_text(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
         lock.take(commands.interrupted)
-        held.append(lock)
+        held_locks.append(lock)
     # A viewer believes whoever holds the folder itself open.
-    start.journal.hold()
+    start.journal.open_folder()
     last = state.last_start(start.own_dir)
     if last.trains_on:
-        raise Refused(BUSY, _train_on(last.leftover))
+        raise Refused(BUSY, _end_first_text(last.leftover))
     cgroup.remove(last.cgroup, last.mark)
 
 
-def _left(plan: Planned, dead: Owner) -> str:
+def _still_training_text(plan: Planned, dead_owner: Owner) -> str:
     """Return in words what still trains of an earlier start, whose supervisor is gone."""
-    names = container.left(plan.engine, dead.mark) if plan.engine else ()
+    names = container.leftover_names(plan.engine, dead_owner.mark) if plan.engine else ()
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
-    living = {*state.last_start(dead.folder).leftover, *Family(dead.mark).living()} if dead.near else set()
-    return _train_on(living) if living else ""
+    living = (
+        {*state.last_start(dead_owner.folder).leftover, *Family(dead_owner.mark).living()}
+        if dead_owner.is_local
+        else set()
+    )
+    return _end_first_text(living) if living else ""
 
 
-def _train_on(living: Collection[int]) -> str:
+def _end_first_text(living: Collection[int]) -> str:
     pids = " ".join(map(str, sorted(living)))
     return f"processes of an earlier start still train: end them first (kill {pids})"
 
 
-def _supervised(start: Start, number: int) -> Outcome:
-    first = number or (_first(start) if not start.planned.by_hand else 1)
-    start.locks[0].keep_reserve(_RESERVE)
-    me = process(os.getpid())
+def _run_supervised(start: Start, number: int) -> Outcome:
+    first = number or (_first_position(start) if not start.planned.by_hand else 1)
+    start.locks[0].keep_reserve(_RESERVE_BYTES)
+    me = process_at(os.getpid())
     try:
         start.journal.append(
             "run_started",
             mark=start.mark,
-            script=_sum(start),
+            script=_plan_checksum(start),
             inode=os.stat(start.own_dir).st_ino,
             pid=me.pid,
             start_ticks=me.ticks,
@@ -228,21 +232,21 @@ def _supervised(start: Start, number: int) -> Outcome:
         )
     except OSError as error:
         raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
-    say(_remote(start.run_dir))
-    outcome = run(start, first, asked=bool(number))
-    more = {name: text for name, text in (("left", outcome.left), ("why", outcome.why)) if text}
-    tell(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
-    say(outcome.words)
+    print_message(_control_hint(start.run_dir))
+    outcome = run_attempts(start, first, chosen_by_user=bool(number))
+    more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
+    record_event(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
+    print_message(outcome.sentence)
     return outcome
 
 
-def _remote(run_dir: str) -> str:
+def _control_hint(run_dir: str) -> str:
     """Return how the run is watched and ended from another terminal."""
     control = f"python3 {visible(shlex.quote(os.path.join(run_dir, 'supervisor')))}"
     return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
 
 
-def _sum(start: Start) -> str:
+def _plan_checksum(start: Start) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
     checksum = 0
     for path in (start.script, os.path.join(start.run_dir, planned.NAME)):
@@ -250,9 +254,9 @@ def _sum(start: Start) -> str:
     return f"{checksum:08x}"
 
 
-def _first(start: Start) -> int:
+def _first_position(start: Start) -> int:
     """Return the attempt where an earlier start of this plan was, past what ran out of memory; 1 when all did."""
-    first, same, script = 1, False, _sum(start)
+    first, same, script = 1, False, _plan_checksum(start)
     for event in events.read(start.own_dir):
         if event.event == "run_started":
             same = event.script == script

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from .text import visible
 
-LONGEST = 1 << 16
+MAX_LINE = 1 << 16
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])")
 _COLOUR = re.compile(r"\x1b\[([\d;]*)m")
 _BAR = re.compile(r"\d+/\d+ \[\d+:")
 # What stands before it is of a bar below the first one: of an evaluation, of a file that is written.
-_UP = "\x1b[A"
-_TAB = 8
+_CURSOR_UP = "\x1b[A"
+_TAB_WIDTH = 8
 # Colours that are switched on and on without end: nobody sees the first.
-_MOST_COLOURS = 200
+_MAX_COLOUR_LENGTH = 200
 # Of the processes of a training: torch names itself so in a traceback, torchrun with --tee and NeMo-Run in every line.
 _RANK = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
 # What programs that start processes write before each of their lines, one inside the other.
@@ -28,10 +28,10 @@ _ORIGIN = re.compile(
 _BEHIND_A_BAR = re.compile(
     r"^[^\[]{0,300}\d+%\|.{0,300}?(?=\[rank\d{1,6}\]: \W{0,300}Traceback \(most recent call last\))"
 )
-RANK = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
+RANK_PREFIX = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
 
 
-class Run(NamedTuple):
+class StyledPart(NamedTuple):
     """Characters of one look: `colour` are the parameters of the escape sequences in force, `1;31` for bold red."""
 
     text: str
@@ -44,27 +44,27 @@ def fold(line: bytes) -> list[str]:
     A bar that other words overwrite stays as a line before them: only it tells the step that they are about.
     """
     text = line.decode(errors="replace")
-    if text.isprintable() and len(text) <= LONGEST:
+    if text.isprintable() and len(text) <= MAX_LINE:
         return [text]
-    return [_plain(version) for version in _left(text)]
+    return [_plain(version) for version in _versions_shown(text)]
 
 
-def styled(line: bytes) -> list[tuple[Run, ...]]:
+def fold_styled(line: bytes) -> list[tuple[StyledPart, ...]]:
     """Return the same as `fold`, with colours."""
     text = line.decode(errors="replace")
-    if text.isprintable() and len(text) <= LONGEST:
-        return [(Run(text),)]
-    return [tuple(_runs(version)) for version in _left(text)]
+    if text.isprintable() and len(text) <= MAX_LINE:
+        return [(StyledPart(text),)]
+    return [tuple(_styled_parts(version)) for version in _versions_shown(text)]
 
 
-def bar(line: bytes) -> str:
+def progress_bar_in(line: bytes) -> str:
     """Return the training's own progress bar in a line, empty where there is none."""
     return next((shown for shown in fold(line) if _BAR.search(shown)), "")
 
 
-def last_of(versions: Iterable[str]) -> str:
+def last_visible(versions: Iterable[str]) -> str:
     """Return the last of a line's versions that is not blank, safe to show; empty where all are."""
-    return _plain(_last(versions))
+    return _plain(_last_visible(versions))
 
 
 def unstyled(text: str) -> str:
@@ -72,7 +72,7 @@ def unstyled(text: str) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def rank(shown: str) -> int | None:
+def rank_of(shown: str) -> int | None:
     """Return the rank that a line says it comes from, None where it does not."""
     match = _RANK.match(shown)
     return int(match[1]) if match else None
@@ -84,7 +84,7 @@ def without_rank(shown: str) -> str:
     return shown[match.end() :].lstrip() if match else shown
 
 
-def origin(text: str) -> tuple[int | None, str]:
+def split_origin(text: str) -> tuple[int | None, str]:
     """Return the rank that a line says it comes from, None where it does not, and what it says then."""
     rank = None
     before = _BEHIND_A_BAR.match(text) if "Traceback (most" in text else None
@@ -99,35 +99,35 @@ def origin(text: str) -> tuple[int | None, str]:
     return rank, text
 
 
-def _left(text: str) -> list[str]:
+def _versions_shown(text: str) -> list[str]:
     """Return the versions of a line that a terminal would leave, as they were written."""
     versions = text.split("\r")
-    own = [version.rpartition(_UP)[2] for version in versions]
-    shown, drawn = _last(own), _last([version for version in own if _BAR.search(version)])
+    own = [version.rpartition(_CURSOR_UP)[2] for version in versions]
+    shown, drawn = _last_visible(own), _last_visible([version for version in own if _BAR.search(version)])
     if not shown:
-        return [] if len(versions) > 1 or _UP in versions[0] else [""]
+        return [] if len(versions) > 1 or _CURSOR_UP in versions[0] else [""]
     return [drawn, shown] if drawn and not _BAR.search(shown) else [shown]
 
 
-def _last(versions: Iterable[str]) -> str:
+def _last_visible(versions: Iterable[str]) -> str:
     return next((version for version in reversed([*versions]) if _plain(version).strip()), "")
 
 
 def _plain(version: str) -> str:
-    return visible(_ANSI.sub("", version[:LONGEST]).expandtabs(_TAB))
+    return visible(_ANSI.sub("", version[:MAX_LINE]).expandtabs(_TAB_WIDTH))
 
 
-def _runs(version: str) -> Iterator[Run]:
+def _styled_parts(version: str) -> Iterator[StyledPart]:
     """Yield the parts of a version between its colours; together they are what `_plain` returns."""
     colour, column = "", 0
-    parts = _COLOUR.split(version[:LONGEST])
+    parts = _COLOUR.split(version[:MAX_LINE])
     for text, switched in zip(parts[::2], [*parts[1::2], ""]):
         if text:
-            begin = column % _TAB
-            expanded = (" " * begin + _ANSI.sub("", text)).expandtabs(_TAB)[begin:]
+            begin = column % _TAB_WIDTH
+            expanded = (" " * begin + _ANSI.sub("", text)).expandtabs(_TAB_WIDTH)[begin:]
             column += len(expanded)
-            yield Run(visible(expanded), colour)
+            yield StyledPart(visible(expanded), colour)
         first = switched.partition(";")[0]
         colour = "" if not first.strip("0") else f"{colour};{switched}".strip(";")
-        if len(colour) > _MOST_COLOURS:
+        if len(colour) > _MAX_COLOUR_LENGTH:
             colour = switched

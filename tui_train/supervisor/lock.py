@@ -15,36 +15,36 @@ import time
 from typing import Callable
 
 from . import lock_owner, regular
-from .lock_owner import FILE, LEASE, Owner
+from .lock_owner import LEASE_SECONDS, OWNER_FILE, Owner
 from .refused import BUSY, CANNOT_WRITE, Refused
 from .text import visible
 
 _HEIR = "heir"
-_RESERVE = "reserve"
-BEAT = 10.0
+_RESERVE_FILE = "reserve"
+RENEW_SECONDS = 10.0
 # An owner may be about to leave, or, where none is named, about to write its name.
-_PATIENCE = 1.0
-_HEIR_DIED = 5.0
-_LONGEST = 30.0
+_OWNER_WAIT = 1.0
+_HEIR_TIMEOUT = 5.0
+_MAX_WAIT = 30.0
 _EXISTS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _FORBIDDEN = (errno.EPERM, errno.EACCES)
 
 
 class Lock:
-    """A lock that this process holds until `release`; `beat` says now and then that it still does."""
+    """A lock that this process holds until `release`; `renew` says now and then that it still does."""
 
-    def __init__(self, at: str, me: Owner, words: str, left_by: Callable[[Owner], str]) -> None:
+    def __init__(self, path: str, owner: Owner, busy_text: str, still_training: Callable[[Owner], str]) -> None:
         """`left_by` says in words what still trains of an owner that is gone, empty where nothing does."""
-        self.at = at
-        self.me = me
-        self.words = words
-        self.left_by = left_by
-        self._name = os.path.basename(at)
+        self.at = path
+        self.me = owner
+        self.words = busy_text
+        self.left_by = still_training
+        self._name = os.path.basename(path)
         # The folder around it, wherever that is moved.
         self._parent = -1
         # Some network disks give what this user makes to another one.
         self._uid = os.geteuid()
-        self._beaten = 0.0
+        self._renewed_at = 0.0
 
     def take(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Make the lock, or take over a dead owner's.
@@ -64,15 +64,15 @@ class Lock:
 
     def _take(self, interrupted: Callable[[], bool]) -> None:
         begun = time.monotonic()
-        while not self._made():
+        while not self._make():
             waited = time.monotonic() - begun
-            if interrupted() or waited >= _LONGEST:
+            if interrupted() or waited >= _MAX_WAIT:
                 raise Refused(BUSY, f"{visible(self.at)} cannot be taken over: remove it, if nothing trains there")
-            if self._inherited(waited):
+            if self._take_over(waited):
                 return
             time.sleep(0.1)
 
-    def _made(self) -> bool:
+    def _make(self) -> bool:
         """Make the lock with its owner in it, at once; false where there is one."""
         beside = f"{self._name}.{os.urandom(6).hex()}"
         try:
@@ -80,8 +80,8 @@ class Lock:
         except OSError as error:
             raise self._cannot_write(error) from None
         try:
-            with regular.folder_at(beside, self._parent) as folder:
-                self._uid = self._own(folder)
+            with regular.open_folder(beside, self._parent) as folder:
+                self._uid = self._write_owner(folder)
             # An empty folder is of one that was about to leave, and gives way.
             os.rename(beside, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
         except OSError as error:
@@ -92,41 +92,41 @@ class Lock:
             raise self._cannot_write(error) from None
         return self._is_mine()
 
-    def _inherited(self, waited: float) -> bool:
+    def _take_over(self, waited: float) -> bool:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
         try:
-            with regular.folder_at(self._name, self._parent) as folder:
+            with regular.open_folder(self._name, self._parent) as folder:
                 who = lock_owner.read_in(folder)
-                lives = who is not None and lock_owner.works(who, folder, self._parent, asks_disk=True)
-                if waited < _PATIENCE and (lives or who is None):
+                lives = who is not None and lock_owner.is_working(who, folder, self._parent, asks_disk=True)
+                if waited < _OWNER_WAIT and (lives or who is None):
                     return False
                 if who and lives:
-                    raise Refused(BUSY, self._busy(who, self._stranger(folder)))
-                self._refuse_others(folder, who)
-                return self._inherit(folder, who, waited) and self._is_mine()
+                    raise Refused(BUSY, self._busy_sentence(who, self._foreign_user(folder)))
+                self._refuse_foreign(folder, who)
+                return self._replace_owner(folder, who, waited) and self._is_mine()
         except FileNotFoundError:
             return False
         except OSError as error:
             found = self._stat()
             if found is None or stat.S_ISDIR(found.st_mode):
                 raise self._cannot_write(error) from None
-            whose = f" of {self._whose(found)}" if self._whose(found) else ""
-            raise self._in_the_way(f"is {regular.kind(found.st_mode)}{whose}, not a lock: ") from None
+            whose = f" of {self._foreign_user_of(found)}" if self._foreign_user_of(found) else ""
+            raise self._blocked_by(f"is {regular.file_kind(found.st_mode)}{whose}, not a lock: ") from None
 
-    def _refuse_others(self, folder: int, who: Owner | None) -> None:
+    def _refuse_foreign(self, folder: int, who: Owner | None) -> None:
         """Refuse to take over another user's lock, and a folder that is none."""
-        stranger = self._stranger(folder)
+        stranger = self._foreign_user(folder)
         if stranger:
-            raise self._in_the_way(f"is a lock of {stranger}: if nothing trains there, ")
+            raise self._blocked_by(f"is a lock of {stranger}: if nothing trains there, ")
         if who:
             # It is a lock, whatever lies beside its owner: that stays.
             return
-        with regular.folder_at(".", folder, listed=True) as listed:
-            strange = [name for name in os.listdir(listed) if not (_is_of_lock(name) or _is_left(name))]
+        with regular.open_folder(".", folder, readable=True) as listed:
+            strange = [name for name in os.listdir(listed) if not (_is_of_lock(name) or _is_disk_leftover(name))]
         if strange:
-            raise self._in_the_way(f"is not a lock, it holds {visible(min(strange))}: ")
+            raise self._blocked_by(f"is not a lock, it holds {visible(min(strange))}: ")
 
-    def _inherit(self, folder: int, dead: Owner | None, waited: float) -> bool:
+    def _replace_owner(self, folder: int, dead: Owner | None, waited: float) -> bool:
         """Take the lock of a dead owner, which only one can; false where another one does."""
         left = self.left_by(dead) if dead else ""
         if left:
@@ -135,40 +135,40 @@ class Lock:
             os.mkdir(_HEIR, dir_fd=folder)
         except FileExistsError:
             # An heir that died in these few lines would keep the folder shut.
-            if waited >= _HEIR_DIED:
+            if waited >= _HEIR_TIMEOUT:
                 with contextlib.suppress(OSError):
                     os.rmdir(_HEIR, dir_fd=folder)
             return False
         try:
             if lock_owner.read_in(folder) != dead:
                 return False
-            self._own(folder)
+            self._write_owner(folder)
         finally:
             with contextlib.suppress(OSError):
                 os.rmdir(_HEIR, dir_fd=folder)
         return True
 
-    def _own(self, folder: int) -> int:
-        return regular.write_beside(FILE, json.dumps(self.me._asdict()).encode(), folder=folder)
+    def _write_owner(self, folder: int) -> int:
+        return regular.write_beside(OWNER_FILE, json.dumps(self.me._asdict()).encode(), folder=folder)
 
     def _is_mine(self) -> bool:
         """Tell whether what is at the lock's name is a lock of this process."""
         try:
-            with regular.folder_at(self._name, self._parent) as folder:
-                return lock_owner.read_in(folder) == self.me and not self._stranger(folder)
+            with regular.open_folder(self._name, self._parent) as folder:
+                return lock_owner.read_in(folder) == self.me and not self._foreign_user(folder)
         except OSError:
             return False
 
-    def _stranger(self, folder: int) -> str:
+    def _foreign_user(self, folder: int) -> str:
         """Return the other user who made a lock, or its owner file; empty for this one."""
         owned = [os.fstat(folder)]
         with contextlib.suppress(OSError):
-            owned.append(os.stat(FILE, dir_fd=folder, follow_symlinks=False))
-        return next(filter(None, map(self._whose, owned)), "")
+            owned.append(os.stat(OWNER_FILE, dir_fd=folder, follow_symlinks=False))
+        return next(filter(None, map(self._foreign_user_of, owned)), "")
 
-    def _whose(self, status: os.stat_result | None) -> str:
+    def _foreign_user_of(self, status: os.stat_result | None) -> str:
         """Return the name of the other user that something belongs to, empty for this one."""
-        return "" if status is None or self._is_ours(status.st_uid) else visible(regular.user(status.st_uid))
+        return "" if status is None or self._is_ours(status.st_uid) else visible(regular.user_name(status.st_uid))
 
     def _is_ours(self, uid: int) -> bool:
         return uid in (os.geteuid(), self._uid)
@@ -184,37 +184,37 @@ class Lock:
         why = f"{error.strerror}: choose another folder, or free some space"
         return Refused(CANNOT_WRITE, f"cannot write in {visible(os.path.dirname(self.at))}: {why}")
 
-    def _in_the_way(self, what: str) -> Refused:
+    def _blocked_by(self, what: str) -> Refused:
         """Return the refusal for what stays at the lock's name until somebody moves it."""
-        around, whose = os.fstat(self._parent), self._whose(self._stat())
+        around, whose = os.fstat(self._parent), self._foreign_user_of(self._stat())
         # As in /tmp.
         others_stay = around.st_mode & stat.S_ISVTX and not self._is_ours(around.st_uid)
         remedy = f"have {whose} remove it" if whose and others_stay else "move it away"
         return Refused(BUSY, f"{visible(self.at)} {what}{remedy}, or choose another folder")
 
-    def _busy(self, who: Owner, stranger: str) -> str:
+    def _busy_sentence(self, who: Owner, stranger: str) -> str:
         whose = f"process {who.pid} of {stranger}" if stranger else f"process {who.pid}"
-        if who.near:
+        if who.is_local:
             return f"{self.words} already ({whose})"
         place = visible(who.host) if who.host != os.uname().nodename else "this machine, out of sight (a container?)"
-        remedy = f"stop it there, or, if it is over, wait {LEASE:.0f} s"
+        remedy = f"stop it there, or, if it is over, wait {LEASE_SECONDS:.0f} s"
         if not stranger:
             remedy += f", or remove {visible(self.at)}"
         return f"{self.words} already, on {place} ({whose}): {remedy}"
 
-    def beat(self) -> bool:
+    def renew(self) -> bool:
         """Say every few seconds that the owner still works; false where another one has taken the lock meanwhile."""
-        if time.monotonic() - self._beaten < BEAT:
+        if time.monotonic() - self._renewed_at < RENEW_SECONDS:
             return True
-        self._beaten = time.monotonic()
+        self._renewed_at = time.monotonic()
         try:
             if self._stat() is None:
                 # Somebody removed it.
-                return self._made()
-            with regular.folder_at(self._name, self._parent) as folder:
+                return self._make()
+            with regular.open_folder(self._name, self._parent) as folder:
                 who = lock_owner.read_in(folder)
                 if who == self.me:
-                    os.utime(FILE, dir_fd=folder, follow_symlinks=False)
+                    os.utime(OWNER_FILE, dir_fd=folder, follow_symlinks=False)
         except (OSError, Refused):
             # The disk is away for a moment, the folder around it is removed, or something else is in its place.
             return True
@@ -222,8 +222,8 @@ class Lock:
 
     def keep_reserve(self, size: int) -> None:
         """Keep some bytes of the disk in it, for `drop_reserve`, where they are to be had."""
-        with contextlib.suppress(OSError), regular.folder_at(self._name, self._parent) as folder:
-            regular.write_beside(_RESERVE, bytes(size), folder=folder)
+        with contextlib.suppress(OSError), regular.open_folder(self._name, self._parent) as folder:
+            regular.write_beside(_RESERVE_FILE, bytes(size), folder=folder)
 
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
@@ -233,16 +233,16 @@ class Lock:
 
     def _discard(self, name: str) -> None:
         """Remove a lock, but nothing of it that is none of a lock's."""
-        with contextlib.suppress(OSError), regular.folder_at(name, self._parent) as folder:
-            with regular.folder_at(".", folder, listed=True) as listed:
+        with contextlib.suppress(OSError), regular.open_folder(name, self._parent) as folder:
+            with regular.open_folder(".", folder, readable=True) as listed:
                 names = os.listdir(listed)
             ours = set(filter(_is_of_lock, names))
             if len(ours) < len(names):
                 # The folder stays, as a lock of nobody, which any start takes over.
                 left = json.dumps(self.me._replace(pid=0)._asdict()).encode()
-                regular.write_beside(FILE, left, folder=folder)
-                os.utime(FILE, (0, 0), dir_fd=folder, follow_symlinks=False)
-                ours.discard(FILE)
+                regular.write_beside(OWNER_FILE, left, folder=folder)
+                os.utime(OWNER_FILE, (0, 0), dir_fd=folder, follow_symlinks=False)
+                ours.discard(OWNER_FILE)
             for each in ours:
                 with contextlib.suppress(OSError):
                     os.unlink(each, dir_fd=folder)
@@ -256,20 +256,22 @@ class Lock:
 
 def drop_reserve(run_dir: int) -> None:
     """Give up the reserve of a run folder's lock, by the descriptor of that folder."""
-    with contextlib.suppress(OSError), regular.folder_at(lock_owner.NAME, run_dir) as folder:
-        os.unlink(_RESERVE, dir_fd=folder)
+    with contextlib.suppress(OSError), regular.open_folder(lock_owner.NAME, run_dir) as folder:
+        os.unlink(_RESERVE_FILE, dir_fd=folder)
 
 
 def _is_of_lock(name: str) -> bool:
-    return name in (FILE, _HEIR, _RESERVE) or name.startswith((FILE + regular.NEW, _RESERVE + regular.NEW))
+    return name in (OWNER_FILE, _HEIR, _RESERVE_FILE) or name.startswith(
+        (OWNER_FILE + regular.NEW_SUFFIX, _RESERVE_FILE + regular.NEW_SUFFIX)
+    )
 
 
-def _is_left(name: str) -> bool:
+def _is_disk_leftover(name: str) -> bool:
     """Tell whether a name is of what a disk leaves in any folder: an open file that was removed on NFS, macOS's own."""
     return name.startswith(".nfs") or name == ".DS_Store"
 
 
-def output_lock(output: str, me: Owner, left_by: Callable[[Owner], str]) -> Lock | None:
+def output_lock(output: str, owner: Owner, still_training: Callable[[Owner], str]) -> Lock | None:
     """Return the lock beside an output folder, which keeps other runs out of it; None where none can be made."""
     import zlib
 
@@ -283,4 +285,4 @@ def output_lock(output: str, me: Owner, left_by: Callable[[Owner], str]) -> Lock
         return None
     # By its name alone, for hosts may see the folder around it at different paths.
     name = f".tui-train-{zlib.crc32(os.fsencode(os.path.basename(real))):08x}"
-    return Lock(os.path.join(parent, name), me, f"a training writes to {visible(output)}", left_by)
+    return Lock(os.path.join(parent, name), owner, f"a training writes to {visible(output)}", still_training)

@@ -12,14 +12,14 @@ import time
 from typing import Iterator, NamedTuple
 
 from . import outside, regular
-from .processes import Process, boot_id, process
+from .processes import Process, boot_id, process_at
 
 # The lock of a run folder, and the file in any lock.
 NAME = ".lock"
-FILE = "owner"
+OWNER_FILE = "owner"
 # Clocks of a file server may lag, and a host may sleep for a moment.
-LEASE = 180.0
-_MOST = 4096
+LEASE_SECONDS = 180.0
+_MAX_BYTES = 4096
 
 
 class Owner(NamedTuple):
@@ -35,14 +35,14 @@ class Owner(NamedTuple):
     folder: str = ""
 
     @property
-    def near(self) -> bool:
+    def is_local(self) -> bool:
         """Whether its process can be seen from here: the same boot, and the same numbers of processes."""
-        return (self.boot, self.namespace) == (boot_id(), _namespace())
+        return (self.boot, self.namespace) == (boot_id(), _pid_namespace())
 
     @property
-    def rebooted(self) -> bool:
+    def has_rebooted(self) -> bool:
         """Whether this very machine has booted since, so that it is gone."""
-        here = (_machine(), os.uname().nodename)
+        here = (_machine_id(), os.uname().nodename)
         return bool(self.machine) and (self.machine, self.host) == here and self.boot != boot_id()
 
     @property
@@ -51,19 +51,19 @@ class Owner(NamedTuple):
         return Process(self.pid, self.ticks)
 
 
-_KINDS = {name: type(value) for name, value in Owner._field_defaults.items()}
+_FIELD_TYPES = {name: type(value) for name, value in Owner._field_defaults.items()}
 
 
-def myself(mark: str, folder: str) -> Owner:
+def own_owner(mark: str, folder: str) -> Owner:
     """Return this process as an owner."""
-    me = process(os.getpid())
-    return Owner(me.pid, me.ticks, boot_id(), _namespace(), _machine(), os.uname().nodename, mark, folder)
+    me = process_at(os.getpid())
+    return Owner(me.pid, me.ticks, boot_id(), _pid_namespace(), _machine_id(), os.uname().nodename, mark, folder)
 
 
 def read(at: str) -> Owner | None:
     """Return who a lock names; None where there is no lock, or where it does not say."""
     try:
-        with _opened(at) as (folder, _):
+        with _open_lock(at) as (folder, _):
             return read_in(folder)
     except OSError:
         return None
@@ -72,41 +72,41 @@ def read(at: str) -> Owner | None:
 def read_in(folder: int) -> Owner | None:
     """Return who a lock names, by the descriptor of its folder."""
     try:
-        values = outside.value(regular.read(FILE, _MOST, folder))
+        values = outside.parse(regular.read(OWNER_FILE, _MAX_BYTES, folder))
     except (OSError, outside.Unparsable):
         return None
     if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
     # A later version may say more.
-    fields = {name: value for name, value in values.items() if name in _KINDS}
-    if any(type(value) is not _KINDS[name] for name, value in fields.items()):
+    fields = {name: value for name, value in values.items() if name in _FIELD_TYPES}
+    if any(type(value) is not _FIELD_TYPES[name] for name, value in fields.items()):
         return None
     return (
         Owner(**fields) if all(regular.is_text(value) for value in fields.values() if isinstance(value, str)) else None
     )
 
 
-def holds(at: str, who: Owner) -> bool:
+def is_held_by(at: str, owner: Owner) -> bool:
     """Tell whether the owner of a lock still works: by its process where that is seen, else by its last touch."""
     try:
-        with _opened(at) as (folder, parent):
+        with _open_lock(at) as (folder, parent):
             # Whoever only looks at somebody else's folder writes nothing there.
-            return works(who, folder, parent, asks_disk=os.fstat(parent).st_uid == os.geteuid())
+            return is_working(owner, folder, parent, asks_disk=os.fstat(parent).st_uid == os.geteuid())
     except OSError:
         return False
 
 
-def works(who: Owner, folder: int, parent: int, *, asks_disk: bool) -> bool:
-    """Tell what `holds` does, by descriptors; `asks_disk` writes in the folder around the lock, for the disk's time."""
-    if who.near:
-        return who.process.alive
-    if who.rebooted:
+def is_working(owner: Owner, folder: int, parent: int, *, asks_disk: bool) -> bool:
+    """Tell what `is_held_by` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
+    if owner.is_local:
+        return owner.process.alive
+    if owner.has_rebooted:
         return False
     try:
-        touched = os.stat(FILE, dir_fd=folder, follow_symlinks=False).st_mtime
+        touched = os.stat(OWNER_FILE, dir_fd=folder, follow_symlinks=False).st_mtime
     except OSError:
         return False
-    return (_disk_time(parent) if asks_disk else time.time()) - touched < LEASE
+    return (_disk_time(parent) if asks_disk else time.time()) - touched < LEASE_SECONDS
 
 
 def _disk_time(folder: int) -> float:
@@ -123,22 +123,22 @@ def _disk_time(folder: int) -> float:
 
 
 @contextlib.contextmanager
-def _opened(at: str) -> Iterator[tuple[int, int]]:
+def _open_lock(at: str) -> Iterator[tuple[int, int]]:
     """Yield the descriptors of a lock and of the folder around it."""
-    with regular.folder_at(os.path.dirname(at) or ".") as parent, regular.folder_at(
+    with regular.open_folder(os.path.dirname(at) or ".") as parent, regular.open_folder(
         os.path.basename(at), parent
     ) as folder:
         yield folder, parent
 
 
-def _namespace() -> int:
+def _pid_namespace() -> int:
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
 
 
-def _machine() -> str:
+def _machine_id() -> str:
     try:
         return regular.read("/etc/machine-id", 64).decode("ascii", "replace").strip()
     except OSError:

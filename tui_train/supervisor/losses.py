@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf)"
-IS = r"[ :=\[]{1,12}"
+ASSIGNMENT = r"[ :=\[]{1,12}"
 # `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`; not `loss 2.1 -> 1.9`, `packet loss: 5%`.
 _LOSS = re.compile(
-    rf"(?<![\w.-])((?:\w{{1,24}}[/.])?\w{{0,40}}loss(?:[/.]?\w{{1,40}})?)(?: (train|val|value))?{IS}"
+    rf"(?<![\w.-])((?:\w{{1,24}}[/.])?\w{{0,40}}loss(?:[/.]?\w{{1,40}})?)(?: (train|val|value))?{ASSIGNMENT}"
     rf"(?:tensor\()?({NUMBER})(?![\d.e]|\s*(?:->|%))",
     re.IGNORECASE,
 )
@@ -38,7 +38,7 @@ _EVALUATED = re.compile(rf"{_EVALUATION}_{_OF_STEP}loss(?:_epoch)?|{_OF_STEP}los
 _EVALUATED_SET = re.compile(r"eval_\w{1,60}_loss")
 _PLAIN = re.compile(r"(?:step|total|batch|avg|average|mean|running|lm)?_?loss(?:_step|_total|_avg|_mean)?")
 
-Kind = Literal["train", "plain", "eval", "set", ""]
+LossKind = Literal["train", "plain", "eval", "set", ""]
 
 
 class Losses(NamedTuple):
@@ -56,7 +56,7 @@ class Losses(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def kind(name: str) -> Kind:
+def loss_kind(name: str) -> LossKind:
     """Return of what a name's loss is: the training's, a plain one, an evaluation's, that of one of its sets."""
     name = re.sub(r"[/. -]", "_", name.strip().lower())
     if _TRAINED.fullmatch(name):
@@ -68,32 +68,32 @@ def kind(name: str) -> Kind:
     return "set" if _EVALUATED_SET.fullmatch(name) else ""
 
 
-def in_line(line: str) -> Losses:
+def losses_in_line(line: str) -> Losses:
     """Return the losses that a line reports: of several of the training the one that is named as such, or the whole."""
     if "alidation loss at" in line and _ON_TEST_SET.search(line):
         match = _MEGATRON.search(line)
         return Losses(evaluation=match[2], step=int(match[1]), reports=True) if match else Losses()
-    found, roles, best = Losses(), _roles(line), 0
+    losses, roles, best = Losses(), _roles_in(line), 0
     for match in _LOSS.finditer(line):
-        found = found._replace(reports=True)
-        of = _kind_in(line, match, roles)
-        worth = {"train": 3, "plain": 2, "part": 1}.get(of, 0)
-        if of == "eval" and not found.evaluation:
-            found = found._replace(evaluation=match[3])
+        losses = losses._replace(reports=True)
+        kind_here = _loss_kind_in(line, match, roles)
+        worth = {"train": 3, "plain": 2, "part": 1}.get(kind_here, 0)
+        if kind_here == "eval" and not losses.evaluation:
+            losses = losses._replace(evaluation=match[3])
         elif worth > best:
             best = worth
-            found = found._replace(train=match[3], named=of == "train")
-    return found
+            losses = losses._replace(train=match[3], named=kind_here == "train")
+    return losses
 
 
-def _roles(line: str) -> list[tuple[int, str]]:
+def _roles_in(line: str) -> list[tuple[int, str]]:
     """Return where the words stand that say what a line is about, and what they say."""
     return [(match.end(), "train" if match[1] else "eval") for match in _ROLE.finditer(line)]
 
 
-def _kind_in(line: str, match: re.Match[str], roles: list[tuple[int, str]]) -> str:
+def _loss_kind_in(line: str, match: re.Match[str], roles: list[tuple[int, str]]) -> str:
     """Return of what a loss in a line is: `part` where a word that is not usual stands before it."""
-    named = kind(f"{match[1]}_{match[2]}" if match[2] and match[2].lower() != "value" else match[1])
+    named = loss_kind(f"{match[1]}_{match[2]}" if match[2] and match[2].lower() != "value" else match[1])
     if named in {"train", "eval", "set", ""}:
         return "" if named == "set" else named
     before = _BEFORE.search(line, max(0, match.start() - 24), match.start())

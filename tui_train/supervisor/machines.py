@@ -14,16 +14,16 @@ from .text import visible
 if TYPE_CHECKING:
     import socket
 
-_RANK = "TUI_TRAIN_NODE_RANK"
-_FIRST = "TUI_TRAIN_ADDRESS"
+_RANK_VARIABLE = "TUI_TRAIN_NODE_RANK"
+_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for a name server to answer.
-_ANSWER = 30.0
+_ANSWER_SECONDS = 30.0
 
 
 def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os.environ) -> int:
     """Return which of the machines this is, 0 the first, as --node-rank or the environment says; Refused (64)."""
     last = planned.nodes - 1
-    rank = option or environment.get(_RANK, "")
+    rank = option or environment.get(_RANK_VARIABLE, "")
     if not rank:
         words = "%d machines train together: give the rank of this one, --node-rank=0 (the first) to --node-rank=%d"
         raise Refused(USAGE, words % (planned.nodes, last))
@@ -34,7 +34,7 @@ def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os
     return int(rank)
 
 
-def find_port(planned: Planned, rank: int = 0) -> None:
+def require_free_port(planned: Planned, rank: int = 0) -> None:
     """Refuse (75) where another program has the port at which the others are to meet the first machine."""
     if rank or not planned.port:
         return
@@ -48,7 +48,7 @@ def listen(port: int) -> socket.socket:
     error: OSError | None = None
     for address in ("::", "0.0.0.0"):  # noqa: S104 - as the training does
         try:
-            return _bound(address, port)
+            return _listening_socket(address, port)
         except OSError as why:
             error = why
             if why.errno == errno.EADDRINUSE:
@@ -62,7 +62,7 @@ def listen(port: int) -> socket.socket:
     raise Refused(MISSING, f"port {port} of this machine cannot be opened: {error}")
 
 
-def _bound(address: str, port: int) -> socket.socket:
+def _listening_socket(address: str, port: int) -> socket.socket:
     import socket
 
     six = address == "::"
@@ -90,7 +90,7 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
     """
     if not planned.find_interface:
         return {}
-    interface = _interface(environment.get(_FIRST) or planned.address)
+    interface = _interface(environment.get(_ADDRESS_VARIABLE) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface
@@ -98,17 +98,17 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
 
 
 def _interface(address: str) -> str:
-    ip, shown = next(iter(addresses(address)), ""), visible(address)
+    ip, shown = next(iter(ip_addresses(address)), ""), visible(address)
     if not ip:
         raise Refused(MISSING, f"no address is known here for {shown}: use the IP address of the first machine")
     if is_loopback(ip) and ip != address:
         words = "%s is %s on this machine, where no other one reaches it: use its IP address"
         raise Refused(MISSING, words % (shown, ip))
     # On the first machine itself the route to its address leads nowhere: there the interface that has it counts.
-    own = commands.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER).out.split()
+    own = commands.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER_SECONDS).out.split()
     if len(own) > 1:
         return own[1].partition("@")[0]
-    route = re.search(r" dev (\S+)", commands.run(("ip", "-o", "route", "get", ip), _ANSWER).out)
+    route = re.search(r" dev (\S+)", commands.run(("ip", "-o", "route", "get", ip), _ANSWER_SECONDS).out)
     return route.group(1) if route else ""
 
 
@@ -117,28 +117,28 @@ def is_loopback(ip: str) -> bool:
     return ip.startswith("127.") or ip == "::1"
 
 
-def name_of(host: str) -> str:
+def host_name(host: str) -> str:
     """Return the name of a machine without the user that ssh logs in as."""
     return host.rpartition("@")[2]
 
 
-def addresses(name: str) -> tuple[str, ...]:
+def ip_addresses(name: str) -> tuple[str, ...]:
     """Return the IP addresses of a name, none where none is known.
 
     Of a name with addresses of both kinds the older ones, as the trainings' own libraries have it.
     """
     for database in ("ahostsv4", "ahosts"):
-        answer = commands.run(("getent", database, "--", name), _ANSWER)
+        answer = commands.run(("getent", database, "--", name), _ANSWER_SECONDS)
         if answer.code is None:
-            return _resolved(name)
+            return _resolve(name)
         lines = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
         if answer.code == 0 and lines:
             return tuple(dict.fromkeys(lines))
     return ()
 
 
-def _resolved(name: str) -> tuple[str, ...]:
-    """Return what `addresses` does, where there is no getent: this has no limit of time."""
+def _resolve(name: str) -> tuple[str, ...]:
+    """Return what `ip_addresses` does, where there is no getent: this has no limit of time."""
     import socket
 
     for family in (socket.AF_INET, socket.AF_UNSPEC):
@@ -149,20 +149,20 @@ def _resolved(name: str) -> tuple[str, ...]:
     return ()
 
 
-def stops(planned: Planned, run_dir: str, rank: int) -> tuple[int, ...]:
+def stop_counts(planned: Planned, run_dir: str, rank: int) -> tuple[int, ...]:
     """Return how often each machine's training was asked to stop so far, where all share the run folder; 0 for `rank`.
 
     They are counted, for the clocks of machines differ.
     """
-    return tuple(0 if other == rank else _stops(run_dir, other) for other in range(planned.nodes))
+    return tuple(0 if other == rank else _stop_count(run_dir, other) for other in range(planned.nodes))
 
 
 def stopped_elsewhere(planned: Planned, run_dir: str, rank: int, before: Sequence[int]) -> int | None:
     """Return the machine whose training was asked to stop more often than `before`."""
-    now = stops(planned, run_dir, rank)
+    now = stop_counts(planned, run_dir, rank)
     return next((other for other, count in enumerate(now) if count > before[other]), None)
 
 
-def _stops(run_dir: str, rank: int) -> int:
+def _stop_count(run_dir: str, rank: int) -> int:
     folder = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     return sum(event.event == "stopping" for event in events.read(folder))

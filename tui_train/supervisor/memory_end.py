@@ -7,37 +7,37 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from .holders import stranger
+from .holders import foreign_pid
 from .lines import unstyled
 from .progress import Progress, advance
 from .regular import open_regular
 from .tracebacks import ECHO, MEMORY, LoggedError, read_errors
 
-_END = 4_000_000
+_TAIL_BYTES = 4_000_000
 # Of a training that goes on for so many losses after an error, that error was not the end.
-_RECOVERED = 3
+_RECOVERED_STEPS = 3
 _ON_HOST = re.compile(
     r"DefaultCPUAllocator: |Cannot allocate memory|(?:^|[^A-Za-z])MemoryError|oom[-_]kill"
     r"|exitcode .*: -9 |Signal 9 \(SIGKILL\)|killed by signal: Killed"
 )
-_ROOT = "Root Cause (first observed failure)"
+_ROOT_CAUSE = "Root Cause (first observed failure)"
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d{1,6})\b")
 _ROOT_CODE = re.compile(r"^\s*exitcode\s*: (-?\d{1,4})\b")
 _ROOT_LINES = 8
 # Signals that nothing but the machine or somebody sends: no error of the program's own came to its end.
-_KILLED = frozenset({-7, -9, -11})
+_KILL_CODES = frozenset({-7, -9, -11})
 
 
 class MemoryEnd(NamedTuple):
     """How a training's memory ended it.
 
-    `phase` is where GPU memory ran out, empty unless that is what ended it. `stranger` is the process of somebody else
-    that fills the card. `on_host` says that the host's memory may have run out.
+    `phase` is where GPU memory ran out, empty unless that is what ended it. `foreign_pid` is the process of somebody
+    else that fills the card. `host_memory` says that the host's memory may have run out.
     """
 
     phase: str = ""
-    stranger: str = ""
-    on_host: bool = False
+    foreign_pid: str = ""
+    host_memory: bool = False
 
 
 def memory_end(log: str, own: Container[int]) -> MemoryEnd:
@@ -45,21 +45,21 @@ def memory_end(log: str, own: Container[int]) -> MemoryEnd:
     lines = _last_lines(log)
     on_host = any(_ON_HOST.search(line) is not None and "WARNING" not in line for line in lines)
     errors = read_errors(lines)
-    last = deciding(lines, errors)
+    last = deciding_error(lines, errors)
     _, code = _root_cause(lines)
-    if last is None or last.kind != MEMORY or code in _KILLED or _went_on(lines[last.place + 1 :]):
-        return MemoryEnd(on_host=on_host)
+    if last is None or last.kind != MEMORY or code in _KILL_CODES or _continued(lines[last.line_index + 1 :]):
+        return MemoryEnd(host_memory=on_host)
     before = [error for error in errors[: errors.index(last) + 1] if error.kind != ECHO]
-    return MemoryEnd(_phase(before), stranger(last.message, own), on_host)
+    return MemoryEnd(_phase(before), foreign_pid(last.message, own), on_host)
 
 
 def _last_lines(log: str) -> list[str]:
     """Return the lines at a log's end, however it is written; none where it cannot be read."""
     try:
         with open_regular(log) as file:
-            begin = max(0, file.seek(0, 2) - _END)
+            begin = max(0, file.seek(0, 2) - _TAIL_BYTES)
             file.seek(begin)
-            data = file.read(_END)
+            data = file.read(_TAIL_BYTES)
     except OSError:
         return []
     if begin:
@@ -67,19 +67,19 @@ def _last_lines(log: str) -> list[str]:
     return unstyled(data.replace(b"\0", b"").replace(b"\r", b"\n").decode("utf-8", "replace")).split("\n")
 
 
-def deciding(lines: Sequence[str], found: Sequence[LoggedError]) -> LoggedError | None:
+def deciding_error(lines: Sequence[str], logged: Sequence[LoggedError]) -> LoggedError | None:
     """Return which of the errors found in a log's lines ended the training, None where none is told.
 
     What torch's own hook printed was not caught: of those the rank decides that torchrun saw end first, else any that
     ran out of memory, for the others fail because it is gone. Else the last one decides.
     """
-    errors = [error for error in found if error.kind != ECHO]
+    errors = [error for error in logged if error.kind != ECHO]
     root, _ = _root_cause(lines)
     last = {error.rank: error for error in errors if error.uncaught}
     if root in last:
         return last[root]
-    full = [error for error in last.values() if error.kind == MEMORY]
-    ended = full or list(last.values()) or list(errors)
+    out_of_memory = [error for error in last.values() if error.kind == MEMORY]
+    ended = out_of_memory or list(last.values()) or list(errors)
     return ended[-1] if ended else None
 
 
@@ -91,7 +91,7 @@ def _phase(errors: Sequence[LoggedError]) -> str:
 
 def _root_cause(lines: Sequence[str]) -> tuple[int | None, int | None]:
     """Return the rank that torchrun saw end first, and its exit code; None where it does not say."""
-    at = next((place for place in range(len(lines) - 1, -1, -1) if _ROOT in lines[place]), None)
+    at = next((place for place in range(len(lines) - 1, -1, -1) if _ROOT_CAUSE in lines[place]), None)
     if at is None:
         return None, None
     block = lines[at + 1 : at + 1 + _ROOT_LINES]
@@ -102,6 +102,6 @@ def _number(pattern: re.Pattern[str], lines: Iterable[str]) -> int | None:
     return next((int(match[1]) for match in map(pattern.match, lines) if match), None)
 
 
-def _went_on(lines: Sequence[str]) -> bool:
+def _continued(lines: Sequence[str]) -> bool:
     """Tell whether a training went on for some steps."""
-    return advance(Progress(), (line for line in lines if "oss" in line)).curve.size >= _RECOVERED
+    return advance(Progress(), (line for line in lines if "oss" in line)).curve.size >= _RECOVERED_STEPS

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 # Where memory runs out, in words. The ladder has attempts for the phases; nothing on it helps at the very start.
-WHERE = {
+PHASE_TEXT = {
     "loss": "in the forward or backward pass",
     "step": "in the optimizer step",
     "load": "while the model was loaded",
     "eval": "in the evaluation",
     "start": "where the processes first meet",
 }
-PHASES = tuple(phase for phase in WHERE if phase != "start")
+PHASES = tuple(phase for phase in PHASE_TEXT if phase != "start")
 
 # Failure by which the diagnosis names it, and a regular expression.
 # Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it, nor

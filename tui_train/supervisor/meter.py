@@ -13,9 +13,9 @@ import threading
 import time
 
 # Seconds between two readings: a counter is exact whenever it is read, power is taken to be steady in between.
-_EVERY = 10.0
+_INTERVAL_SECONDS = 10.0
 # Seconds for the last reading.
-_LAST = 0.5
+_FINAL_SECONDS = 0.5
 _SET_PDEATHSIG = 1
 _MILLI = 1000.0
 
@@ -30,27 +30,27 @@ class Meter(threading.Thread):
         super().__init__(daemon=True)
         self.library, self.uuid = library, uuid
         self.joules: float | None = None
-        self.asked, self.done = threading.Event(), threading.Event()
+        self.stop_requested, self.finished = threading.Event(), threading.Event()
 
     def run(self) -> None:
         """Read until asked for the end."""
         handle = ctypes.c_void_p()
         if self.library.nvmlDeviceGetHandleByUUID(self.uuid.encode(), ctypes.byref(handle)) == 0:
-            counter = self._counted(handle) is not None
-            before, at = self._counted(handle) if counter else self._power(handle), time.monotonic()
+            counter = self._energy_counter(handle) is not None
+            before, at = self._energy_counter(handle) if counter else self._power(handle), time.monotonic()
             ended = False
             while not ended:
-                ended = self.asked.wait(_EVERY)
-                now, then = self._counted(handle) if counter else self._power(handle), time.monotonic()
+                ended = self.stop_requested.wait(_INTERVAL_SECONDS)
+                now, then = self._energy_counter(handle) if counter else self._power(handle), time.monotonic()
                 if now is not None and before is not None:
                     # A driver that was loaded again counts from 0.
                     counted = now - before if now >= before else now
                     more = counted if counter else (before + now) / 2 * (then - at)
                     self.joules = (self.joules or 0.0) + more / _MILLI
                 before, at = now, then
-        self.done.set()
+        self.finished.set()
 
-    def _counted(self, handle: ctypes.c_void_p) -> int | None:
+    def _energy_counter(self, handle: ctypes.c_void_p) -> int | None:
         return self._number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong())
 
     def _power(self, handle: ctypes.c_void_p) -> int | None:
@@ -62,7 +62,7 @@ class Meter(threading.Thread):
         return value.value if function and function(handle, ctypes.byref(value)) == 0 else None
 
 
-def _begin(uuids: list[str], meters: list[Meter]) -> None:
+def _start_meters(uuids: list[str], meters: list[Meter]) -> None:
     """Load the driver's library, and meter each card in a thread of its own."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -83,16 +83,16 @@ def main(parent: int, uuids: list[str]) -> None:
     if os.getppid() != parent:
         return
     meters: list[Meter] = []
-    threading.Thread(target=_begin, args=(uuids, meters), daemon=True).start()
+    threading.Thread(target=_start_meters, args=(uuids, meters), daemon=True).start()
     signal.sigwait({signal.SIGTERM})
     for meter in meters:
-        meter.asked.set()
-    ends = time.monotonic() + _LAST
+        meter.stop_requested.set()
+    ends = time.monotonic() + _FINAL_SECONDS
     for meter in meters:
-        meter.done.wait(max(0.0, ends - time.monotonic()))
+        meter.finished.wait(max(0.0, ends - time.monotonic()))
     read = [meter for meter in meters if meter.joules is not None]
-    whole = sum(meter.done.is_set() for meter in read)
-    os.write(1, f"{sum(meter.joules or 0 for meter in read):.1f} {whole}\n".encode() if read else b"\n")
+    complete = sum(meter.finished.is_set() for meter in read)
+    os.write(1, f"{sum(meter.joules or 0 for meter in read):.1f} {complete}\n".encode() if read else b"\n")
     # A thread that hangs in the driver is not waited for.
     os._exit(0)
 

@@ -12,91 +12,97 @@ import time
 from typing import Any, Sequence
 
 from . import commands, gpus, machines, planned
-from .processes import MARK, Family, Process, adopt, has_variable, identity, process, send
+from .processes import MARK, Family, Process, become_subreaper, has_variable, machine_identity, process_at, send_signal
 from .refused import MISSING, Refused
 from .signals import Signals
-from .ssh import LOST
+from .ssh import CONNECTION_LOST
 from .text import visible
 
 # What is written to a keeper: it lives, and its training is to save and end.
-BEAT = b"h"
-ASK = b"t"
+HEARTBEAT = b"h"
+STOP_REQUEST = b"t"
 # Seconds without a word until the one who started this is believed to be gone.
-_SILENT = 120.0
-_LOOK = 0.2
+_SILENCE_SECONDS = 120.0
+_POLL_SECONDS = 0.2
 # Which run folder a keeper's processes are of.
-_KEPT = "TUI_TRAIN_KEPT_FOR"
+_KEEPER_VARIABLE = "TUI_TRAIN_KEPT_FOR"
 # Seconds between looks for processes that may hide their mark later.
-_SEES = 10.0
-_CONNECT = 5.0
-_ANSWER = 60.0
+_FAMILY_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 60.0
 # As of the attempts of one machine.
-_LEAVE = 2.0
-_ENDS = 10.0
-_MOST = 16 << 20
-_TORCH = "import importlib.metadata as m; print(m.version('torch'))"
+_LEAVE_SECONDS = 2.0
+_KILL_SECONDS = 10.0
+_MAX_PENDING = 16 << 20
+_TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))"
 
 
 def preflight(text: str, run_dir: str) -> int:
     """Print as JSON how this machine can take part in the training of a run folder: address, torch, what is wrong."""
-    asked: dict[str, Any] = json.loads(text)
+    request: dict[str, Any] = json.loads(text)
     plan = planned.read(run_dir)
     problem = ""
     try:
-        gpus.choose(plan, "", int(asked["rank"]))
+        gpus.choose_cards(plan, "", int(request["rank"]))
         missing = [name for name in plan.secrets if not os.environ.get(name)]
-        if asked["identity"] == identity():
+        if request["identity"] == machine_identity():
             problem = "it is the machine on which this was started: name it first among the hosts"
         elif missing:
             problem = f"{missing[0]} is not set there for commands over ssh"
-        elif left := _left(run_dir):
+        elif left := _leftover_pids(run_dir):
             problem = f"processes of an earlier start still train there: end them first (kill {left})"
     except Refused as refused:
         problem = refused.message
-    reached, tried = _reach(asked)
-    answer = {"shared": asked["shared"], "address": reached, "tried": tried, "torch": torch(), "problem": problem}
+    reached, tried = _reachable_address(request)
+    answer = {
+        "shared": request["shared"],
+        "address": reached,
+        "tried": tried,
+        "torch": torch_version(),
+        "problem": problem,
+    }
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 
 
-def _left(run_dir: str) -> str:
+def _leftover_pids(run_dir: str) -> str:
     """Return the processes here of an earlier start of a run folder, whose keeper is gone or about to give up."""
     pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
-    return " ".join(str(pid) for pid in pids if has_variable(pid, _KEPT, run_dir))
+    return " ".join(str(pid) for pid in pids if has_variable(pid, _KEEPER_VARIABLE, run_dir))
 
 
-def torch() -> str:
+def torch_version() -> str:
     """Return the version of torch that this Python has, empty for none."""
-    answer = commands.run((sys.executable, "-c", _TORCH), _ANSWER)
+    answer = commands.run((sys.executable, "-c", _TORCH_VERSION_CODE), _ANSWER_SECONDS)
     return answer.out.strip() if answer.code == 0 else ""
 
 
-def _reach(asked: dict[str, Any]) -> tuple[str, list[str]]:
+def _reachable_address(asked: dict[str, Any]) -> tuple[str, list[str]]:
     """Return the IP address at which the first machine answers with its token, and which were tried."""
     from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if asked["ask"] else []
     tried: list[str] = []
     for name in (*asked["names"], *from_there):
-        for address in machines.addresses(name):
+        for address in machines.ip_addresses(name):
             if address in tried or machines.is_loopback(address):
                 continue
             tried.append(address)
-            if _answers(address, int(asked["port"]), asked["token"].encode()):
+            if _answers_token(address, int(asked["port"]), asked["token"].encode()):
                 return address, tried
     return "", tried
 
 
-def _answers(address: str, port: int, token: bytes) -> bool:
+def _answers_token(address: str, port: int, token: bytes) -> bool:
     import socket
 
     try:
-        with socket.create_connection((address, port), _CONNECT) as link:
-            heard = b""
-            while len(heard) < len(token):
-                piece = link.recv(len(token) - len(heard))
+        with socket.create_connection((address, port), _CONNECT_SECONDS) as link:
+            received = b""
+            while len(received) < len(token):
+                piece = link.recv(len(token) - len(received))
                 if not piece:
                     break
-                heard += piece
-            return heard == token
+                received += piece
+            return received == token
     except OSError:
         return False
 
@@ -107,15 +113,15 @@ def run_rank(run_dir: str) -> int:
     It is asked to end by a word on stdin, and ended with all that it started where stdin ends or is silent.
     """
     signals = Signals()
-    asked: dict[str, Any] = json.loads(_line())
-    plan, rank = planned.read(run_dir), int(asked["rank"])
-    environment = {**os.environ, **asked["environment"], _KEPT: run_dir}
+    request: dict[str, Any] = json.loads(_first_line())
+    plan, rank = planned.read(run_dir), int(request["rank"])
+    environment = {**os.environ, **request["environment"], _KEEPER_VARIABLE: run_dir}
     environment.update(machines.interface_environment(plan, environment))
-    words = [*asked["words"], f"--node-rank={rank}"]
-    cards = gpus.choose(plan, "", rank)
+    words = [*request["words"], f"--node-rank={rank}"]
+    cards = gpus.choose_cards(plan, "", rank)
     if cards:
         words.append(f"--gpus={','.join(cards)}")
-    adopt()
+    become_subreaper()
     # The link itself would stay open while any of them lives, and a slow one would have them wait.
     read_end, write_end = os.pipe()
     child = subprocess.Popen(
@@ -123,25 +129,25 @@ def run_rank(run_dir: str) -> int:
     )
     os.close(write_end)
     output = _Output(read_end)
-    leader = process(child.pid)._replace(pid=child.pid)
+    leader = process_at(child.pid)._replace(pid=child.pid)
     family = Family(environment[MARK], leader, os.getpid())
     try:
-        code = _watch(leader, family, signals, output)
+        code = _wait_for_end(leader, family, signals, output)
     finally:
-        _end(family)
+        _kill_family(family)
         output.finish()
-    return 1 if code == LOST else code
+    return 1 if code == CONNECTION_LOST else code
 
 
 class _Output:
     """What the training says, passed on as fast as the link takes it; what is too much for it is dropped, and said."""
 
-    def __init__(self, end: int) -> None:
-        self.end = end
+    def __init__(self, read_end: int) -> None:
+        self.end = read_end
         self.open = True
         self.dropped = 0
         self.pending = bytearray()
-        os.set_blocking(end, False)
+        os.set_blocking(read_end, False)
         os.set_blocking(1, False)
 
     def wait(self, seconds: float, *others: int) -> list[int]:
@@ -157,7 +163,7 @@ class _Output:
     def _read(self) -> None:
         piece = os.read(self.end, 1 << 16)
         self.open = bool(piece)
-        if len(self.pending) + len(piece) > _MOST:
+        if len(self.pending) + len(piece) > _MAX_PENDING:
             self.dropped += len(piece)
         elif self.dropped:
             self.pending += f"\nlaunch.sh: {self.dropped} bytes of output were dropped: a slow link\n".encode()
@@ -175,12 +181,12 @@ class _Output:
 
     def finish(self) -> None:
         """Pass on the rest, as long as the link takes it."""
-        deadline = time.monotonic() + _ENDS
+        deadline = time.monotonic() + _KILL_SECONDS
         while (self.open or self.pending) and time.monotonic() < deadline:
-            self.wait(_LOOK)
+            self.wait(_POLL_SECONDS)
 
 
-def _line() -> bytes:
+def _first_line() -> bytes:
     """Return the first line of stdin, and nothing beyond it."""
     line = b""
     while not line.endswith(b"\n"):
@@ -191,34 +197,34 @@ def _line() -> bytes:
     return line
 
 
-def _watch(leader: Process, family: Family, signals: Signals, output: _Output) -> int:
+def _wait_for_end(leader: Process, family: Family, signals: Signals, output: _Output) -> int:
     """Return the exit code of a part once it has ended, or has to."""
-    heard, asked, seen = time.monotonic(), False, 0.0
+    heard_at, asked, seen_at = time.monotonic(), False, 0.0
     while True:
-        code = _reaped(leader.pid)
+        code = _reap(leader.pid)
         if code is not None:
-            deadline = time.monotonic() + (_LEAVE if code == 0 else 0)
+            deadline = time.monotonic() + (_LEAVE_SECONDS if code == 0 else 0)
             while family.living() and time.monotonic() < deadline:
-                output.wait(_LOOK)
-                _reaped(leader.pid)
+                output.wait(_POLL_SECONDS)
+                _reap(leader.pid)
             return code
-        if output.wait(_LOOK, 0):
+        if output.wait(_POLL_SECONDS, 0):
             received = os.read(0, 4096)
             if not received:
                 return 128 + signal.SIGKILL
-            heard = time.monotonic()
-            signals.stop = signals.stop or ("asked" if ASK in received else "")
+            heard_at = time.monotonic()
+            signals.stop = signals.stop or ("asked" if STOP_REQUEST in received else "")
         if signals.stop and not asked:
             asked = True
-            send(leader, signal.SIGTERM)
-        if time.monotonic() - seen > _SEES:
-            seen = time.monotonic()
+            send_signal(leader, signal.SIGTERM)
+        if time.monotonic() - seen_at > _FAMILY_SECONDS:
+            seen_at = time.monotonic()
             family.living()
-        if time.monotonic() - heard > _SILENT:
+        if time.monotonic() - heard_at > _SILENCE_SECONDS:
             return 128 + signal.SIGKILL
 
 
-def _reaped(leader: int) -> int | None:
+def _reap(leader: int) -> int | None:
     """Let go of children that have ended, and return the exit code of the leader where it is one."""
     while True:
         try:
@@ -231,17 +237,17 @@ def _reaped(leader: int) -> int | None:
             return None
 
 
-def _end(family: Family) -> None:
+def _kill_family(family: Family) -> None:
     left = family.living()
     if left:
         shown = visible(" ".join(map(str, sorted(left))))
         os.write(2, f"launch.sh: {os.uname().nodename}: ends what is left of it ({shown})\n".encode(errors="replace"))
-    deadline = time.monotonic() + _ENDS
+    deadline = time.monotonic() + _KILL_SECONDS
     while family.signal(signal.SIGKILL) and time.monotonic() < deadline:
-        _reaped(0)
+        _reap(0)
         time.sleep(0.05)
 
 
-def words_of(python: str, run_dir: str, *rest: str) -> Sequence[str]:
+def supervisor_words(python: str, run_dir: str, *rest: str) -> Sequence[str]:
     """Return the words that run the supervisor of a run folder on another machine."""
     return (python, "-I", "-S", "-X", "utf8", "-B", os.path.join(run_dir, "supervisor"), *rest)

@@ -10,54 +10,60 @@ from typing import Mapping
 
 from . import commands
 from .planned import Planned
-from .regular import open_regular, user
+from .regular import open_regular, user_name
 from .run import Outcome
-from .start import say
+from .start import print_message
 from .text import visible
 
-_PATIENCE = 30.0  # seconds
-_MOST_SAID = 200
-_MOST_ADDRESS = 4096
+_TIMEOUT_SECONDS = 30.0  # seconds
+_MAX_SHOWN = 200
+_MAX_ADDRESS = 4096
 
 
 def notify(planned: Planned, run_dir: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
     """Run the command and post to the webhook of a plan; what fails is said and changes nothing."""
     name = os.path.basename(run_dir)
     if planned.notify_command:
-        told = {"TUI_TRAIN_RUN": run_dir, "TUI_TRAIN_STATE": outcome.state, "TUI_TRAIN_EXIT_CODE": str(outcome.code)}
-        _run(planned.notify_command, {**environment, **told})
+        variables = {
+            "TUI_TRAIN_RUN": run_dir,
+            "TUI_TRAIN_STATE": outcome.state,
+            "TUI_TRAIN_EXIT_CODE": str(outcome.code),
+        }
+        _run_command(planned.notify_command, {**environment, **variables})
     if planned.notify_webhook:
         _post(planned.notify_webhook, name, outcome, environment)
 
 
-def _run(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    answer = commands.run(words, _PATIENCE, environment, interruptible=False)
+def _run_command(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    answer = commands.run(words, _TIMEOUT_SECONDS, environment, interruptible=False)
     if answer.code is None:
-        say(f"notify.command: {visible(answer.err)[:_MOST_SAID] or f'it did not end within {_PATIENCE:g} s'}")
+        print_message(
+            f"notify.command: {visible(answer.err)[:_MAX_SHOWN] or f'it did not end within {_TIMEOUT_SECONDS:g} s'}"
+        )
     elif answer.code != 0:
-        last_line = visible(answer.err.strip().rpartition("\n")[2])[:_MOST_SAID]
-        say(f"notify.command ended with exit code {answer.code}{f': {last_line}' if last_line else ''}")
+        last_line = visible(answer.err.strip().rpartition("\n")[2])[:_MAX_SHOWN]
+        print_message(f"notify.command ended with exit code {answer.code}{f': {last_line}' if last_line else ''}")
 
 
-def address(named: str, environment: Mapping[str, str]) -> tuple[str, str]:
+def webhook_address(source: str, environment: Mapping[str, str]) -> tuple[str, str]:
     """Return the address in a variable ($NAME) or a file, and what is wrong with it, which never shows the address."""
-    if "://" in named or not named.startswith(("/", "$")):
+    if "://" in source or not source.startswith(("/", "$")):
         what = "notify.webhook is neither a variable nor the path of a file"
-        return "", f"{what}{_host(named)}: write the address to a file (mode 0600), and name that"
-    shown = visible(named)
+        return "", f"{what}{_host_hint(source)}: write the address to a file (mode 0600), and name that"
+    shown = visible(source)
     try:
-        url = environment.get(named[1:], "") if named.startswith("$") else _private(named)
+        url = environment.get(source[1:], "") if source.startswith("$") else _read_private(source)
     except OSError as error:
         return "", f"cannot read {shown}: {error.strerror or error}"
     if not url:
-        what = "is not set: export it" if named.startswith("$") else "is empty: write the address there"
+        what = "is not set: export it" if source.startswith("$") else "is empty: write the address there"
         return "", f"{shown} {what}, then start again"
     if not url.startswith(("http://", "https://")):
         return "", f"{shown} holds no http:// or https:// address"
     return url, ""
 
 
-def _host(address: str) -> str:
+def _host_hint(address: str) -> str:
     """Return in words the host of an address: the rest is secret."""
     from urllib.parse import urlsplit
 
@@ -68,28 +74,28 @@ def _host(address: str) -> str:
     return f", but an address at {visible(host)}" if host else ""
 
 
-def _private(path: str) -> str:
+def _read_private(path: str) -> str:
     """Return the text of a file that is the user's and that only they may read; OSError says why it is not."""
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         if status.st_mode & 0o066:
             what = "read" if status.st_mode & 0o044 else "change"
             raise OSError(errno.EACCES, f"others may {what} it, and it holds a secret: chmod 600 it")
-        if status.st_uid not in (os.geteuid(), 0) and not _of_its_folder(path, status.st_uid):
-            raise OSError(errno.EACCES, f"it belongs to {visible(user(status.st_uid))}: name a file of yours")
-        return file.read(_MOST_ADDRESS).decode("utf-8", "replace").strip()
+        if status.st_uid not in (os.geteuid(), 0) and not _owns_folder(path, status.st_uid):
+            raise OSError(errno.EACCES, f"it belongs to {visible(user_name(status.st_uid))}: name a file of yours")
+        return file.read(_MAX_ADDRESS).decode("utf-8", "replace").strip()
 
 
-def _of_its_folder(path: str, owner: int) -> bool:
+def _owns_folder(path: str, owner: int) -> bool:
     """Return whether we are root, as in a container, and the file lies in a folder of its owner, as a mounted home."""
     return os.geteuid() == 0 and os.stat(os.path.dirname(os.path.realpath(path))).st_uid == owner
 
 
-def _post(named: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+def _post(source: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
     """Post in a thread of its own, which ends with this process: a name server may never answer."""
-    url, problem = address(named, environment)
+    url, problem = webhook_address(source, environment)
     if problem:
-        say(f"notify.webhook: {problem}")
+        print_message(f"notify.webhook: {problem}")
         return
     problems: list[str] = ["it did not answer in time"]
 
@@ -98,9 +104,9 @@ def _post(named: str, name: str, outcome: Outcome, environment: Mapping[str, str
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(_PATIENCE)
+    thread.join(_TIMEOUT_SECONDS)
     if problems[0]:
-        say(f"notify.webhook: {problems[0]}")
+        print_message(f"notify.webhook: {problems[0]}")
 
 
 def _send(url: str, name: str, outcome: Outcome) -> str:
@@ -110,15 +116,15 @@ def _send(url: str, name: str, outcome: Outcome) -> str:
 
     words = f"{visible(name)} {outcome.state}"
     # Slack and Mattermost show `text`, Discord `content`.
-    told = {"run": name, "state": outcome.state, "exit_code": outcome.code, "text": words, "content": words}
+    payload = {"run": name, "state": outcome.state, "exit_code": outcome.code, "text": words, "content": words}
     headers = {"Content-Type": "application/json", "User-Agent": "tui-train"}
     try:
-        request = urllib.request.Request(url, json.dumps(told).encode(), headers)  # noqa: S310 - http alone, see above
-        with urllib.request.urlopen(request, timeout=_PATIENCE / 2):  # noqa: S310
+        request = urllib.request.Request(url, json.dumps(payload).encode(), headers)  # noqa: S310 - http alone, see above
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS / 2):  # noqa: S310
             return ""
     except urllib.error.HTTPError as error:
         return f"the server answered {error.code}"
     except urllib.error.URLError as error:
-        return visible(str(error.reason))[:_MOST_SAID]
+        return visible(str(error.reason))[:_MAX_SHOWN]
     except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is worth a run's exit code
         return type(error).__name__

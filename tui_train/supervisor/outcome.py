@@ -7,7 +7,7 @@ import re
 from . import regular
 
 # Every rank says where it computes before the first step.
-_HEAD = 4_000_000
+_HEAD_BYTES = 4_000_000
 _TOGETHER = re.compile(rb"rank \d+/(?:[2-9]|[1-9]\d+) \| host ")
 _ALONE = re.compile(rb"rank 0/1 \| host ")
 
@@ -17,7 +17,7 @@ def trained_apart(log: str, world_size: int) -> bool:
     if world_size < 2:
         return False
     try:
-        head = regular.read(log, _HEAD).replace(b"\0", b"")
+        head = regular.read(log, _HEAD_BYTES).replace(b"\0", b"")
     except OSError:
         return False
     return _TOGETHER.search(head) is None and _ALONE.search(head) is not None

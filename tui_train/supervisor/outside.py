@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 # All files that are read here have far fewer levels.
-DEEPEST = 64
+MAX_DEPTH = 64
 # A list of two million empty lists takes 6 MB of text and 130 MB of memory.
-MOST_VALUES = 2_000_000
+MAX_VALUES = 2_000_000
 # Older Pythons take hours for a number of a million digits.
-_MOST_DIGITS = 400
-_NO_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+_MAX_DIGITS = 400
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Unparsable(ValueError):
@@ -30,7 +30,7 @@ class Missing(Unparsable):
     """A file that does not exist."""
 
 
-def text(data: bytes) -> str:
+def decode(data: bytes) -> str:
     """Return the text in UTF-8, with or without a byte order mark; Unparsable if it is not."""
     try:
         return data.decode("utf-8-sig")
@@ -38,13 +38,13 @@ def text(data: bytes) -> str:
         raise Unparsable("it is not UTF-8 text") from None
 
 
-def value(data: bytes, kind: type = dict, most: int = MOST_VALUES) -> Any:
+def parse(data: bytes, kind: type = dict, max_values: int = MAX_VALUES) -> Any:
     """Return the JSON value in a text, NaN and Infinity included; Unparsable if it is not one of `kind`."""
-    bounded(data, most)
-    found = text(data)
+    check_size(data, max_values)
+    decoded = decode(data)
     try:
-        parsed = _DECODER.decode(found)
-        if _NO_CHARACTER.search(found):
+        parsed = _DECODER.decode(decoded)
+        if _SURROGATE.search(decoded):
             # Half of a surrogate pair is a text that cannot be written anywhere.
             json.dumps(parsed, ensure_ascii=False).encode()
     except RecursionError:
@@ -53,44 +53,44 @@ def value(data: bytes, kind: type = dict, most: int = MOST_VALUES) -> Any:
         raise Unparsable("it has an invalid character (\\ud800 to \\udfff)") from None
     except json.JSONDecodeError as error:
         raise Unparsable(f"it is not JSON (line {error.lineno}, column {error.colno})") from None
-    if deeper(parsed, DEEPEST):
+    if is_deeper(parsed, MAX_DEPTH):
         raise Unparsable("it has too many levels")
     if not isinstance(parsed, kind):
         raise Unparsable(f"it is {_KINDS[type(parsed)]}, not {_KINDS[kind]}", form=False)
     return parsed
 
 
-def bounded(data: bytes, most: int = MOST_VALUES) -> None:
+def check_size(data: bytes, max_values: int = MAX_VALUES) -> None:
     """Raise Unparsable for a text that is empty or may hold more values than memory is spent on."""
     if not data.strip():
         raise Unparsable("it is empty")
-    if sum(map(data.count, (b",", b"[", b"{"))) > most:
+    if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
         raise Unparsable("it has too many values")
 
 
-def deeper(value: Any, max_depth: int) -> bool:
+def is_deeper(value: Any, max_depth: int) -> bool:
     """Return whether lists and tables are nested deeper than `max_depth`."""
     level = [value]
     for _ in range(max_depth + 1):
-        level = [inner for item in level for inner in _inside(item)]
+        level = [inner for item in level for inner in _children(item)]
         if not level:
             return False
     return True
 
 
-def _inside(value: Any) -> list[Any]:
+def _children(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value.values()]
     return value if isinstance(value, list) else []
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
         raise Unparsable("a number in it is too long")
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_whole)
+_DECODER = json.JSONDecoder(parse_int=_integer)
 _KINDS = {
     dict: "an object",
     list: "a list",

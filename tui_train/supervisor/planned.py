@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NAME = "plan.json"
 
 
-class Rule(NamedTuple):
+class CheckpointRule(NamedTuple):
     """Where checkpoints are, how they are called, and which files only a complete one holds.
 
     They are PREFIX + step + SUFFIX, or, where `file` is given, always that one.
@@ -29,14 +29,14 @@ class Rule(NamedTuple):
 
 
 class PlannedAttempt(NamedTuple):
-    """One try: `then` is the number of the attempt after it, by the phase in which GPU memory ran out.
+    """One try: `next_by_phase` is the number of the attempt after it, by the phase in which GPU memory ran out.
 
     `fills` are files of the plan that hold the run's own paths, each with what stands there without a checkpoint.
     """
 
     title: str = ""
-    then: Mapping[str, int] = {}
-    checkpoints: Rule | None = None
+    next_by_phase: Mapping[str, int] = {}
+    checkpoints: CheckpointRule | None = None
     fills: tuple[tuple[str, object], ...] = ()
 
 
@@ -89,7 +89,7 @@ def read(run_dir: str) -> Planned:
     """Return the plan of a run folder; Refused where it is not there, or is none of ours."""
     path = os.path.join(run_dir, NAME)
     try:
-        return parse(outside.value(regular.read(path)), run_dir)
+        return parse(outside.parse(regular.read(path)), run_dir)
     except OSError as error:
         why = f"{error.strerror}: export the plan again, or run the command alone: bash launch.sh --plain"
         raise Refused(MISSING, f"cannot read {visible(path)}: {why}") from None
@@ -97,7 +97,7 @@ def read(run_dir: str) -> Planned:
         raise Refused(MISSING, f"{visible(path)} is no plan of tui-train: export it again") from None
 
 
-def reading(plan: Planned) -> Reading:
+def reading_of(plan: Planned) -> Reading:
     """Return how the plan says that its log is read; the usual way where its expressions are none."""
     import re
 
@@ -111,34 +111,34 @@ def reading(plan: Planned) -> Reading:
 
 def parse(data: Any, run_dir: str) -> Planned:
     """Return a plan's data as values, `run_dir` put in; ValueError, TypeError or KeyError where it is none."""
-    around = data.get("container") or {}
+    container = data.get("container") or {}
     log = data.get("log") or {}
     notify = data.get("notify") or {}
-    plain = {name: data[name] for name in _PLAIN if name in data}
+    plain = {name: data[name] for name in _SCALAR_FIELDS if name in data}
     for name, value in plain.items():
         if type(value) is not type(Planned._field_defaults[name]):
             raise TypeError(name)
         if isinstance(value, str):
-            _text(value)
-    attempts = tuple(_attempt(item, run_dir) for item in data["attempts"])
+            _require_text(value)
+    attempts = tuple(_parse_attempt(item, run_dir) for item in data["attempts"])
     planned = Planned(
         **plain,
-        gpus=_texts(data.get("gpus", ())),
-        gpu_names=_texts(data.get("gpu_names", ())),
+        gpus=_require_texts(data.get("gpus", ())),
+        gpu_names=_require_texts(data.get("gpu_names", ())),
         uneven=tuple(int(count) for count in data.get("uneven", ())),
-        others=tuple(_texts(cards) for cards in data.get("others", ())),
-        secrets=_texts(data.get("secrets", ())),
+        others=tuple(_require_texts(cards) for cards in data.get("others", ())),
+        secrets=_require_texts(data.get("secrets", ())),
         attempts=attempts,
-        engine=_text(around.get("engine", "")),
-        image=_text(around.get("image", "")),
-        folders=tuple(_word(word, run_dir) for word in around.get("folders", ())),
-        expressions=_texts(log.get("expressions", ())),
+        engine=_require_text(container.get("engine", "")),
+        image=_require_text(container.get("image", "")),
+        folders=tuple(_resolve_word(word, run_dir) for word in container.get("folders", ())),
+        expressions=_require_texts(log.get("expressions", ())),
         steps=int(log.get("steps", 0)),
-        notify_command=_texts(notify.get("command", ())),
-        notify_webhook=_text(notify.get("webhook", "")),
+        notify_command=_require_texts(notify.get("command", ())),
+        notify_webhook=_require_text(notify.get("webhook", "")),
         slurm=bool(data.get("slurm")),
-        hosts=_texts(data.get("hosts", ())),
-        files=tuple(_text(file["path"]) for file in _files(data)),
+        hosts=_require_texts(data.get("hosts", ())),
+        files=tuple(_require_text(file["path"]) for file in _extra_files(data)),
     )
     if planned.hosts and len(planned.hosts) != planned.nodes:
         raise ValueError("another number of hosts")
@@ -148,63 +148,65 @@ def parse(data: Any, run_dir: str) -> Planned:
         raise ValueError("GPUs of another number of hosts")
     if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")
-    if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.then.values()):
+    if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.next_by_phase.values()):
         raise ValueError("an attempt that is not there")
     return planned
 
 
-_PLAIN = (
+_SCALAR_FIELDS = (
     "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend",
     "python",
 )  # fmt: skip
 
 
-def _files(data: Any) -> list[Any]:
+def _extra_files(data: Any) -> list[Any]:
     """Return what the plan writes beside launch.sh and itself."""
     return [*data.get("configs", ()), *data.get("programs", ()), *filter(None, (data.get("nemo"),))]
 
 
-def _attempt(data: Any, run_dir: str) -> PlannedAttempt:
+def _parse_attempt(data: Any, run_dir: str) -> PlannedAttempt:
     rule = data.get("checkpoints")
     return PlannedAttempt(
-        title=_text(data["title"]),
-        then={_text(phase): int(number) for phase, number in (data.get("then") or {}).items()},
-        checkpoints=_rule(rule, run_dir) if rule else None,
-        fills=tuple((_text(path), otherwise) for path, otherwise in data.get("fills") or ()),
+        title=_require_text(data["title"]),
+        next_by_phase={_require_text(phase): int(number) for phase, number in (data.get("then") or {}).items()},
+        checkpoints=_parse_rule(rule, run_dir) if rule else None,
+        fills=tuple((_require_text(path), otherwise) for path, otherwise in data.get("fills") or ()),
     )
 
 
-def _rule(data: Any, run_dir: str) -> Rule:
-    return Rule(
-        folder=_word(data["folder"], run_dir),
-        prefix=_text(data["prefix"]),
-        complete=_texts(data["complete"]),
-        suffix=_text(data.get("suffix", "")),
-        file=_text(data.get("file", "")),
+def _parse_rule(data: Any, run_dir: str) -> CheckpointRule:
+    return CheckpointRule(
+        folder=_resolve_word(data["folder"], run_dir),
+        prefix=_require_text(data["prefix"]),
+        complete=_require_texts(data["complete"]),
+        suffix=_require_text(data.get("suffix", "")),
+        file=_require_text(data.get("file", "")),
     )
 
 
-def _word(word: Any, run_dir: str) -> str:
+def _resolve_word(word: Any, run_dir: str) -> str:
     """Return a word of the plan; the run folder is the only variable that it may have here."""
     if isinstance(word, str):
         return word
-    pieces = (piece if isinstance(piece, str) else _variable(piece["variable"], run_dir) for piece in word["pieces"])
+    pieces = (
+        piece if isinstance(piece, str) else _variable_value(piece["variable"], run_dir) for piece in word["pieces"]
+    )
     return "".join(pieces)
 
 
-def _variable(name: str, run_dir: str) -> str:
+def _variable_value(name: str, run_dir: str) -> str:
     if name != "RUN_DIR":
         raise ValueError(name)
     return run_dir
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not regular.is_text(value):
         raise TypeError("not a text")
     return str(value)
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _require_texts(values: Any) -> tuple[str, ...]:
     if not isinstance(values, (list, tuple)):
         raise TypeError("not a list")
-    return tuple(_text(value) for value in values)
+    return tuple(_require_text(value) for value in values)

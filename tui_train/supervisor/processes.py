@@ -30,7 +30,7 @@ class Process(NamedTuple):
         return self.pid > 0 and start_ticks(self.pid) == self.ticks
 
 
-def adopt() -> None:
+def become_subreaper() -> None:
     """Become the parent of all descendants whose own parent ends, so that none is lost from sight."""
     import ctypes
 
@@ -41,7 +41,7 @@ def adopt() -> None:
         return
 
 
-def identity() -> str:
+def machine_identity() -> str:
     """Return what no other machine has: its name, which clones share, with the id of its last boot."""
     return f"{os.uname().nodename} {boot_id()}"
 
@@ -54,17 +54,17 @@ def boot_id() -> str:
 
 def start_ticks(pid: int) -> int | None:
     """Return when a process began, in clock ticks since boot; None when it is gone or only a zombie is left."""
-    entry = stat(pid)
+    entry = read_stat(pid)
     return entry.ticks if entry else None
 
 
-def process(pid: int) -> Process:
+def process_at(pid: int) -> Process:
     """Return the very process that has this number now; one without a number where none has."""
     ticks = start_ticks(pid)
     return Process() if ticks is None else Process(pid, ticks)
 
 
-def stat(pid: int) -> Stat | None:
+def read_stat(pid: int) -> Stat | None:
     """Return what /proc says of a living process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -76,7 +76,7 @@ def stat(pid: int) -> Stat | None:
     return Stat(int(fields[1]), int(fields[2]), int(fields[19]))
 
 
-NOBODY = Process()
+NO_PROCESS = Process()
 
 
 class Family:
@@ -84,32 +84,32 @@ class Family:
 
     A program may write over its mark, to show another title; whoever was seen once is known by its start. A group
     counts only while its `leader` is that very process, for its number may be another's by now. All descendants of
-    `root` belong, but for `root` itself and those in `spare`; so do all in the run's `cgroup`, where it has one.
+    `root` belong, but for `root` itself and those in `excluded`; so do all in the run's `cgroup`, where it has one.
     """
 
-    def __init__(self, mark: str, leader: Process = NOBODY, root: int = 0, cgroup: str = "") -> None:
+    def __init__(self, mark: str, leader: Process = NO_PROCESS, root: int = 0, cgroup: str = "") -> None:
         self.mark = mark
         self.leader = leader
         self.root = root
         self.cgroup = cgroup
-        self.spare: set[int] = set()
-        self.seen: dict[int, int] = {}
+        self.excluded: set[int] = set()
+        self.seen_ticks: dict[int, int] = {}
 
     def living(self) -> dict[int, int]:
         """Return the ticks of each living process of the run by its pid."""
-        stats = _all()
-        lead = stats.get(self.leader.pid)
-        group = self.leader.pid if lead and lead.ticks == self.leader.ticks else -1
+        stats = _all_stats()
+        leader_stat = stats.get(self.leader.pid)
+        group = self.leader.pid if leader_stat and leader_stat.ticks == self.leader.ticks else -1
         members = {
             pid
             for pid, entry in stats.items()
-            if entry.group == group or self.seen.get(pid) == entry.ticks or carries(pid, self.mark)
+            if entry.group == group or self.seen_ticks.get(pid) == entry.ticks or has_mark(pid, self.mark)
         }
         if self.cgroup:
             members |= cgroup.members(self.cgroup, self.mark) & stats.keys()
         if self.root:
             members |= {pid for pid, entry in stats.items() if entry.parent == self.root}
-        outside = self.spare | {self.root, os.getpid()}
+        outside = self.excluded | {self.root, os.getpid()}
         members -= outside
         while True:
             grown = {pid for pid, entry in stats.items() if entry.parent in members and pid not in members} - outside
@@ -117,18 +117,18 @@ class Family:
                 break
             members |= grown
         living = {pid: stats[pid].ticks for pid in members}
-        self.seen.update(living)
+        self.seen_ticks.update(living)
         return living
 
     def signal(self, number: int) -> dict[int, int]:
         """Send a signal to every process of the run, and return them."""
         living = self.living()
         for pid, ticks in living.items():
-            send(Process(pid, ticks), number)
+            send_signal(Process(pid, ticks), number)
         return living
 
 
-def send(to: Process, number: int) -> None:
+def send_signal(to: Process, number: int) -> None:
     """Send a signal to the very process; nothing where it is gone. PermissionError where it is another user's."""
     if not to.alive:
         return
@@ -138,7 +138,7 @@ def send(to: Process, number: int) -> None:
         return
 
 
-def carries(pid: int, mark: str) -> bool:
+def has_mark(pid: int, mark: str) -> bool:
     """Tell whether a process has the mark of a run."""
     return bool(mark) and has_variable(pid, MARK, mark)
 
@@ -148,11 +148,11 @@ def has_variable(pid: int, name: str, value: str) -> bool:
     return os.fsencode(f"{name}={value}") in _environment(pid)
 
 
-def _all() -> dict[int, Stat]:
+def _all_stats() -> dict[int, Stat]:
     entries: dict[int, Stat] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            entry = stat(int(name))
+            entry = read_stat(int(name))
             if entry:
                 entries[int(name)] = entry
     return entries

@@ -8,27 +8,29 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from . import records
-from .bars import bar
-from .curve import Curve, Growing, Point
+from .bars import parse_bar
+from .curve import Curve, CurveBuilder, Point
 from .lines import without_rank
-from .losses import IS, NUMBER, Losses, in_line
-from .records import Record, Table, number
-from .step_lines import MOST_DIGITS, Counting, Position, advanced, count, header, position
+from .losses import ASSIGNMENT, NUMBER, Losses, losses_in_line
+from .records import Record, Table, parse_number
+from .step_lines import MAX_DIGITS, Counting, Position, advance_count, epoch_header, parse_count, position
 
-_RATE = re.compile(rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){IS}({NUMBER})", re.IGNORECASE)
-_LR = re.compile(rf"(?<![\w/-])(?:lr|learning[_ ]rate){IS}({NUMBER})", re.IGNORECASE)
-_NORM = re.compile(rf"(?<![\w/-])(?:(?:grad(?:ient)?|global_grad)[_ ]?norm|gnorm){IS}({NUMBER})", re.IGNORECASE)
+_RATE = re.compile(
+    rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){ASSIGNMENT}({NUMBER})", re.IGNORECASE
+)
+_LR = re.compile(rf"(?<![\w/-])(?:lr|learning[_ ]rate){ASSIGNMENT}({NUMBER})", re.IGNORECASE)
+_NORM = re.compile(rf"(?<![\w/-])(?:(?:grad(?:ient)?|global_grad)[_ ]?norm|gnorm){ASSIGNMENT}({NUMBER})", re.IGNORECASE)
 # All that were seen so far, not those of a step.
 _TOKENS = re.compile(r"(?<![\w/-])(?:num_tokens|num_input_tokens_seen|(?:consumed|total)[_ ]tokens|tokens[_ ]seen)"
-                     rf"{IS}({NUMBER})", re.IGNORECASE)  # fmt: skip
+                     rf"{ASSIGNMENT}({NUMBER})", re.IGNORECASE)  # fmt: skip
 _TOKEN_NAMES = ("num_tokens", "num_input_tokens_seen", "total_tokens")
 _DEEPSPEED = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({NUMBER})")
 # At its end, a training reports again what it reported before.
 _SUMMARY = re.compile(r"finished|done|complete|final|best|average over", re.IGNORECASE)
 
 # An expression of a preset sees no more of a line, and our own no more than this: the longest takes it too long.
-_MOST = 500
-_LONGEST = 4000
+_MAX_SEARCHED = 500
+_MAX_LINE = 4000
 
 
 class Reading(NamedTuple):
@@ -42,13 +44,13 @@ class Reading(NamedTuple):
     nameable: bool = False
 
 
-USUAL = Reading()
+DEFAULT_READING = Reading()
 
 
 class Progress(NamedTuple):
     """How far a training is; 0 and None are "not reported yet".
 
-    `by` says whether its lines report steps or epochs, empty where only a bar or a record did. `evaluations` are the
+    `unit` says whether its lines report steps or epochs, empty where only a bar or a record did. `evaluations` are the
     losses of evaluations by step, `tokens` how many were seen, where the log reports that. `batch`: the step was not
     reported as one, but as a part of an epoch; `counting` and `table` are what earlier lines say of later ones.
     """
@@ -59,7 +61,7 @@ class Progress(NamedTuple):
     learning_rate: float | None = None
     gradient_norm: float | None = None
     curve: Curve = Curve()
-    by: Literal["", "epoch", "step"] = ""
+    unit: Literal["", "epoch", "step"] = ""
     evaluations: Curve = Curve()
     tokens: int = 0
     batch: bool = False
@@ -83,22 +85,22 @@ class Progress(NamedTuple):
         return min(finite, key=lambda point: point.loss, default=None)
 
 
-def advance(progress: Progress, lines: Iterable[str], reading: Reading = USUAL) -> Progress:
+def advance(progress: Progress, lines: Iterable[str], reading: Reading = DEFAULT_READING) -> Progress:
     """Return the progress after more lines; a step that is told again (after a resume) replaces what came after it.
 
     It costs as much as there are new lines, however long the curve is.
     """
     parser = _Parser(progress, reading.steps)
     for line in lines:
-        match = next(filter(None, (_found_in(expression, line) for expression in reading.expressions)), None)
+        match = next(filter(None, (_match_groups(expression, line) for expression in reading.expressions)), None)
         if match:
-            parser.own(match)
+            parser.take_match(match)
         else:
-            parser.known(line)
+            parser.take_line(line)
     return parser.progress()
 
 
-def next_attempt(progress: Progress) -> Progress:
+def for_next_attempt(progress: Progress) -> Progress:
     """Return the progress with which the lines of the next attempt are read: its step is not known yet."""
     return progress._replace(step=0)
 
@@ -112,66 +114,66 @@ class _Parser:
         self.rate = progress.tokens_per_second
         self.lr = progress.learning_rate
         self.norm = progress.gradient_norm
-        self.points = Growing(progress.curve)
-        self.by: Literal["", "epoch", "step"] = progress.by
-        self.evaluations = Growing(progress.evaluations)
+        self.points = CurveBuilder(progress.curve)
+        self.unit: Literal["", "epoch", "step"] = progress.unit
+        self.evaluations = CurveBuilder(progress.evaluations)
         self.tokens = progress.tokens
         self.batch = progress.batch
         self.counting = progress.counting
         self.table = progress.table
 
-    def own(self, values: dict[str, str]) -> None:
+    def take_match(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
-        numbers = {name: number(text) for name, text in values.items()}
-        self.step = _whole(numbers.get("step"), self.step)
-        self.steps = _whole(numbers.get("steps"), self.steps)
-        self.lr = _or(numbers.get("lr"), self.lr)
-        self.norm = _or(numbers.get("grad_norm"), self.norm)
-        self.rate = _or(numbers.get("tokens_per_second"), self.rate)
-        self._add(numbers.get("loss"))
-        self._evaluated(numbers.get("eval_loss"))
+        numbers = {name: parse_number(text) for name, text in values.items()}
+        self.step = _steps_or(numbers.get("step"), self.step)
+        self.steps = _steps_or(numbers.get("steps"), self.steps)
+        self.lr = _number_or(numbers.get("lr"), self.lr)
+        self.norm = _number_or(numbers.get("grad_norm"), self.norm)
+        self.rate = _number_or(numbers.get("tokens_per_second"), self.rate)
+        self._add_loss(numbers.get("loss"))
+        self._add_evaluation(numbers.get("eval_loss"))
 
-    def known(self, line: str) -> None:
+    def take_line(self, line: str) -> None:
         """Take what a line of a known form reports."""
-        line = without_rank(line)[:_LONGEST]
-        if self.table.names and (record := records.in_row(line, self.table)).values:
-            self._record(record)
+        line = without_rank(line)[:_MAX_LINE]
+        if self.table.names and (record := records.parse_row(line, self.table)).values:
+            self._take_record(record)
         elif "oss'" in line and "{'" in line:
-            self._record(records.in_dictionary(line))
+            self._take_record(records.parse_dictionary(line))
         elif 'oss"' in line and '{"' in line:
-            self._record(records.in_json(line))
-        elif "/" in line and (found := bar(line)):
+            self._take_record(records.parse_json(line))
+        elif "/" in line and (found := parse_bar(line)):
             # A bar may be of something else, where the training reports its steps in lines.
-            if not self.by:
-                self._at(found.at)
+            if not self.unit:
+                self._take_position(found.at)
             rest = line[found.end :]
-            self._values(rest, in_line(rest) if "oss" in rest else Losses())
+            self._take_values(rest, losses_in_line(rest) if "oss" in rest else Losses())
         elif "oss" in line or "LOSS" in line:
-            self._losses(line)
+            self._take_losses(line)
         elif "skipped=" in line and (match := _DEEPSPEED.search(line)):
-            self.step = _whole(count(match[1]), self.step)
-            self.lr = _or(number(match[2]), self.lr)
-        elif "poch" in line and (at := header(line)):
-            self.counting, _, _ = advanced(self.counting, at)
+            self.step = _steps_or(parse_count(match[1]), self.step)
+            self.lr = _number_or(parse_number(match[2]), self.lr)
+        elif "poch" in line and (at := epoch_header(line)):
+            self.counting, _, _ = advance_count(self.counting, at)
 
-    def _losses(self, line: str) -> None:
+    def _take_losses(self, line: str) -> None:
         """Take the training's loss, an evaluation's, or both from a line."""
-        found, at = in_line(line), position(line)
+        found, at = losses_in_line(line), position(line)
         if not found.reports:
-            if table := records.table(line):
+            if table := records.parse_header(line):
                 self.table = table
         elif found.evaluation and not found.train:
-            self._evaluation(found, at)
+            self._take_evaluation(found, at)
         elif at and at.step is not None:
-            self._at(at)
-            self.by = "step"
-            self._values(line, found)
-        elif (at or (found.named and not _SUMMARY.search(line))) and self._epoch(at or Position()):
-            self._values(line, found)
+            self._take_position(at)
+            self.unit = "step"
+            self._take_values(line, found)
+        elif (at or (found.named and not _SUMMARY.search(line))) and self._take_epoch(at or Position()):
+            self._take_values(line, found)
         elif at or found.named:
-            self._evaluated(number(found.evaluation))
+            self._add_evaluation(parse_number(found.evaluation))
 
-    def _evaluation(self, found: Losses, at: Position | None) -> None:
+    def _take_evaluation(self, found: Losses, at: Position | None) -> None:
         """Take the loss of an evaluation from a line that reports no other; one of its batches is left out."""
         step = found.step
         if at and at.step is not None:
@@ -179,60 +181,63 @@ class _Parser:
                 return
             step = step or at.step
         elif at:
-            self._epoch(at)
-        self._evaluated(number(found.evaluation), step)
+            self._take_epoch(at)
+        self._add_evaluation(parse_number(found.evaluation), step)
 
-    def _at(self, at: Position) -> None:
+    def _take_position(self, at: Position) -> None:
         """Take the step of a line."""
-        self.counting, self.step, steps = advanced(self.counting, at)
+        self.counting, self.step, steps = advance_count(self.counting, at)
         self.steps = max(self.steps, steps) if at.by_now else steps or self.steps
         self.batch = at.batch
 
-    def _epoch(self, at: Position) -> bool:
+    def _take_epoch(self, at: Position) -> bool:
         """Count epochs as steps, unless steps are counted; the epoch of an earlier line where this one has none."""
-        if self.by == "step" or (not self.by and self.points.last):
+        if self.unit == "step" or (not self.unit and self.points.last):
             return False
         if at.epoch is not None or self.counting.epoch is not None:
-            self._at(at._replace(batch=True))
-        self.by = "epoch"
+            self._take_position(at._replace(batch=True))
+        self.unit = "epoch"
         return True
 
-    def _values(self, text: str, found: Losses) -> None:
+    def _take_values(self, text: str, found: Losses) -> None:
         """Take the losses and the other numbers of the present step."""
         lower = text.lower()
         if "lr" in lower or "rate" in lower:
-            self.lr = _search(_LR, text, self.lr)
+            self.lr = _search_number(_LR, text, self.lr)
         if "norm" in lower:
-            self.norm = _search(_NORM, text, self.norm)
+            self.norm = _search_number(_NORM, text, self.norm)
         if "tok" in lower or "tps" in lower:
-            self.rate = _search(_RATE, text, self.rate)
-            self.tokens = _whole(_search(_TOKENS, text, None), self.tokens)
-        self._add(number(found.train))
-        evaluated, last = number(found.evaluation), self.evaluations.last
+            self.rate = _search_number(_RATE, text, self.rate)
+            self.tokens = _steps_or(_search_number(_TOKENS, text, None), self.tokens)
+        self._add_loss(parse_number(found.train))
+        evaluated, last = parse_number(found.evaluation), self.evaluations.last
         # A line of a step repeats what the newest evaluation found.
         if evaluated is not None and not (last and evaluated == last.loss):
-            self._evaluated(evaluated)
+            self._add_evaluation(evaluated)
 
-    def _record(self, record: Record) -> None:
+    def _take_record(self, record: Record) -> None:
         """Take what HF Trainer prints, or a script as JSON or in a table; the step only where it is in it."""
         values = record.values
-        loss, evaluation = records.losses(record)
+        loss, evaluation = records.losses_of(record)
         if "train_runtime" in values or (loss is None and evaluation is None):
             return
-        at = records.position(record)
+        at = records.position_of(record)
         if at.step is not None:
-            self._at(at)
-        elif not (at.epoch is not None and (self.by or not self.step) and self._epoch(at)) and "loss" not in values:
+            self._take_position(at)
+        elif (
+            not (at.epoch is not None and (self.unit or not self.step) and self._take_epoch(at))
+            and "loss" not in values
+        ):
             # Of the whole training, at its end.
             loss = None
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
-        self.tokens = _whole(next((values[name] for name in _TOKEN_NAMES if name in values), None), self.tokens)
-        self._add(loss)
-        self._evaluated(evaluation)
+        self.tokens = _steps_or(next((values[name] for name in _TOKEN_NAMES if name in values), None), self.tokens)
+        self._add_loss(loss)
+        self._add_evaluation(evaluation)
 
-    def _add(self, loss: float | None) -> None:
+    def _add_loss(self, loss: float | None) -> None:
         """Add a loss of the training; where its step goes back, later evaluations are undone."""
         if loss is None:
             return
@@ -241,7 +246,7 @@ class _Parser:
             self.evaluations.drop_from(self.step)
         self.points.add(Point(self.step, loss, self.lr, self.tokens))
 
-    def _evaluated(self, loss: float | None, step: int = 0) -> None:
+    def _add_evaluation(self, loss: float | None, step: int = 0) -> None:
         """Add a loss of an evaluation, of this step or of the present one."""
         last = self.points.last
         if loss is not None:
@@ -256,7 +261,7 @@ class _Parser:
             learning_rate=self.lr,
             gradient_norm=self.norm,
             curve=self.points.curve(),
-            by=self.by,
+            unit=self.unit,
             evaluations=self.evaluations.curve(),
             tokens=self.tokens,
             batch=self.batch,
@@ -265,21 +270,21 @@ class _Parser:
         )
 
 
-def _found_in(expression: re.Pattern[str], line: str) -> dict[str, str]:
+def _match_groups(expression: re.Pattern[str], line: str) -> dict[str, str]:
     """Return the named groups that took part in a match; none where the line does not match."""
-    match = expression.search(line[:_MOST])
+    match = expression.search(line[:_MAX_SEARCHED])
     return {name: text for name, text in match.groupdict().items() if text} if match else {}
 
 
-def _search(pattern: re.Pattern[str], line: str, otherwise: float | None) -> float | None:
+def _search_number(pattern: re.Pattern[str], line: str, otherwise: float | None) -> float | None:
     match = pattern.search(line)
-    return _or(number(match[1]), otherwise) if match else otherwise
+    return _number_or(parse_number(match[1]), otherwise) if match else otherwise
 
 
-def _whole(value: float | None, otherwise: int) -> int:
+def _steps_or(value: float | None, otherwise: int) -> int:
     """Return a number of steps, `otherwise` for what cannot be one."""
-    return int(value) if value is not None and abs(value) < 10**MOST_DIGITS else otherwise
+    return int(value) if value is not None and abs(value) < 10**MAX_DIGITS else otherwise
 
 
-def _or(value: float | None, otherwise: float | None) -> float | None:
+def _number_or(value: float | None, otherwise: float | None) -> float | None:
     return otherwise if value is None else value

@@ -15,49 +15,49 @@ from typing import Any, Callable
 
 from . import machines, outside, planned, regular, ssh
 from .planned import Planned
-from .processes import identity
+from .processes import machine_identity
 
-_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
 _PIECE = 1 << 16
-_LONGEST = 1 << 20  # bytes of an answer
+_MAX_ANSWER = 1 << 20  # bytes of an answer
 
 
 def main(text: str, run_dir: str) -> int:
     """Ask each of the other machines as a question says, and print their answers as JSON, a list in their order."""
-    asked: dict[str, Any] = json.loads(text)
+    request: dict[str, Any] = json.loads(text)
     plan = planned.read(run_dir)
     answers: list[dict[str, Any]] = [{} for _ in plan.hosts[1:]]
     links: list[subprocess.Popen[bytes]] = []
-    if asked["checkpoint"]:
-        question, files = _checkpoint(asked["checkpoint"])
-        question["only_look"] = asked["only_look"]
+    if request["checkpoint"]:
+        question, files = _checkpoint_question(request["checkpoint"])
+        question["only_look"] = request["only_look"]
     else:
-        question, files = _run(asked, plan, run_dir)
-    with _door(plan.port, question.get("token", "")):
+        question, files = _run_question(request, plan, run_dir)
+    with _token_server(plan.port, question.get("token", "")):
         threads = []
         for rank, host in enumerate(plan.hosts[1:], start=1):
-            link = _Link(host, asked["python"], {**question, "rank": rank}, files)
+            link = _Link(host, request["python"], {**question, "rank": rank}, files)
             links.append(link.child)
-            threads.append(threading.Thread(target=_into, args=(answers, rank - 1, link.talk), daemon=True))
+            threads.append(threading.Thread(target=_store_answer, args=(answers, rank - 1, link.exchange), daemon=True))
         for thread in threads:
             thread.start()
         # A checkpoint may be large; a link that is gone ends by itself.
-        deadline = time.monotonic() + (float("inf") if asked["checkpoint"] else _SECONDS)
+        deadline = time.monotonic() + (float("inf") if request["checkpoint"] else _ANSWER_SECONDS)
         for thread in threads:
             thread.join(max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX)))
-    late = {"problem": f"gave no answer in {_SECONDS:.0f} s: check that it is on, and its network"}
-    os.write(1, (json.dumps([answer or late for answer in answers]) + "\n").encode())
+    no_answer = {"problem": f"gave no answer in {_ANSWER_SECONDS:.0f} s: check that it is on, and its network"}
+    os.write(1, (json.dumps([answer or no_answer for answer in answers]) + "\n").encode())
     for child in links:
         if child.poll() is None:
             child.kill()
     return 0
 
 
-def _into(answers: list[dict[str, Any]], place: int, talk: Callable[[], dict[str, Any]]) -> None:
+def _store_answer(answers: list[dict[str, Any]], place: int, talk: Callable[[], dict[str, Any]]) -> None:
     answers[place] = talk()
 
 
-def _run(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _run_question(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
     supervisor = os.path.join(run_dir, "supervisor")
     names = [asked["script"], planned.NAME, *plan.files]
@@ -70,14 +70,14 @@ def _run(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, 
         "mark": asked["mark"],
         "token": asked["mark"],
         "port": plan.port,
-        "names": [chosen or machines.name_of(plan.hosts[0])],
+        "names": [chosen or machines.host_name(plan.hosts[0])],
         "ask": not chosen,
-        "identity": identity(),
+        "identity": machine_identity(),
     }
     return question, {name: path for name, path in files.items() if os.path.isfile(path)}
 
 
-def _checkpoint(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _checkpoint_question(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a checkpoint, and its files."""
     files: dict[str, str] = {}
     if os.path.isdir(path):
@@ -98,58 +98,58 @@ class _Link:
     def __init__(self, host: str, python: str, question: dict[str, Any], files: dict[str, str]) -> None:
         folder = os.path.dirname(os.path.realpath(__file__))
         program = regular.read(os.path.join(folder, "receive.py")).decode()
-        words = ssh.words(host, (python, "-I", "-S", "-X", "utf8", "-c", program))
+        words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", program))
         self.question, self.files = question, files
         self.child = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=-1
         )
 
-    def talk(self) -> dict[str, Any]:
+    def exchange(self) -> dict[str, Any]:
         """Return its answers, or its `problem`."""
         with self.child, contextlib.suppress(BrokenPipeError):
-            return self._talk()
+            return self._exchange()
         return {"problem": "the link was lost"}
 
-    def _talk(self) -> dict[str, Any]:
-        taken, said = self.child.stdin, self.child.stderr
-        assert taken is not None  # noqa: S101 - for the type
-        assert said is not None  # noqa: S101 - for the type
+    def _exchange(self) -> dict[str, Any]:
+        stdin, stderr = self.child.stdin, self.child.stderr
+        assert stdin is not None  # noqa: S101 - for the type
+        assert stderr is not None  # noqa: S101 - for the type
         with contextlib.suppress(BrokenPipeError):
-            taken.write(json.dumps(self.question).encode() + b"\n")
-            taken.flush()
-        answer = self._answer()
+            stdin.write(json.dumps(self.question).encode() + b"\n")
+            stdin.flush()
+        answer = self._next_answer()
         if answer is None:
-            error = said.read(_PIECE)
+            error = stderr.read(_PIECE)
             code = self.child.wait()
             if code in (126, 127):
                 return {"problem": "no_python"}
-            return {"problem": f"does not answer: {ssh.lost(error)}"}
+            return {"problem": f"does not answer: {ssh.failure_text(error)}"}
         answer["off"] = float(answer.pop("clock", 0.0)) - time.time()
         if answer.get("problem") or self.question.get("only_look"):
             return answer
         if not answer["there"]:
-            with tarfile.open(fileobj=taken, mode="w|", dereference=True, format=tarfile.PAX_FORMAT) as tar:
+            with tarfile.open(fileobj=stdin, mode="w|", dereference=True, format=tarfile.PAX_FORMAT) as tar:
                 for name, path in self.files.items():
                     tar.add(path, arcname=name, recursive=False)
-        taken.close()
-        last = self._answer()
+        stdin.close()
+        last = self._next_answer()
         if last is None:
-            return {"problem": f"does not answer: {ssh.lost(said.read(_PIECE))}"}
+            return {"problem": f"does not answer: {ssh.failure_text(stderr.read(_PIECE))}"}
         return {**answer, **last}
 
-    def _answer(self) -> dict[str, Any] | None:
+    def _next_answer(self) -> dict[str, Any] | None:
         """Return the next line that is an answer: a login shell there may print others."""
         lines = self.child.stdout
         assert lines is not None  # noqa: S101 - for the type
-        while line := lines.readline(_LONGEST):
+        while line := lines.readline(_MAX_ANSWER):
             with contextlib.suppress(outside.Unparsable):
-                answer: dict[str, Any] = outside.value(line)
+                answer: dict[str, Any] = outside.parse(line)
                 return answer
         return None
 
 
 @contextlib.contextmanager
-def _door(port: int, token: str) -> Any:
+def _token_server(port: int, token: str) -> Any:
     """Answer with the token whoever connects to the port meanwhile."""
     if not token:
         yield

@@ -13,34 +13,34 @@ _PIECE = 1 << 20
 
 def main() -> int:
     """Take what is asked for on stdin where this machine lacks it; a run folder is then asked how it can train here."""
-    asked = json.loads(sys.stdin.buffer.readline())
-    folder = asked["folder"]
-    run = asked["what"] == "run"
-    there = _shares(folder, asked["mark"]) if run else _has(folder, asked["files"])
-    problem = "" if there else _refuses(folder, only_run=run)
-    _say(there=there, clock=time.time(), problem=problem)
-    if problem or asked.get("only_look"):
+    request = json.loads(sys.stdin.buffer.readline())
+    folder = request["folder"]
+    run = request["what"] == "run"
+    present = _is_same_folder(folder, request["mark"]) if run else _has_files(folder, request["files"])
+    problem = "" if present else _why_refused(folder, only_run=run)
+    _print_json(there=present, clock=time.time(), problem=problem)
+    if problem or request.get("only_look"):
         return 0
     try:
-        if not there:
+        if not present:
             _unpack(folder)
     except OSError as error:
-        _say(problem=f"cannot write {folder}: {error.strerror}")
+        _print_json(problem=f"cannot write {folder}: {error.strerror}")
         return 0
     if run:
-        question = json.dumps({**asked, "shared": there})
+        question = json.dumps({**request, "shared": present})
         program = [sys.executable, "-I", "-S", "-X", "utf8", "-B", os.path.join(folder, "supervisor")]
         os.execv(program[0], [*program, "look", question])  # noqa: S606
-    _say(taken=True)
+    _print_json(taken=True)
     return 0
 
 
-def _say(**words: object) -> None:
+def _print_json(**words: object) -> None:
     sys.stdout.write(json.dumps(words) + "\n")
     sys.stdout.flush()
 
 
-def _shares(folder: str, mark: str) -> bool:
+def _is_same_folder(folder: str, mark: str) -> bool:
     """Tell whether this is the folder of the machine that asks: its lock bears the mark of its start."""
     try:
         # Nobody who writes to a pipe is waited for.
@@ -51,19 +51,19 @@ def _shares(folder: str, mark: str) -> bool:
         return False
 
 
-def _has(folder: str, files: dict[str, list[int]]) -> bool:
+def _has_files(folder: str, files: dict[str, list[int]]) -> bool:
     """Tell whether a folder has all these files, each with its size and time."""
     for name, expected in files.items():
         try:
-            found = os.stat(os.path.join(folder, name))
+            status = os.stat(os.path.join(folder, name))
         except OSError:
             return False
-        if [found.st_size, int(found.st_mtime)] != expected:
+        if [status.st_size, int(status.st_mtime)] != expected:
             return False
     return True
 
 
-def _refuses(folder: str, *, only_run: bool) -> str:
+def _why_refused(folder: str, *, only_run: bool) -> str:
     """Return why a folder cannot take files, empty where it can: nothing but a run is replaced by a run."""
     try:
         names = os.listdir(folder)

@@ -7,23 +7,23 @@ import json
 import re
 from typing import Any, Mapping, NamedTuple
 
-from .losses import kind
-from .step_lines import MOST_DIGITS, Position
+from .losses import loss_kind
+from .step_lines import MAX_DIGITS, Position
 
 # Not a number, as Python prints it.
-_BARE = re.compile(r":\s*(-?(?:nan|inf))\b")
+_BARE_NUMBER = re.compile(r":\s*(-?(?:nan|inf))\b")
 _STEP_NAMES = ("global_step", "step", "iter", "iteration", "num_updates", "update", "it", "trainer/global_step")
 _STEPS_NAMES = ("total_steps", "max_steps", "num_steps")
 _EPOCHS_NAMES = ("epochs", "max_epochs", "num_epochs")
 _RENAMED = {"lr": "learning_rate", "train_lr": "learning_rate", "train/lr": "learning_rate", "gnorm": "grad_norm"}
 _CELL = re.compile(r"[A-Za-z_][\w/.()%-]{0,30}(?: [\w/.()%-]{1,30}){0,2}")
-_MOST_COLUMNS = 40
-_LONGEST_HEADER = 500
+_MAX_COLUMNS = 40
+_MAX_HEADER = 500
 _EPOCH_OF = re.compile(r"(\d{1,9})/(\d{1,9})")
 
 
-_ABOUT = ("mode", "split", "phase", "stage", "type")
-_EVALUATIONS = {"val", "valid", "validation", "eval", "evaluation", "dev", "test"}
+_ROLE_KEYS = ("mode", "split", "phase", "stage", "type")
+_EVALUATION_ROLES = {"val", "valid", "validation", "eval", "evaluation", "dev", "test"}
 
 
 class Record(NamedTuple):
@@ -37,10 +37,10 @@ class Table(NamedTuple):
     """The columns of a table in a log, and what stands between them: empty for spaces."""
 
     names: tuple[str, ...] = ()
-    between: str = ""
+    separator: str = ""
 
 
-def in_json(line: str) -> Record:
+def parse_json(line: str) -> Record:
     """Return the numbers of a JSON object in a line, by their names; those of objects in it as well."""
     begin, end = line.find('{"'), line.rfind("}")
     try:
@@ -50,67 +50,71 @@ def in_json(line: str) -> Record:
     flat = dict(values)
     for inner in [value for value in values.values() if isinstance(value, dict)]:
         flat.update(inner)
-    return _numbers(flat)
+    return _record_of(flat)
 
 
-def in_dictionary(line: str) -> Record:
+def parse_dictionary(line: str) -> Record:
     """Return the numbers of a dictionary that HF Trainer or a script prints; transformers 5 quotes them."""
     begin = line.rfind("{'", 0, line.find("oss'"))
     end = line.find("}", begin)
     try:
-        values = ast.literal_eval(_BARE.sub(r": '\1'", line[begin : end + 1])) if 0 <= begin < end else {}
+        values = ast.literal_eval(_BARE_NUMBER.sub(r": '\1'", line[begin : end + 1])) if 0 <= begin < end else {}
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return Record()
-    return _numbers(values) if isinstance(values, dict) else Record()
+    return _record_of(values) if isinstance(values, dict) else Record()
 
 
-def table(line: str) -> Table | None:
+def parse_header(line: str) -> Table | None:
     """Return the table whose header a line is: it has a column of steps or epochs, and one of a loss."""
-    if len(line) > _LONGEST_HEADER or "oss" not in line:
+    if len(line) > _MAX_HEADER or "oss" not in line:
         return None
-    for between in (",", ";", "|", ""):
-        names = cells(line, between)
-        if 1 < len(names) <= _MOST_COLUMNS and all(map(_CELL.fullmatch, names)) and _is_header(names):
-            return Table(tuple(names), between)
+    for separator in (",", ";", "|", ""):
+        names = split_cells(line, separator)
+        if 1 < len(names) <= _MAX_COLUMNS and all(map(_CELL.fullmatch, names)) and _is_header(names):
+            return Table(tuple(names), separator)
     return None
 
 
-def in_row(line: str, of: Table) -> Record:
+def parse_row(line: str, header: Table) -> Record:
     """Return the numbers of a table's row by the names of their columns; none where it is no row of it."""
-    found = cells(line, of.between)
-    if len(found) != len(of.names):
+    row_cells = split_cells(line, header.separator)
+    if len(row_cells) != len(header.names):
         return Record()
-    return _numbers(dict(zip(of.names, found)))
+    return _record_of(dict(zip(header.names, row_cells)))
 
 
-def cells(line: str, between: str) -> list[str]:
+def split_cells(line: str, separator: str) -> list[str]:
     """Return the cells of a row: without a separator between them those that spaces divide, two where one does not."""
-    if between:
-        return [cell.strip() for cell in line.strip().strip(between).split(between)]
+    if separator:
+        return [cell.strip() for cell in line.strip().strip(separator).split(separator)]
     return line.split()
 
 
-def losses(record: Record) -> tuple[float | None, float | None]:
+def losses_of(record: Record) -> tuple[float | None, float | None]:
     """Return the loss of the training and that of the evaluation in a record, of several sets the first."""
-    of: dict[str, float] = {}
+    by_kind: dict[str, float] = {}
     for name, value in record.values.items():
-        of.setdefault(kind(name), value)
-    plain = of.get("plain")
+        by_kind.setdefault(loss_kind(name), value)
+    plain = by_kind.get("plain")
     if record.evaluation:
-        return None, of.get("eval", plain)
-    return of.get("train", plain), of.get("eval", of.get("set"))
+        return None, by_kind.get("eval", plain)
+    return by_kind.get("train", plain), by_kind.get("eval", by_kind.get("set"))
 
 
-def position(record: Record) -> Position:
+def position_of(record: Record) -> Position:
     """Return where a record says that its training is; a part of an epoch is none."""
     values = record.values
-    step, epoch = _whole(values, _STEP_NAMES), _whole(values, ("epoch",))
+    step, epoch = _first_integer(values, _STEP_NAMES), _first_integer(values, ("epoch",))
     return Position(
-        step, _whole(values, _STEPS_NAMES) or 0, epoch, _whole(values, _EPOCHS_NAMES) or 0, batch=epoch is not None
+        step,
+        _first_integer(values, _STEPS_NAMES) or 0,
+        epoch,
+        _first_integer(values, _EPOCHS_NAMES) or 0,
+        batch=epoch is not None,
     )
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """Return the number in a text; None for what is none, or too long for one, but not for `inf` itself."""
     try:
         value = float(text)
@@ -119,33 +123,33 @@ def number(text: str) -> float | None:
     return None if value in {float("inf"), float("-inf")} and "inf" not in text.lower() else value
 
 
-def _whole(values: Mapping[str, float], names: tuple[str, ...]) -> int | None:
+def _first_integer(values: Mapping[str, float], names: tuple[str, ...]) -> int | None:
     """Return the first of some numbers that are there, None where it is not a whole one."""
     value = next((values[name] for name in names if name in values), None)
-    return int(value) if value is not None and 0 <= value < 10**MOST_DIGITS and value == int(value) else None
+    return int(value) if value is not None and 0 <= value < 10**MAX_DIGITS and value == int(value) else None
 
 
 def _is_header(names: list[str]) -> bool:
     lower = [name.lower() for name in names]
     counts = any(name in {*_STEP_NAMES, "epoch", "batch"} for name in lower)
-    return counts and any(kind(name) in {"train", "plain", "eval"} for name in lower)
+    return counts and any(loss_kind(name) in {"train", "plain", "eval"} for name in lower)
 
 
-def _written(value: object) -> str:
+def _repr(value: object) -> str:
     try:
         return repr(value)
     except ValueError:
         return ""  # an integer of thousands of digits
 
 
-def _numbers(values: Mapping[Any, Any]) -> Record:
-    found: dict[str, float] = {}
+def _record_of(values: Mapping[Any, Any]) -> Record:
+    numbers: dict[str, float] = {}
     for key, value in values.items():
         name = str(key).lower()
         name = _RENAMED.get(name, name)
         if name == "epoch" and isinstance(value, str) and (match := _EPOCH_OF.fullmatch(value)):
-            found["epochs"], value = float(match[2]), match[1]  # noqa: PLW2901 - its first part
-        told = number(value if isinstance(value, str) else _written(value))
-        if told is not None:
-            found.setdefault(name, told)
-    return Record(found, any(str(values.get(name)).lower() in _EVALUATIONS for name in _ABOUT))
+            numbers["epochs"], value = float(match[2]), match[1]  # noqa: PLW2901 - its first part
+        parsed = parse_number(value if isinstance(value, str) else _repr(value))
+        if parsed is not None:
+            numbers.setdefault(name, parsed)
+    return Record(numbers, any(str(values.get(name)).lower() in _EVALUATION_ROLES for name in _ROLE_KEYS))

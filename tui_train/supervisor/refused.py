@@ -5,7 +5,7 @@ from __future__ import annotations
 # As sysexits.h has them.
 USAGE = 64
 MISSING = 69
-APART = 70
+TRAINED_APART = 70
 CANNOT_WRITE = 73
 BUSY = 75
 

@@ -10,9 +10,9 @@ from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISLNK, S_ISREG, S_ISSOCK
 from typing import Iterator
 
 # An events.jsonl of a year of starts has some 100 kB.
-MOST = 16 << 20
+MAX_BYTES = 16 << 20
 # Between the name of a file and a random word, while it is written.
-NEW = ".new."
+NEW_SUFFIX = ".new."
 _KINDS = (
     (S_ISDIR, "a folder"),
     (S_ISFIFO, "a pipe"),
@@ -48,30 +48,30 @@ def open_regular(path: str | os.PathLike[str], folder: int | None = None) -> io.
 
 def _refuse_other(mode: int, path: str | os.PathLike[str]) -> None:
     if not S_ISREG(mode):
-        raise OSError(errno.EINVAL, f"it is {kind(mode)}, not a regular file", str(path))
+        raise OSError(errno.EINVAL, f"it is {file_kind(mode)}, not a regular file", str(path))
 
 
-def kind(mode: int) -> str:
+def file_kind(mode: int) -> str:
     """Return in words what has such a mode, as "a folder"."""
     return next((words for is_kind, words in _KINDS if is_kind(mode)), "something unknown")
 
 
 @contextlib.contextmanager
-def folder_at(path: str | os.PathLike[str], inside: int | None = None, *, listed: bool = False) -> Iterator[int]:
-    """Yield the descriptor of a folder; with `inside`, the descriptor of its parent, it must not be a link.
+def open_folder(path: str | os.PathLike[str], parent: int | None = None, *, readable: bool = False) -> Iterator[int]:
+    """Yield the descriptor of a folder; with `parent`, the descriptor of its parent, it must not be a link.
 
-    To be `listed` or locked it must be readable.
+    To be `readable` or locked it must be readable.
     """
-    flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if listed else os.O_PATH)
-    flags |= 0 if inside is None else os.O_NOFOLLOW
-    folder = os.open(path, flags, dir_fd=inside)
+    flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if readable else os.O_PATH)
+    flags |= 0 if parent is None else os.O_NOFOLLOW
+    folder = os.open(path, flags, dir_fd=parent)
     try:
         yield folder
     finally:
         os.close(folder)
 
 
-def user(uid: int) -> str:
+def user_name(uid: int) -> str:
     """Return a user's name, or the user id if there is none."""
     import pwd
 
@@ -81,12 +81,14 @@ def user(uid: int) -> str:
         return f"user {uid}"
 
 
-def read(path: str | os.PathLike[str], most: int = MOST, folder: int | None = None, *, end: bool = False) -> bytes:
-    """Return the first bytes of a regular file, at most `most`, or the last; OSError where it cannot be read."""
-    pieces, left = [], most
+def read(
+    path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, folder: int | None = None, *, end: bool = False
+) -> bytes:
+    """Return the first bytes of a regular file, at most `max_bytes`, or the last; OSError where it cannot be read."""
+    pieces, left = [], max_bytes
     with open_regular(path, folder) as file:
         if end:
-            file.seek(-min(most, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            file.seek(-min(max_bytes, os.fstat(file.fileno()).st_size), os.SEEK_END)
         while left > 0 and (piece := file.read(left)):
             pieces.append(piece)
             left -= len(piece)
@@ -110,7 +112,7 @@ def write_beside(path: str, data: bytes, mode: int = 0o644, folder: int | None =
     With the descriptor of a `folder`, `path` is a name in it.
     """
     # A name that nobody can put a link at before.
-    beside = f"{path}{NEW}{os.urandom(6).hex()}"
+    beside = f"{path}{NEW_SUFFIX}{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode, dir_fd=folder)
     try:

@@ -9,13 +9,13 @@ import time
 from typing import NamedTuple
 
 from . import commands, container
-from .overlap import Ahead, Source, pass_over
+from .overlap import LoggedTail, Source, skip_logged
 from .processes import MARK
 from .text import visible
 from .transport import NodeCommand, Task, Transport
 
 # What an engine's own client ends with when it fails.
-_OF_ENGINE = 125
+_ENGINE_FAILED = 125
 _PIECE = 1 << 16
 
 
@@ -33,21 +33,21 @@ def main(engine: str, name: str, log: str) -> int:
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     while True:
-        seen = _seen(engine, name, log)
+        seen = _already_logged(engine, name, log)
         if isinstance(seen, str):
             if not _is_known(engine, name):
-                return _OF_ENGINE
+                return _ENGINE_FAILED
             words = f"\nlaunch.sh: what the container said without its client cannot be read: {visible(seen)}\n"
-            _write(descriptor, words.encode())
+            _append(descriptor, words.encode())
             return _wait(engine, name)
-        passed = _copy((engine, "logs", "--follow", name), descriptor, seen.passed, seen.begun)
+        passed = _copy((engine, "logs", "--follow", name), descriptor, seen.lengths, seen.partial_line)
         # What it said last may come after the end of what follows it.
         code = container.exit_code(engine, name)
         if code is not None:
             _copy((engine, "logs", name), descriptor, passed, b"")
             return code
         if not _is_known(engine, name):
-            return _OF_ENGINE
+            return _ENGINE_FAILED
         time.sleep(0.5)
 
 
@@ -57,17 +57,17 @@ def _is_known(engine: str, name: str) -> bool:
 
 def _wait(engine: str, name: str) -> int:
     code = commands.run((engine, "wait", name), float("inf")).out.strip()
-    return int(code) if code.isdigit() else _OF_ENGINE
+    return int(code) if code.isdigit() else _ENGINE_FAILED
 
 
-class _Seen(NamedTuple):
+class _Logged(NamedTuple):
     """What a log has of a container's output: bytes of each of its streams, and the beginning of a line of one."""
 
-    passed: tuple[int, int]
-    begun: bytes
+    lengths: tuple[int, int]
+    partial_line: bytes
 
 
-def _seen(engine: str, name: str, log: str) -> _Seen | str:
+def _already_logged(engine: str, name: str, log: str) -> _Logged | str:
     """Return what a log has already; or, where the engine does not tell the container's output, why."""
     try:
         pid, *ends = commands.spawn((engine, "logs", name), os.environ)
@@ -77,19 +77,19 @@ def _seen(engine: str, name: str, log: str) -> _Seen | str:
     streams = [Source(end) for end in ends]
     for stream in streams:
         stream.together = streams
-    begun = pass_over(Source(own), streams)
+    begun = skip_logged(Source(own), streams)
     passed = (streams[0].passed, streams[1].passed)
     last = b""
     for stream in streams:
-        while stream.need(1):
+        while stream.fill_to(1):
             last = stream.peek(0, _PIECE)
-            stream.move(len(last))
+            stream.skip(len(last))
     for end in (own, *ends):
         os.close(end)
     code = commands.exit_code(os.waitpid(pid, 0)[1])
     if code != 0:
         return last.decode(errors="replace").strip() or f"{engine} logs ended with exit code {code}"
-    return _Seen(passed, begun)
+    return _Logged(passed, begun)
 
 
 def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: bytes) -> tuple[int, int]:
@@ -101,7 +101,7 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
         pid, *ends = commands.spawn(words, os.environ)
     except OSError:
         return passed
-    ahead = Ahead(begun)
+    ahead = LoggedTail(begun)
     counts = {ends[0]: 0, ends[1]: 0}
     skip = {ends[0]: passed[0], ends[1]: passed[1]}
     unread = list(ends)
@@ -113,14 +113,14 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
                 continue
             new = piece[max(0, skip[end] - counts[end]) :]
             counts[end] += len(piece)
-            _write(log, ahead.new(end, new))
+            _append(log, ahead.new_bytes(end, new))
     for end in ends:
         os.close(end)
     os.waitpid(pid, 0)
     return max(passed[0], counts[ends[0]]), max(passed[1], counts[ends[1]])
 
 
-def _write(log: int, text: bytes) -> None:
+def _append(log: int, text: bytes) -> None:
     """Append to a log; what a full disk does not take is lost, and the training goes on."""
     while text:
         try:

@@ -6,48 +6,48 @@ import os
 from typing import NamedTuple
 
 from . import gpus
-from .attempt import Ended, attempt, name_of, newest
-from .memory_words import WHERE
+from .attempt import AttemptEnd, attempt_title, newest_loadable, run_attempt
+from .memory_words import PHASE_TEXT
 from .refused import CANNOT_WRITE
-from .start import Start, say
+from .start import Start, print_message
 from .text import visible
 
-_CARD_WAIT = 60.0
+_CARD_WAIT_SECONDS = 60.0
 
 
 class Outcome(NamedTuple):
-    """How a start ended: state, exit code and the processes `left` as run_ended has them, and a sentence.
+    """How a start ended: state, exit code and the processes `leftover` as run_ended has them, and a sentence.
 
     `why` is why no attempt followed one that ran out of GPU memory.
     """
 
     state: str
     code: int
-    words: str
-    left: str = ""
+    sentence: str
+    leftover: str = ""
     why: str = ""
 
 
-def run(start: Start, first: int, *, asked: bool = False) -> Outcome:
-    """Make attempts until one ends for good, from the first on, which was `asked` for or is where it was."""
-    if first > 1 and start.falls_back and not asked:
-        say(f"begins with {name_of(start, first)}, where it was; --attempt=1 begins with the first")
+def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> Outcome:
+    """Make attempts until one ends for good, from the first on, which was `chosen_by_user` for or is where it was."""
+    if first > 1 and start.falls_back and not chosen_by_user:
+        print_message(f"begins with {attempt_title(start, first)}, where it was; --attempt=1 begins with the first")
     # Processes that computed on the cards before this run are not waited for.
-    neighbours = (gpus.users(start.cards) or ()) if start.falls_back else ()
+    neighbours = (gpus.compute_pids(start.cards) or ()) if start.falls_back else ()
     position = first
     while not start.signals.stop:
-        number = next_number(start.own_dir)
+        number = next_attempt_number(start.own_dir)
         log = attempt_log(start.own_dir, number)
         try:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         except OSError as error:
             return Outcome("failed", CANNOT_WRITE, f"cannot write {visible(log)}: {error.strerror}")
-        ended = attempt(start, position, number, log)
-        outcome = _outcome(start, ended, position, number)
+        ended = run_attempt(start, position, number, log)
+        outcome = _outcome_of(start, ended, position, number)
         if outcome:
-            return outcome._replace(left=ended.left)
-        gpus.wait_until_free(start.cards, neighbours, _CARD_WAIT, say)
-        position = ended.next
+            return outcome._replace(leftover=ended.leftover)
+        gpus.wait_until_free(start.cards, neighbours, _CARD_WAIT_SECONDS, print_message)
+        position = ended.next_position
     return Outcome("stopped", start.signals.code, "stopped")
 
 
@@ -56,7 +56,7 @@ def attempt_log(own_dir: str, number: int) -> str:
     return os.path.join(own_dir, f"attempt-{number}.log")
 
 
-def next_number(own_dir: str) -> int:
+def next_attempt_number(own_dir: str) -> int:
     """Return the number of the first attempt that has no log yet: logs of an earlier start stay."""
     number = 1
     while os.path.lexists(attempt_log(own_dir, number)):
@@ -64,46 +64,46 @@ def next_number(own_dir: str) -> int:
     return number
 
 
-def _outcome(start: Start, ended: Ended, position: int, number: int) -> Outcome | None:
+def _outcome_of(start: Start, ended: AttemptEnd, position: int, number: int) -> Outcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
     # What had finished when a stop came is finished.
     if ended.stopped or (start.signals.stop and ended.code != 0):
         return Outcome("stopped", start.signals.code, "stopped")
     # Even with code 0: a training whose ranks agree to stop, and that saves, may end so long before its last step.
-    if ended.elsewhere is not None:
-        return Outcome("stopped", ended.code or 143, f"stopped: machine {ended.elsewhere} was asked to stop")
+    if ended.stopped_rank is not None:
+        return Outcome("stopped", ended.code or 143, f"stopped: machine {ended.stopped_rank} was asked to stop")
     if ended.code == 0:
-        return Outcome("finished", 0, _finished(ended, newest(start, position)))
+        return Outcome("finished", 0, _finished_text(ended, newest_loadable(start, position)))
     log = f"see attempt-{number}.log"
     if not ended.phase:
-        return Outcome("failed", ended.code, f"{_failure(ended)}: {log}")
-    where = WHERE.get(ended.phase, "")
-    say(f"attempt {number} ran out of GPU memory {where}")
-    why = _why_no_more(start, ended)
+        return Outcome("failed", ended.code, f"{_failure_text(ended)}: {log}")
+    where = PHASE_TEXT.get(ended.phase, "")
+    print_message(f"attempt {number} ran out of GPU memory {where}")
+    why = _why_no_fallback(start, ended)
     return Outcome("failed", ended.code, f"out of GPU memory {where}: {why}; {log}", why=why) if why else None
 
 
-def _finished(ended: Ended, checkpoint: str) -> str:
-    if checkpoint and checkpoint == ended.given:
+def _finished_text(ended: AttemptEnd, checkpoint: str) -> str:
+    if checkpoint and checkpoint == ended.resumed_from:
         return f"finished with no checkpoint newer than {visible(checkpoint)}, from which it resumed"
     return f"finished; its newest checkpoint: {visible(checkpoint)}" if checkpoint else "finished"
 
 
-def _failure(ended: Ended) -> str:
-    if ended.apart:
+def _failure_text(ended: AttemptEnd) -> str:
+    if ended.trained_apart:
         return "its processes never formed a group: each trained alone, as rank 0 of 1"
-    if ended.code == 137 and not ended.on_host:
+    if ended.code == 137 and not ended.host_memory:
         return "killed by signal 9 (exit code 137); `dmesg | grep -i oom` shows whether the host's memory ran out"
     why = f"failed with exit code {ended.code}"
-    if ended.on_host:
+    if ended.host_memory:
         why += "; the host's memory may have run out: fewer data loader workers, no offload"
     return why
 
 
-def _why_no_more(start: Start, ended: Ended) -> str:
+def _why_no_fallback(start: Start, ended: AttemptEnd) -> str:
     """Return why nothing follows an attempt that ran out of GPU memory, empty where an attempt does."""
-    if ended.hopeless or ended.next:
-        return ended.hopeless
+    if ended.no_retry_reason or ended.next_position:
+        return ended.no_retry_reason
     if start.planned.by_hand:
         return "machines that are started by hand have no fallbacks"
     return "the plan has no further fallback"

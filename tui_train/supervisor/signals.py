@@ -30,7 +30,7 @@ class Signals:
             signal.signal(number, self._on_stop)
         # A lost terminal ends neither this program nor the training; the end of a child wakes it.
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
-            signal.signal(number, _nothing)
+            signal.signal(number, _ignore)
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         again = bool(self.stop)
@@ -49,7 +49,7 @@ class Signals:
             return
 
 
-def default() -> None:
+def reset_signals() -> None:
     """Give every signal its default again, for a child between fork and exec; what was ignored for us stays so."""
     signal.set_wakeup_fd(-1)
     numbers = [signal.SIGTERM, signal.SIGQUIT, AT_ONCE, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ]
@@ -59,5 +59,5 @@ def default() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _nothing(_number: int, _frame: FrameType | None) -> None:
+def _ignore(_number: int, _frame: FrameType | None) -> None:
     pass

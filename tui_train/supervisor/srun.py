@@ -7,14 +7,14 @@ import signal
 import time
 
 from . import commands
-from .processes import send
-from .transport import Here, LocalTask, NodeCommand
+from .processes import send_signal
+from .transport import LocalTask, LocalTransport, NodeCommand
 
 # Seconds for the controller to answer, and for srun to end the tasks of all machines.
-_ANSWER = 30.0
-_ENDS = 5.0
+_ANSWER_SECONDS = 30.0
+_END_SECONDS = 5.0
 # A machine that was asked to end and did ends with 0: else --kill-on-bad-exit would kill those that still save.
-_TASK = """\
+_TASK_SCRIPT = """\
 trap 'asked=yes' TERM
 "$@" &
 task=$!
@@ -27,7 +27,7 @@ done
 exit "$code\""""
 
 
-class Srun(Here):
+class SrunTransport(LocalTransport):
     """All machines of the job that this runs in; the batch step, in which it runs, is on the first of them."""
 
     def __init__(self, nodes: int) -> None:
@@ -38,7 +38,7 @@ class Srun(Here):
         """Start a command on each machine, their output to one log."""
         words = (
             "srun", f"--nodes={self._nodes}", f"--ntasks={self._nodes}", "--ntasks-per-node=1",
-            "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _TASK, "bash",
+            "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _TASK_SCRIPT, "bash",
         )  # fmt: skip
         task = super().start(command._replace(words=words + command.words))
         return SrunTask(self, task.leader, enclosed=task.enclosed)
@@ -47,16 +47,18 @@ class Srun(Here):
 class SrunTask(LocalTask):
     """An srun, which kills its tasks when it gets SIGTERM, so that these are asked by Slurm instead."""
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Send SIGTERM to the tasks of all machines; to srun where Slurm does not answer."""
         # Without --batch it goes to the job's steps, and not to its script.
-        asked = commands.run(("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _ANSWER, interruptible=False)
+        asked = commands.run(
+            ("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _ANSWER_SECONDS, interruptible=False
+        )
         if asked.code != 0:
-            send(self.leader, signal.SIGTERM)
+            send_signal(self.leader, signal.SIGTERM)
 
-    def end(self) -> None:
+    def end_remote_parts(self) -> None:
         """Have srun kill its tasks on all machines."""
-        send(self.leader, signal.SIGTERM)
-        deadline = time.monotonic() + _ENDS
+        send_signal(self.leader, signal.SIGTERM)
+        deadline = time.monotonic() + _END_SECONDS
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -8,10 +8,10 @@ from typing import Sequence
 from .text import visible
 
 # The exit code of ssh itself; no training on another machine ends with it (see node.py).
-LOST = 255
+CONNECTION_LOST = 255
 # A command is no login: what the user's configuration adds to one has no place there, such as another command, a
 # terminal, and what the host could use: ports, the keys of an agent, the screen, a network device.
-PLAIN = (
+PLAIN_OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=10",
     "ServerAliveInterval=15",
@@ -25,7 +25,7 @@ PLAIN = (
     "RemoteCommand=none",
 )
 # A link that is cut for less than two minutes changes nothing. A connection that others share could end with them.
-_OPTIONS = (*PLAIN, "ServerAliveCountMax=8", "ControlPath=none")
+_OPTIONS = (*PLAIN_OPTIONS, "ServerAliveCountMax=8", "ControlPath=none")
 # What ssh and the shell there say, and what it means.
 _MEANINGS = (
     ("Host key verification failed", "Its key is unknown or has changed: log in by hand once, and read what ssh says."),
@@ -38,7 +38,7 @@ _MEANINGS = (
 )
 
 
-def words(host: str, command: Sequence[str]) -> tuple[str, ...]:
+def ssh_command(host: str, command: Sequence[str]) -> tuple[str, ...]:
     """Return the words that run a command on a host; a `~/` at its beginning is the home folder there."""
     program = command[0]
     shown = f"~/{shlex.quote(program[2:])}" if program.startswith("~/") else shlex.quote(program)
@@ -46,7 +46,7 @@ def words(host: str, command: Sequence[str]) -> tuple[str, ...]:
     return ("ssh", "-T", *(word for option in _OPTIONS for word in ("-o", option)), "--", host, line)
 
 
-def lost(stderr: bytes) -> str:
+def failure_text(stderr: bytes) -> str:
     """Return what to do about what ssh, or the shell at its other end, said last."""
     text = stderr.decode(errors="replace")
     known = next((meaning for part, meaning in _MEANINGS if part in text), "")

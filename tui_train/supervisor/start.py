@@ -11,14 +11,14 @@ from .events import Journal
 from .lock import Lock
 from .planned import Planned, PlannedAttempt
 from .signals import Signals
-from .transport import Here
+from .transport import LocalTransport
 
 
 class Start(NamedTuple):
     """One start of `script`: `own_dir` is where this machine's files go, `mark` names its processes.
 
     `cards` are this machine's own. `environment` is what an attempt gets besides what this process has; `grace` are
-    the seconds to save and end in. `stops` is how often each machine had been asked to stop before.
+    the seconds to save and end in. `stop_counts` is how often each machine had been asked to stop before.
     """
 
     planned: Planned
@@ -27,7 +27,7 @@ class Start(NamedTuple):
     own_dir: str
     mark: str
     cards: tuple[str, ...]
-    other_cards: bool
+    cards_overridden: bool
     node_rank: int
     resume: bool
     grace: int
@@ -35,8 +35,8 @@ class Start(NamedTuple):
     journal: Journal
     locks: tuple[Lock, ...]
     signals: Signals
-    transport: Here
-    stops: tuple[int, ...]
+    transport: LocalTransport
+    stop_counts: tuple[int, ...]
 
     @property
     def attempts(self) -> tuple[PlannedAttempt, ...]:
@@ -49,15 +49,15 @@ class Start(NamedTuple):
         return not self.planned.by_hand and len(self.attempts) > 1
 
 
-def tell(start: Start, event: str, **details: object) -> None:
+def record_event(start: Start, event: str, **details: object) -> None:
     """Add to events.jsonl what happened; where that cannot be written, it is said, and the training goes on."""
     try:
         start.journal.append(event, **details)
     except OSError as error:
-        say(f"cannot write {event} to events.jsonl: {error.strerror or error}")
+        print_message(f"cannot write {event} to events.jsonl: {error.strerror or error}")
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a line with the time; where a terminal takes none, it is dropped, for nothing may wait for a reader."""
     line = f"{time.strftime('%H:%M:%S')} launch.sh: {text}\n".encode(errors="replace")
     try:

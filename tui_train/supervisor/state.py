@@ -8,14 +8,14 @@ from typing import NamedTuple
 from . import durations, events, lock_owner
 from .events import Event
 from .lock_owner import Owner
-from .processes import Family, Process, carries
+from .processes import Family, Process, has_mark
 
 # A job that waits in a queue is only known to viewers.
-LIVE = frozenset({"queued", "running", "stopping", "unconfirmed"})
+LIVE_STATES = frozenset({"queued", "running", "stopping", "unconfirmed"})
 # Its start was sent to another machine, which has not said whether it began: only viewers know that.
 UNCONFIRMED = "unconfirmed"
-_ENDS = frozenset({"finished", "failed", "stopped"})
-STATES = frozenset({"new", "lost", *LIVE, *_ENDS})
+_END_STATES = frozenset({"finished", "failed", "stopped"})
+STATES = frozenset({"new", "lost", *LIVE_STATES, *_END_STATES})
 
 
 class AttemptStatus(NamedTuple):
@@ -83,7 +83,7 @@ class Status(NamedTuple):
     @property
     def live(self) -> bool:
         """Whether its supervisor still works, or will."""
-        return self.state in LIVE
+        return self.state in LIVE_STATES
 
     @property
     def trains_on(self) -> bool:
@@ -91,7 +91,7 @@ class Status(NamedTuple):
         return self.state == "lost" and bool(self.leftover)
 
     @property
-    def sure(self) -> bool:
+    def surely_ended(self) -> bool:
         """Whether it is certain that no process is left: its supervisor, parent of all orphans, or a cgroup saw none.
 
         Otherwise a process that cleared its environment and left its group is not seen.
@@ -99,17 +99,17 @@ class Status(NamedTuple):
         return self.empty or (self.ended is not None and not self.left)
 
 
-def possible(status: Status) -> bool:
+def is_valid(status: Status) -> bool:
     """Tell whether a status that another machine sent has dates and numbers that a calendar and the system take."""
     pids = (status.pid, status.leader, *status.leftover)
-    return status.state in STATES and all(-1 <= pid < 2**31 for pid in pids) and all(map(_fits, status))
+    return status.state in STATES and all(-1 <= pid < 2**31 for pid in pids) and all(map(_is_valid_value, status))
 
 
-def _fits(value: object) -> bool:
+def _is_valid_value(value: object) -> bool:
     if isinstance(value, tuple):
-        return all(map(_fits, value))
+        return all(map(_is_valid_value, value))
     if isinstance(value, float):
-        return 0 <= value < events.LATEST
+        return 0 <= value < events.LATEST_TIME
     # The largest is an inode.
     return not isinstance(value, int) or -1 <= value < 2**64
 
@@ -121,38 +121,38 @@ def read(run_dir: str) -> Status:
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
-        if owner and _works(run_dir, owner):
-            return _status(run_dir, owner, _witness(owner), (), _attempts(logged))
+        if owner and _supervisor_works(run_dir, owner):
+            return _status(run_dir, owner, _event_of_owner(owner), (), _attempt_statuses(logged))
         owner = None
     if last is None and not any(event.event == "run_ended" for event in logged):
-        return Status("new", _attempts(logged))
+        return Status("new", _attempt_statuses(logged))
     if last is None:
-        return _status(run_dir, _named(Event()), Event(), logged, _attempts(logged))
+        return _status(run_dir, _owner_of_event(Event()), Event(), logged, _attempt_statuses(logged))
     after = logged[len(logged) - logged[::-1].index(last) :]
-    return _status(run_dir, owner or _named(last), last, after, _attempts(logged))
+    return _status(run_dir, owner or _owner_of_event(last), last, after, _attempt_statuses(logged))
 
 
-def _witness(owner: Owner) -> Event:
+def _event_of_owner(owner: Owner) -> Event:
     return Event(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
 
 
-def _named(last: Event) -> Owner:
+def _owner_of_event(last: Event) -> Owner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
-    near = lock_owner.myself("", "")
+    near = lock_owner.own_owner("", "")
     return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
 
 
-def family(run_dir: str, now: Status) -> Family:
+def run_family(run_dir: str, now: Status) -> Family:
     """Return the processes of a run; none where another user could have written who they are.
 
     A leader that events.jsonl names counts only where it is this folder's.
     """
     leader = Process(now.leader, now.leader_ticks)
-    if not _original(run_dir, now) or not _own(run_dir):
+    if not _is_original_folder(run_dir, now) or not _is_users_folder(run_dir):
         return Family("")
-    ours = leader.alive and (carries(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
+    ours = leader.alive and (has_mark(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
     members = Family(now.mark, leader if ours else Process(), cgroup=now.cgroup)
-    members.seen.update(now.left)
+    members.seen_ticks.update(now.left)
     return members
 
 
@@ -162,10 +162,10 @@ def last_start(run_dir: str) -> Status:
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None:
         return Status("new")
-    return _status(run_dir, _named(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
+    return _status(run_dir, _owner_of_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
 
 
-def _original(run_dir: str, now: Status) -> bool:
+def _is_original_folder(run_dir: str, now: Status) -> bool:
     """Tell whether this is the folder that the run was started in, and no copy of it.
 
     Who holds it is known to be at work there, also where run_started was lost.
@@ -176,7 +176,7 @@ def _original(run_dir: str, now: Status) -> bool:
         return False
 
 
-def _own(run_dir: str) -> bool:
+def _is_users_folder(run_dir: str) -> bool:
     """Tell whether what a folder says of processes was written by this user."""
     try:
         owners = {os.stat(path).st_uid for path in (run_dir, os.path.join(run_dir, events.NAME))}
@@ -191,7 +191,7 @@ def _own(run_dir: str) -> bool:
 def _status(
     run_dir: str, owner: Owner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
 ) -> Status:
-    end = next((event for event in after if event.event == "run_ended" and event.state in _ENDS), None)
+    end = next((event for event in after if event.event == "run_ended" and event.state in _END_STATES), None)
     lead = next((event for event in after[::-1] if event.leader), Event())
     newest = next((event for event in after[::-1] if event.event.startswith("attempt_")), None)
     inside = newest if newest and newest.event == "attempt_started" and not end else Event()
@@ -209,38 +209,38 @@ def _status(
         engine=inside.engine,
         container=inside.container,
         cgroup=lead.cgroup,
-        left=_left(end) if end else (),
+        left=_processes_left(end) if end else (),
         why=end.why if end else "",
     )
     # Numbers of processes mean something only on the host and the boot that gave them.
-    if owner.near:
+    if owner.is_local:
         now = now._replace(leader=lead.leader, leader_ticks=lead.leader_ticks)
     if end:
-        now = now._replace(state=end.state, seconds=durations.between(last, end) if last.time else None)
-        left = family(run_dir, now).living() if owner.near and now.left else {}
+        now = now._replace(state=end.state, seconds=durations.seconds_between(last, end) if last.time else None)
+        left = run_family(run_dir, now).living() if owner.is_local and now.left else {}
         return now._replace(leftover=tuple(sorted(left)))
-    seconds = durations.since(last, near=owner.near) if last.time else None
-    if _works(run_dir, owner):
+    seconds = durations.seconds_since(last, is_local=owner.is_local) if last.time else None
+    if _supervisor_works(run_dir, owner):
         state = "stopping" if any(event.event == "stopping" for event in after) else "running"
-        return now._replace(state=state, host="" if owner.near else owner.host, seconds=seconds)
-    left = family(run_dir, now).living() if owner.near else {}
+        return now._replace(state=state, host="" if owner.is_local else owner.host, seconds=seconds)
+    left = run_family(run_dir, now).living() if owner.is_local else {}
     return now._replace(leftover=tuple(sorted(left)), seconds=seconds if left else None)
 
 
-def _left(end: Event) -> tuple[Process, ...]:
+def _processes_left(end: Event) -> tuple[Process, ...]:
     """Return the processes that run_ended names; what is none is passed over."""
     pairs = (word.partition(":") for word in end.left.split())
-    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _number(pid) and _number(ticks))
+    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _is_number(pid) and _is_number(ticks))
 
 
-def _number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
 
 
-def _works(run_dir: str, owner: Owner) -> bool:
+def _supervisor_works(run_dir: str, owner: Owner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
-    if not owner.near:
-        return lock_owner.holds(os.path.join(run_dir, lock_owner.NAME), owner)
+    if not owner.is_local:
+        return lock_owner.is_held_by(os.path.join(run_dir, lock_owner.NAME), owner)
     return owner.process.alive and _holds_open(owner.pid, run_dir)
 
 
@@ -268,7 +268,7 @@ def _writes_in(pid: int, run_dir: str) -> bool:
         return False
 
 
-def _attempts(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
+def _attempt_statuses(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
     attempts: dict[int, AttemptStatus] = {}
     begun: dict[int, Event] = {}
     for event in logged:
@@ -282,7 +282,7 @@ def _attempts(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 out_of_memory=event.out_of_memory,
                 phase=event.phase,
                 ignored_checkpoint=event.ignored_checkpoint,
-                seconds=durations.between(begun[event.attempt], event),
+                seconds=durations.seconds_between(begun[event.attempt], event),
             )
         elif event.event == "energy" and event.attempt in attempts:
             whole = 0 < event.cards <= event.metered

@@ -6,21 +6,21 @@ import re
 from typing import NamedTuple
 
 # A number of more digits is no count of steps.
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 
-_OF = r"(?:\s*(?:/|of)\s*(\d+))?"
+_OF_TOTAL = r"(?:\s*(?:/|of)\s*(\d+))?"
 # `step 1/60 | loss 5.5`, `Step [100/600]`, `iteration 10/ 100 |`, `it: 7`.
 _STEP = re.compile(
     r"(?<![\w/-])(?<!max )(?<!total )(?<!warmup )(?:(?:global|train|training|optimizer)[_ ])?"
-    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF}",
+    rf"(?:steps?|iters?|iterations?|updates?|it)(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL}",
     re.IGNORECASE,
 )
 # Those count across epochs, whatever else a line counts.
 _OVERALL = re.compile(r"(?<![\w/-])(?:global[_ ]step|num_updates)[ :=]{1,12}(\d+)\b(?![.:]\d)", re.IGNORECASE)
 _BATCH = re.compile(
-    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF}", re.IGNORECASE
+    rf"(?<![\w/-])(?:mini-?)?batch(?:es|_idx|_id)?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL}", re.IGNORECASE
 )
-_EPOCH = re.compile(rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF}", re.IGNORECASE)
+_EPOCH = re.compile(rf"(?<![\w/-])epochs?(?:\(train\))?[ :=#\[]{{1,12}}(\d+)\b(?![.:]\d){_OF_TOTAL}", re.IGNORECASE)
 # `[65/200]`, `(65/200)`, `[ 640/60000 (1%)]`; DCGAN's `[0/5][7/1583]` are epoch and batch.
 _PAIR = re.compile(r"[\[(]\s*(\d+)\s*/\s*(\d+)(?:\s*\(\s*\d+(?:\.\d+)?%\))?\s*[\])]")
 # `65/200 loss 0.1` at the beginning, `epoch 001:    100 / 1000 loss=8.2`; no date, and no time behind it.
@@ -31,8 +31,8 @@ _TIMM = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
 _NEMO = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
 _AUTOMODEL = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
 # A line of its own before the steps of an epoch: `Epoch 2/5`, `=== Epoch 2 ===`, `Epoch 1` with a rule below it.
-_HEADER = re.compile(rf"\W{{0,40}}(?:starting |begin )?epoch[ :=#\[]{{1,12}}(\d+){_OF}\W{{0,80}}", re.IGNORECASE)
-_LONGEST_HEADER = 120
+_HEADER = re.compile(rf"\W{{0,40}}(?:starting |begin )?epoch[ :=#\[]{{1,12}}(\d+){_OF_TOTAL}\W{{0,80}}", re.IGNORECASE)
+_MAX_HEADER = 120
 
 
 class Position(NamedTuple):
@@ -67,16 +67,16 @@ class Counting(NamedTuple):
 
 def position(line: str) -> Position | None:
     """Return where a line says that its training is, None where it does not."""
-    return _nemo(line) or _automodel(line) or _usual(line)
+    return _nemo_position(line) or _automodel_position(line) or _generic_position(line)
 
 
-def header(line: str) -> Position | None:
+def epoch_header(line: str) -> Position | None:
     """Return the epoch that begins with a line which says nothing else."""
-    match = _HEADER.fullmatch(line) if len(line) <= _LONGEST_HEADER else None
-    return _numbers(None, match) if match else None
+    match = _HEADER.fullmatch(line) if len(line) <= _MAX_HEADER else None
+    return _position_of(None, match) if match else None
 
 
-def advanced(counting: Counting, at: Position) -> tuple[Counting, int, int]:
+def advance_count(counting: Counting, at: Position) -> tuple[Counting, int, int]:
     """Return how a log counts by now, the step of a position across epochs, and how many there are (0: unknown).
 
     A position without a step counts epochs.
@@ -104,59 +104,59 @@ def advanced(counting: Counting, at: Position) -> tuple[Counting, int, int]:
     return now._replace(step=at.step, offset=offset), offset + at.step, 0
 
 
-def count(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """Return a number of steps, None for what has too many digits for one."""
     digits = text.lstrip("0") or "0"
-    return int(digits) if len(digits) <= MOST_DIGITS else None
+    return int(digits) if len(digits) <= MAX_DIGITS else None
 
 
-def _nemo(line: str) -> Position | None:
+def _nemo_position(line: str) -> Position | None:
     """Return what NeMo reports: the step, counted from 1, and how many there are as far as is known by now."""
     match = _NEMO.search(line) if "global_step" in line else None
-    numbers = [count(text) for text in match.groups()] if match else []
+    numbers = [parse_count(text) for text in match.groups()] if match else []
     if not numbers or None in numbers:
         return None
     iteration, last, step = (number or 0 for number in numbers)
     return Position(step + 1, step - iteration + last + 1, by_now=True, overall=True)
 
 
-def _automodel(line: str) -> Position | None:
+def _automodel_position(line: str) -> Position | None:
     match = _AUTOMODEL.search(line) if "| epoch" in line else None
-    step = count(match[1]) if match else None
+    step = parse_count(match[1]) if match else None
     return None if step is None else Position(step + 1, overall=True)
 
 
-def _usual(line: str) -> Position | None:
+def _generic_position(line: str) -> Position | None:
     """Return the epoch and the step of a line: a number with its name first, then `[65/200]`, `65/200` at last."""
     epoch = _EPOCH.search(line) if "poch" in line or "POCH" in line else None
     epoch = epoch or (_TIMM.search(line) if "rain: " in line else None)
     if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL.search(line)):
-        return Position(count(overall[1]), epoch=_count_of(epoch)[0], overall=True)
+        return Position(parse_count(overall[1]), epoch=_pair_of(epoch)[0], overall=True)
     step = _STEP.search(line)
     if step is None and "/" in line:
         pairs = [match for match in _PAIR.finditer(line, epoch.end() if epoch else 0) if _in_range(match)][:2]
         if len(pairs) > 1 and epoch is None:
             epoch = pairs.pop(0)
         step = pairs[0] if pairs else next(filter(_in_range, _BARE.finditer(line)), None)
-    return _numbers(step or _BATCH.search(line), epoch)
+    return _position_of(step or _BATCH.search(line), epoch)
 
 
-def _numbers(step: re.Match[str] | None, epoch: re.Match[str] | None) -> Position | None:
-    number, steps = _count_of(step)
-    of_epoch, epochs = _count_of(epoch)
+def _position_of(step: re.Match[str] | None, epoch: re.Match[str] | None) -> Position | None:
+    number, steps = _pair_of(step)
+    of_epoch, epochs = _pair_of(epoch)
     if number is None and of_epoch is None:
         return None
     batch = of_epoch is not None or (step is not None and step.re is not _STEP)
     return Position(number, steps, of_epoch, epochs, batch=batch)
 
 
-def _count_of(match: re.Match[str] | None) -> tuple[int | None, int]:
+def _pair_of(match: re.Match[str] | None) -> tuple[int | None, int]:
     """Return the two numbers of `3/10`: None and 0 where they are not there, or too long."""
     numbers: list[str | None] = [*match.groups(), None][:2] if match else [None, None]
-    first, second = (count(text) if text else None for text in numbers)
+    first, second = (parse_count(text) if text else None for text in numbers)
     return first, (second or 0) if first is not None else 0
 
 
 def _in_range(match: re.Match[str]) -> bool:
-    done, total = count(match[1]), count(match[2])
+    done, total = parse_count(match[1]), parse_count(match[2])
     return done is not None and total is not None and done <= total and total > 1

@@ -7,54 +7,54 @@ import time
 from typing import Callable
 
 from . import cgroup, container, state
-from .processes import Family, Process, send
+from .processes import Family, Process, send_signal
 from .refused import BUSY, MISSING, Refused
 from .signals import AT_ONCE
 from .state import Status
 from .text import visible
 
-_PATIENCE = 40.0
+_EXTRA_SECONDS = 40.0
 
 
-def stop(run_dir: str, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
-    """End a run and every process of it, and return its state; `waiting` is called while it takes its time.
+def stop(run_dir: str, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+    """End a run and every process of it, and return its state; `while_waiting` is called while it takes its time.
 
     It gets its grace to save and end in, which another stop joins; `at_once` it does not.
 
     Raises Refused when processes are left that cannot be ended, or when it runs elsewhere or is another user's.
     """
     try:
-        return _stop(run_dir, waiting, at_once)
+        return _stop(run_dir, while_waiting, at_once)
     except PermissionError:
         remedy = "ask whoever started it to stop it"
         raise Refused(MISSING, "the run belongs to another user", remedy) from None
 
 
-def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
+def _stop(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Status:
     now = state.read(run_dir)
     if now.host:
         remedy = "stop it there (tui-train stop, or python3 supervisor stop in its folder)"
         raise Refused(BUSY, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy)
-    family = state.family(run_dir, now)
+    family = state.run_family(run_dir, now)
     if now.live:
         supervisor = Process(now.pid, now.ticks)
         family.living()
         if at_once:
-            send(supervisor, AT_ONCE)
+            send_signal(supervisor, AT_ONCE)
         elif now.state != "stopping":
-            send(supervisor, signal.SIGTERM)
+            send_signal(supervisor, signal.SIGTERM)
         # One that was suspended would never hear of it.
-        send(supervisor, signal.SIGCONT)
-        deadline = time.monotonic() + now.grace + _PATIENCE
+        send_signal(supervisor, signal.SIGCONT)
+        deadline = time.monotonic() + now.grace + _EXTRA_SECONDS
         while (now := state.read(run_dir)).live and time.monotonic() < deadline:
-            waiting()
+            while_waiting()
             time.sleep(0.1)
         if now.live:
-            send(supervisor, signal.SIGKILL)
+            send_signal(supervisor, signal.SIGKILL)
             now = state.read(run_dir)
     if now.container and not now.live:
         _end_container(now)
-    left = _end(family, waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
+    left = _end_family(family, while_waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
     if left:
         pids = " ".join(map(str, left))
         raise Refused(MISSING, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
@@ -70,15 +70,15 @@ def _end_container(now: Status) -> None:
         container.remove(now.engine, now.container)
 
 
-def _end(family: Family, waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
+def _end_family(family: Family, while_waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
     """Ask each once, then kill, whatever is left of a run whose supervisor is gone; return what cannot be ended."""
-    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _PATIENCE)):
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _EXTRA_SECONDS)):
         asked: set[Process] = set()
         deadline = time.monotonic() + seconds
         while (living := family.living()) and time.monotonic() < deadline:
             for process in {Process(pid, ticks) for pid, ticks in living.items()} - asked:
-                send(process, number)
+                send_signal(process, number)
                 asked.add(process)
-            waiting()
+            while_waiting()
             time.sleep(0.1)
     return tuple(sorted(family.living()))

@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .lines import origin
+from .lines import split_origin
 from .memory_words import OUT_OF_MEMORY
 
 MEMORY, ECHO, OTHER = "memory", "echo", "other"
 _BEGIN = "(most recent call last)"
 # torch prints so what no one caught, in a group of processes.
 _HOOK = re.compile(r"\[rank\d{1,6}\]: \W{0,300}Traceback")
-_RULE = re.compile(r"^\s*[│|╭╰+]")
+_BOX_LINE = re.compile(r"^\s*[│|╭╰+]")
 # What stands before the lines of a group of errors.
 _GROUP = re.compile(r"^\s+(?:\| ?|\+[-+]*)")
 # The line that ends a traceback: a name with a capital letter or a path before it, and mostly a message.
 _ERROR = re.compile(r"^(?P<name>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*|[A-Z]\w*)(?:\(\w+\))?(?::(?P<message> .*)?)?$")
-_SURE = re.compile(r"(?:Error|Exception|Interrupt|Exit|Fault|Failed|Iteration|Timeout|Expired|Warning)$")
+_ERROR_SUFFIX = re.compile(r"(?:Error|Exception|Interrupt|Exit|Fault|Failed|Iteration|Timeout|Expired|Warning)$")
 _CONTEXT = "During handling of the above exception"
 _CAUSE = "The above exception was the direct cause"
 # What is said at the end of a process, or aside from what it does: it ends nothing.
-_ASIDE = re.compile(
+_ASIDE_ERROR = re.compile(
     r"^(?:Exception ignored (?:in|on|while)|Error in atexit|Error in sys\.(?:excepthook|exitfunc)"
     r"|Exception in thread|--- Logging error ---|Unhandled exception in thread)"
 )
@@ -31,26 +31,26 @@ _TEARDOWN = re.compile(
     r"|_pin_memory_loop|/wandb/sdk/|/threading\.py\", line \d+, in _shutdown|/weakref\.py\", line \d+, in _exitfunc"
 )
 # Errors of what only watches over processes, or that a process meets because another one is gone.
-_WATCHES = frozenset({
+_FOLLOW_UP_ERRORS = frozenset({
     "ChildFailedError", "CalledProcessError", "SignalException", "SystemExit", "KeyboardInterrupt", "BrokenPipeError",
     "ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "EOFError", "DistBackendError",
     "DistNetworkError", "DistStoreError", "SIGTERMException", "ProcessExitedException", "CancelledError",
 })  # fmt: skip
-_GONE = re.compile(
+_PEER_GONE = re.compile(
     r"\bNCCL\b|ncclRemoteError|\bgloo\b|[Cc]onnection (?:closed|reset|was closed|refused)|[Bb]roken pipe|[Ww]atchdog"
     r"|Timed out waiting|collective operation timeout|[Ss]ocket [Tt]imeout|TCPStore|closed by peer"
 )
 _MAY_ECHO = frozenset({"RuntimeError", "TimeoutError", "OSError", "timeout", "Exception", "DistError", "C10Error"})
-_ENDED = re.compile(r"died with <Signals\.SIGTERM|killed by signal: Terminated|can only test a child process")
+_CHILD_ENDED = re.compile(r"died with <Signals\.SIGTERM|killed by signal: Terminated|can only test a child process")
 # So many lines apart belong together, though other processes write in between.
-_NEAR = 20
+_NEAR_LINES = 20
 # Of the frames of a traceback these say where it is in; and so many other lines may come in between.
-_INNERMOST = 8
-_BETWEEN = 50
-_TELLS = re.compile(r"WARNING|Warning:|\bWARN\b(?!.*Cuda failure)")
+_INNERMOST_FRAMES = 8
+_MAX_LINES_BETWEEN = 50
+_WARNS = re.compile(r"WARNING|Warning:|\bWARN\b(?!.*Cuda failure)")
 # What must be in a line of the table, so that most lines cost little.
-_QUICK = re.compile(r"memory|Memory|MEMORY|ALLOC|EXHAUSTED|Exhausted|allocate|batch size found")
-_FULL = re.compile("|".join(f"(?:{expression})" for _, expression in OUT_OF_MEMORY))
+_QUICK_CHECK = re.compile(r"memory|Memory|MEMORY|ALLOC|EXHAUSTED|Exhausted|allocate|batch size found")
+_OOM_LINE = re.compile("|".join(f"(?:{expression})" for _, expression in OUT_OF_MEMORY))
 
 _LOAD = r"[ .](load_state_dict|from_pretrained)\b| in _apply| in convert$|_verify_param_shape"
 _STEP = r"optimizer\.step\(|/(torch|bitsandbytes)/optim/|/apex/optimizers/|_foreach_|_multi_tensor_adam|_take_model_"
@@ -75,7 +75,7 @@ class LoggedError(NamedTuple):
     `uncaught` says that it surely ended its process.
     """
 
-    place: int
+    line_index: int
     rank: int | None
     message: str
     kind: str
@@ -92,9 +92,9 @@ def phase_of(frames: Iterable[str]) -> str:
     return phase
 
 
-def is_full(text: str) -> bool:
+def is_out_of_memory(text: str) -> bool:
     """Tell whether a line says that the GPU's memory ran out, and does not only warn of it."""
-    return _QUICK.search(text) is not None and _FULL.search(text) is not None and _TELLS.search(text) is None
+    return _QUICK_CHECK.search(text) is not None and _OOM_LINE.search(text) is not None and _WARNS.search(text) is None
 
 
 class _Stream:
@@ -103,11 +103,11 @@ class _Stream:
     def __init__(self, rank: int | None) -> None:
         self.rank = rank
         self.frames: list[str] = []
-        self.inside = False
+        self.in_traceback = False
         self.in_frame = False
-        self.between = 0
+        self.lines_between = 0
         self.uncaught = False
-        self.aside = -_NEAR
+        self.aside_index = -_NEAR_LINES
         self.chained = ""
         self.last: LoggedError | None = None
 
@@ -117,9 +117,9 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     streams: dict[int | None, _Stream] = {}
     errors: list[LoggedError] = []
     for place, line in enumerate(lines):
-        rank, text = origin(line)
+        rank, text = split_origin(line)
         stream = streams.setdefault(rank, _Stream(rank))
-        error = _read(stream, place, line, text)
+        error = _read_line(stream, place, line, text)
         if error is None:
             continue
         before, chained = stream.last, stream.chained
@@ -134,62 +134,64 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     return errors
 
 
-def _read(stream: _Stream, place: int, line: str, text: str) -> LoggedError | None:
+def _read_line(stream: _Stream, place: int, line: str, text: str) -> LoggedError | None:
     """Take a line, and return the error that it ends, if it does."""
     text = _GROUP.sub("", text)
-    framed = not text.strip() or text[:1].isspace() or _RULE.match(text) is not None
+    framed = not text.strip() or text[:1].isspace() or _BOX_LINE.match(text) is not None
     if _BEGIN in text:
-        stream.inside = stream.in_frame = True
+        stream.in_traceback = stream.in_frame = True
         stream.frames = []
-        stream.between = 0
+        stream.lines_between = 0
         stream.uncaught = _HOOK.search(line) is not None
     elif text.startswith((_CONTEXT, _CAUSE)):
         stream.chained = _CAUSE if text.startswith(_CAUSE) else _CONTEXT
-    elif stream.inside and framed:
+    elif stream.in_traceback and framed:
         stream.in_frame = True
         stream.frames.append(text.rstrip(" │"))
-    elif _ASIDE.match(text):
-        stream.aside = place
-    elif stream.inside:
-        return _ends_traceback(stream, place, text)
+    elif _ASIDE_ERROR.match(text):
+        stream.aside_index = place
+    elif stream.in_traceback:
+        return _traceback_error(stream, place, text)
     elif not text.startswith("    ") or "what():" in text:
-        return _alone(stream, place, text)
+        return _lone_error(stream, place, text)
     return None
 
 
-def _ends_traceback(stream: _Stream, place: int, text: str) -> LoggedError | None:
+def _traceback_error(stream: _Stream, place: int, text: str) -> LoggedError | None:
     """Return the error that ends a traceback; None where a line of something else came in between."""
     match = _ERROR.match(text)
     in_frame, stream.in_frame = stream.in_frame, False
-    if not is_full(text) and not (match and (in_frame or _SURE.search(match["name"]))):
-        stream.between += 1
-        stream.inside = stream.between < _BETWEEN
+    if not is_out_of_memory(text) and not (match and (in_frame or _ERROR_SUFFIX.search(match["name"]))):
+        stream.lines_between += 1
+        stream.in_traceback = stream.lines_between < _MAX_LINES_BETWEEN
         return None
-    stream.inside = False
-    kind = _kind(text, match["name"] if match else "", stream.frames, aside=place - stream.aside < _NEAR)
-    stream.aside = -_NEAR
+    stream.in_traceback = False
+    kind = _error_kind(
+        text, match["name"] if match else "", stream.frames, aside=place - stream.aside_index < _NEAR_LINES
+    )
+    stream.aside_index = -_NEAR_LINES
     return LoggedError(place, stream.rank, text, kind, phase_of(stream.frames), stream.uncaught)
 
 
-def _alone(stream: _Stream, place: int, text: str) -> LoggedError | None:
+def _lone_error(stream: _Stream, place: int, text: str) -> LoggedError | None:
     """Return the error of a line without a traceback: a message's further line, or what is cut off or not Python's."""
     match = _ERROR.match(text)
-    if is_full(text):
+    if is_out_of_memory(text):
         kind = MEMORY
-    elif match and _SURE.search(match["name"]) and not match["name"].endswith("Warning"):
-        kind = _kind(text, match["name"], (), aside=False)
+    elif match and _ERROR_SUFFIX.search(match["name"]) and not match["name"].endswith("Warning"):
+        kind = _error_kind(text, match["name"], (), aside=False)
     else:
         return None
-    uncaught = stream.last is not None and stream.last.uncaught and place - stream.last.place < _NEAR
+    uncaught = stream.last is not None and stream.last.uncaught and place - stream.last.line_index < _NEAR_LINES
     return LoggedError(place, stream.rank, text, kind, uncaught=uncaught)
 
 
-def _kind(text: str, name: str, frames: Sequence[str], *, aside: bool) -> str:
+def _error_kind(text: str, name: str, frames: Sequence[str], *, aside: bool) -> str:
     own = name.rpartition(".")[2]
     if aside:
         return ECHO
-    if is_full(text):
+    if is_out_of_memory(text):
         return MEMORY
-    gone = (own in _MAY_ECHO and _GONE.search(text)) or _ENDED.search(text)
-    teardown = any(_TEARDOWN.search(frame) for frame in frames[-_INNERMOST:])
-    return ECHO if own in _WATCHES or gone or teardown else OTHER
+    gone = (own in _MAY_ECHO and _PEER_GONE.search(text)) or _CHILD_ENDED.search(text)
+    teardown = any(_TEARDOWN.search(frame) for frame in frames[-_INNERMOST_FRAMES:])
+    return ECHO if own in _FOLLOW_UP_ERRORS or gone or teardown else OTHER

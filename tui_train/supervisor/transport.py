@@ -7,7 +7,7 @@ import signal
 from typing import Iterable, Mapping, NamedTuple, Protocol
 
 from . import cgroup, commands, signals
-from .processes import Process, process, send
+from .processes import Process, process_at, send_signal
 
 
 class NodeCommand(NamedTuple):
@@ -34,11 +34,11 @@ class Task(Protocol):
         """Return its exit code, 128 + number where a signal ended it; None while it runs."""
         ...
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Ask it to save and end."""
         ...
 
-    def end(self) -> None:
+    def end_remote_parts(self) -> None:
         """End what no signal from here reaches; the processes of this machine are killed afterwards."""
         ...
 
@@ -51,14 +51,14 @@ class Transport(Protocol):
         ...
 
 
-class Here:
+class LocalTransport:
     """This machine: a child in a session of its own, so that no terminal's signals reach it."""
 
     def __init__(self) -> None:
         # None while it runs. Only of commands that were started here: numbers of orphans come again.
         self._codes: dict[int, int | None] = {}
 
-    def share(self, checkpoint: str) -> str:
+    def share_checkpoint(self, checkpoint: str) -> str:
         """Bring a checkpoint to all machines; return why it is of no use there, empty where it is: this one has it.
 
         Raises Refused where it cannot be brought to one of them.
@@ -82,7 +82,7 @@ class Here:
             if pid == 0:
                 os.close(go)
                 os.read(ready, 1)
-                _become(command, log, before)
+                _exec_command(command, log, before)
             self._codes[pid] = None
             enclosed = bool(command.cgroup) and cgroup.enter(command.cgroup, pid)
         finally:
@@ -91,9 +91,9 @@ class Here:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(log)
         # A child that is gone already has no start any more, and belongs to nobody else: it was not waited for.
-        return LocalTask(self, process(pid)._replace(pid=pid), enclosed=enclosed)
+        return LocalTask(self, process_at(pid)._replace(pid=pid), enclosed=enclosed)
 
-    def code(self, pid: int) -> int | None:
+    def exit_code(self, pid: int) -> int | None:
         """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
         while True:
             try:
@@ -110,8 +110,8 @@ class Here:
 class LocalTask:
     """A child of this process; `enclosed` tells whether it runs in the cgroup that was made for it."""
 
-    def __init__(self, here: Here, leader: Process, *, enclosed: bool) -> None:
-        self._here = here
+    def __init__(self, here: LocalTransport, leader: Process, *, enclosed: bool) -> None:
+        self._transport = here
         self._leader = leader
         self.enclosed = enclosed
 
@@ -122,20 +122,20 @@ class LocalTask:
 
     def poll(self) -> int | None:
         """Return its exit code, None while it runs."""
-        return self._here.code(self._leader.pid)
+        return self._transport.exit_code(self._leader.pid)
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Send it SIGTERM."""
-        send(self._leader, signal.SIGTERM)
+        send_signal(self._leader, signal.SIGTERM)
 
-    def end(self) -> None:
+    def end_remote_parts(self) -> None:
         """Do nothing: all of it is on this machine."""
 
 
-def _become(command: NodeCommand, log: int, mask: Iterable[int]) -> None:
+def _exec_command(command: NodeCommand, log: int, mask: Iterable[int]) -> None:
     """Become the command, in a child; never returns."""
     try:
-        signals.default()
+        signals.reset_signals()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)

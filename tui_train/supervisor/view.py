@@ -9,39 +9,39 @@ import time
 from typing import Iterator
 
 from . import planned, regular, state, stop
-from .lines import LONGEST, fold
+from .lines import MAX_LINE, fold
 from .progress import Progress, advance
 from .refused import MISSING, Refused
 from .run import attempt_log
 from .state import Status
 from .text import visible
 
-_TAIL = 1 << 20
-_END = 64 << 10
-_LOOK = 0.3
+_TAIL_BYTES = 1 << 20
+_PROGRESS_BYTES = 64 << 10
+_POLL_SECONDS = 0.3
 # A progress bar that never ends its line is shown as often, in seconds.
-_BAR = 10.0
+_BAR_SECONDS = 10.0
 
 
 def show_status(run_dir: str, *, as_json: bool) -> int:
     """Print the run's state."""
     now = state.read(run_dir)
-    _print(now.data() if as_json else _words(now, run_dir))
+    _print(now.data() if as_json else _status_text(now, run_dir))
     return 0
 
 
 def show_stop(run_dir: str, *, as_json: bool, at_once: bool) -> int:
     """End the run, and print how it stands then."""
     now = stop.stop(run_dir, at_once=at_once)
-    _print(now.data() if as_json else _words(now, run_dir))
+    _print(now.data() if as_json else _status_text(now, run_dir))
     return 0
 
 
 def show_tail(run_dir: str, *, as_json: bool, most: int) -> int:
     """Print the last lines of the newest attempt's log."""
-    number = newest(run_dir)
+    number = newest_attempt(run_dir)
     try:
-        data = regular.read(_log(run_dir, number), _TAIL, end=True)
+        data = regular.read(_log_path(run_dir, number), _TAIL_BYTES, end=True)
     except FileNotFoundError:
         data = b""
     except OSError as error:
@@ -55,34 +55,34 @@ def show_tail(run_dir: str, *, as_json: bool, most: int) -> int:
 
 def show_follow(run_dir: str, *, as_json: bool) -> int:
     """Print the newest attempt's log and those after it as they are written, until the run has ended."""
-    for number, line in _followed(run_dir):
+    for number, line in _follow_lines(run_dir):
         _print({"attempt": number, "line": line} if as_json else line)
     return show_status(run_dir, as_json=as_json)
 
 
-def newest(run_dir: str) -> int:
+def newest_attempt(run_dir: str) -> int:
     """Return the number of the newest attempt that has a log, 0 where there is none."""
     number = 0
-    while os.path.lexists(_log(run_dir, number + 1)):
+    while os.path.lexists(_log_path(run_dir, number + 1)):
         number += 1
     return number
 
 
-def _followed(run_dir: str) -> Iterator[tuple[int, str]]:
-    number, offset, rest, problem = max(1, newest(run_dir)), 0, b"", ""
+def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
+    number, offset, rest, problem = max(1, newest_attempt(run_dir)), 0, b"", ""
     shown_at = time.monotonic()
     while True:
         live = state.read(run_dir).live
         before, data = problem, b""
         try:
-            data, problem = _since(_log(run_dir, number), offset), ""
+            data, problem = _read_since(_log_path(run_dir, number), offset), ""
         except OSError as error:
             problem = _unreadable(run_dir, number, error)
         if problem and problem != before:
             sys.stderr.write(f"launch.sh: {problem}\n")
         offset += len(data)
-        whole, rest = _pieces(rest + data)
-        if not whole and time.monotonic() - shown_at > _BAR and (at := rest.rfind(b"\r")) > 0:
+        whole, rest = _split_lines(rest + data)
+        if not whole and time.monotonic() - shown_at > _BAR_SECONDS and (at := rest.rfind(b"\r")) > 0:
             whole, rest = [rest[:at]], rest[at:]
         for line in whole:
             shown_at = time.monotonic()
@@ -90,46 +90,46 @@ def _followed(run_dir: str) -> Iterator[tuple[int, str]]:
                 yield number, shown
         if data:
             continue
-        if newest(run_dir) > number or not live:
+        if newest_attempt(run_dir) > number or not live:
             yield from ((number, shown) for shown in (fold(rest) if rest else ()))
-            if newest(run_dir) == number:
+            if newest_attempt(run_dir) == number:
                 return
             number, offset, rest = number + 1, 0, b""
         else:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
 
-def _pieces(data: bytes) -> tuple[list[bytes], bytes]:
+def _split_lines(data: bytes) -> tuple[list[bytes], bytes]:
     """Return the lines of some output, and the beginning of the next one; what has no end for too long is cut."""
     *whole, rest = data.split(b"\n")
-    while len(rest) > LONGEST:
+    while len(rest) > MAX_LINE:
         # A progress bar that draws itself again and again is cut between two of its states.
-        at = rest.rfind(b"\r", 1, LONGEST)
-        at = at if at > 0 else LONGEST
+        at = rest.rfind(b"\r", 1, MAX_LINE)
+        at = at if at > 0 else MAX_LINE
         whole.append(rest[:at])
         rest = rest[at:]
     return whole, rest
 
 
-def _since(path: str, offset: int) -> bytes:
+def _read_since(path: str, offset: int) -> bytes:
     """Return the next piece of a log, empty where there is none yet; OSError where it cannot be read."""
     try:
         with regular.open_regular(path) as file:
             file.seek(offset)
-            return file.read(_TAIL)
+            return file.read(_TAIL_BYTES)
     except FileNotFoundError:
         return b""
 
 
 def _unreadable(run_dir: str, number: int, error: OSError) -> str:
-    return f"{visible(_log(run_dir, number))} cannot be read: {error.strerror}"
+    return f"{visible(_log_path(run_dir, number))} cannot be read: {error.strerror}"
 
 
-def _log(run_dir: str, number: int) -> str:
+def _log_path(run_dir: str, number: int) -> str:
     return attempt_log(run_dir, number)
 
 
-def _words(now: Status, run_dir: str) -> str:
+def _status_text(now: Status, run_dir: str) -> str:
     words = [f"{now.state} on {visible(now.host)}" if now.host else now.state]
     if now.exit_code is not None:
         words.append(f"exit code {now.exit_code}")
@@ -138,16 +138,16 @@ def _words(now: Status, run_dir: str) -> str:
     if not now.attempts:
         return ", ".join(words)
     newest = now.attempts[-1]
-    log = _log(run_dir, newest.number)
+    log = _log_path(run_dir, newest.number)
     words += [f"resumed from step {newest.resumed}"] if newest.resumed else []
-    return "\n".join((", ".join(words + _progress(run_dir, log)), f"log: {visible(log)}"))
+    return "\n".join((", ".join(words + _progress_text(run_dir, log)), f"log: {visible(log)}"))
 
 
-def _progress(run_dir: str, log: str) -> list[str]:
+def _progress_text(run_dir: str, log: str) -> list[str]:
     """Return in words how far the end of a log says that its training is."""
     try:
-        reading = planned.reading(planned.read(run_dir))
-        pieces = regular.read(log, _END, end=True).replace(b"\r", b"\n").split(b"\n")
+        reading = planned.reading_of(planned.read(run_dir))
+        pieces = regular.read(log, _PROGRESS_BYTES, end=True).replace(b"\r", b"\n").split(b"\n")
     except (OSError, Refused):
         return []
     now = advance(Progress(), [line for piece in pieces[:-1] for line in fold(piece)], reading)

@@ -89,14 +89,14 @@ def unpack(sent: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None
 def start(asked: dict[str, Any]) -> None:
     """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended.
 
-    `starts` is the number of starts that whoever asks knows of: asked twice, by a lost answer, it is started once.
+    `start_count` is the number of starts that whoever asks knows of: asked twice, by a lost answer, it is started once.
     """
     run = existing(asked)
     with one_start(run):
         # Another ask may have had it removed while this one waited.
         run = existing(asked)
-        said = "" if starts(run) > asked["starts"] else launched(run, asked)
-    say(started=not said, said=said)
+        failure = "" if starts(run) > asked["starts"] else launched(run, asked)
+    say(started=not failure, said=failure)
 
 
 def launched(run: Path, asked: dict[str, Any]) -> str:
@@ -119,10 +119,10 @@ def launched(run: Path, asked: dict[str, Any]) -> str:
         if gone:
             break
         time.sleep(0.05)
-    said = part(log, offset, SAID).decode(errors="replace").strip()
+    output = part(log, offset, SAID).decode(errors="replace").strip()
     if before == 0:
         discard(run)
-    return said or "launch.sh ended without a word"
+    return output or "launch.sh ended without a word"
 
 
 @contextlib.contextmanager
@@ -163,7 +163,7 @@ def status(asked: dict[str, Any]) -> None:
 
 def feed(asked: dict[str, Any]) -> None:
     """Send what is new in the folder, until the run has ended; `have` says how much of each file is there already."""
-    run, have, told, beat = existing(asked), dict(asked["have"]), "", time.monotonic()
+    run, have, last_sent, beat = existing(asked), dict(asked["have"]), "", time.monotonic()
     now = reader(run)
     while True:
         # What is written between the two looks is sent before the end is told.
@@ -172,9 +172,9 @@ def feed(asked: dict[str, Any]) -> None:
         for name, at, data in news(run, have):
             say(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
             more = True
-        if (changed := json.dumps(standing)) != told:
+        if (changed := json.dumps(standing)) != last_sent:
             say(**standing)
-            told, beat = changed, time.monotonic()
+            last_sent, beat = changed, time.monotonic()
         if not more and (asked["once"] or not live):
             say(end=True)
             return
@@ -269,11 +269,11 @@ def listed(output: Path, without: re.Pattern[str]) -> Iterator[tuple[str, str, i
         for name in sorted((*names, *folders)):
             path = os.path.join(top, name)  # noqa: PTH118
             with contextlib.suppress(FileNotFoundError):
-                found = os.lstat(path)
-                if stat.S_ISDIR(found.st_mode) or without.fullmatch(name):
+                file_status = os.lstat(path)
+                if stat.S_ISDIR(file_status.st_mode) or without.fullmatch(name):
                     continue
-                other = "links" if stat.S_ISLNK(found.st_mode) else "others"
-                yield path, "" if stat.S_ISREG(found.st_mode) else other, found.st_size
+                other = "links" if stat.S_ISLNK(file_status.st_mode) else "others"
+                yield path, "" if stat.S_ISREG(file_status.st_mode) else other, file_status.st_size
 
 
 def send(output: Path, path: str, length: int) -> None:
@@ -340,10 +340,10 @@ def alive(pid: int) -> bool:
 
 def main(question: str) -> int:
     """Do what is asked; what cannot be done is said in a line."""
-    asked = json.loads(question)
+    request = json.loads(question)
     doing = {"put": put, "start": start, "feed": feed, "drop": drop, "stop": stop, "fetch": fetch, "status": status}
     try:
-        doing[asked["do"]](asked)
+        doing[request["do"]](request)
     except NotDoneError as error:
         say(error=str(error), gone=error.gone)
         return 69

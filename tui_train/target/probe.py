@@ -21,9 +21,9 @@ FLAG = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"
 # The value of CUDA_ARCH_FLAGS, a C string of its own in the binding.
 FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
 
-_MOST = 1 << 24
+_MAX_BYTES = 1 << 24
 # libtorch_python.so has some 30 MB, and what is looked for lies in their middle.
-_MOST_OF_A_LIBRARY = 1 << 30
+_MAX_LIBRARY_BYTES = 1 << 30
 # Libraries whose presence or version decides what can be generated.
 OTHERS = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
@@ -38,7 +38,7 @@ BASES = ("object", "ABC")
 BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
 
-def content(path: Path, most: int = _MOST) -> bytes:
+def content(path: Path, most: int = _MAX_BYTES) -> bytes:
     """Return what a file holds, at most so many bytes, nothing where it cannot be read."""
     try:
         # A pipe or a device in its place is never waited for.
@@ -82,7 +82,7 @@ def compiled(folder: Path) -> list[str]:
     """Return the architectures of the torch in `folder`, as `torch.cuda.get_arch_list()` would with a GPU."""
     # Conda keeps the library beside the interpreter's own.
     for lib in (folder / "lib", Path(sys.prefix) / "lib"):
-        match = FLAGS.search(content(lib / "libtorch_python.so", _MOST_OF_A_LIBRARY))
+        match = FLAGS.search(content(lib / "libtorch_python.so", _MAX_LIBRARY_BYTES))
         if match:
             return match.group(1).decode("ascii").split()
     return []

@@ -9,19 +9,19 @@ from tui_train.plan.types import Plan
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
-from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.place import place_of
 from tui_train.runs.queue import job_of
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
 from tui_train.targets.elsewhere import MachineFile
-from tui_train.targets.here import Here
+from tui_train.targets.here import LocalTarget
 from tui_train.targets.host import Host
 from tui_train.targets.slurm import Slurm
 
 
 class Target(Protocol):
-    """A machine for trainings: `name` is empty for this one, `runs` is whether a training can be started there.
+    """A machine for trainings: `name` is empty for this one, `can_start` is whether a training can be started there.
 
     Where none can, submit, state, stop and open_log raise Unavailable with what to do instead.
     """
@@ -31,24 +31,24 @@ class Target(Protocol):
         """What the user calls it."""
         ...
 
-    runs: ClassVar[bool]
+    can_start: ClassVar[bool]
 
     def survey(self) -> Facts:
         """Return the facts of the machine, without those of a profile."""
         ...
 
-    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
 
         `waits` gets what may take longer, before it does.
         """
         ...
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
+    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder of these very files and start it."""
         ...
 
-    def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
+    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Start a run again, from its newest checkpoint; return what else must be known of that."""
         ...
 
@@ -60,7 +60,7 @@ class Target(Protocol):
         """Return a run's state, of one elsewhere without bringing what it wrote."""
         ...
 
-    def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+    def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it, and return its state."""
         ...
 
@@ -78,7 +78,7 @@ def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = Fals
         return Slurm(machine, hosts.address_of(host) if host else "")
     if machine:
         return MachineFile(machine)
-    return Host(hosts.address_of(host)) if host else Here()
+    return Host(hosts.address_of(host)) if host else LocalTarget()
 
 
 def target_of_run(run: RunDir) -> Target:
@@ -86,4 +86,4 @@ def target_of_run(run: RunDir) -> Target:
     place = place_of(run.path)
     if job_of(run.path):
         return Slurm(host=place.host if place else "")
-    return Host(place.host) if place else Here()
+    return Host(place.host) if place else LocalTarget()

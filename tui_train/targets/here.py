@@ -14,23 +14,23 @@ from tui_train.facts import hub, images, models, nemo_models, probe
 from tui_train.facts.data import DataQuestion, DataReport
 from tui_train.facts.data_cache import read_data
 from tui_train.facts.data_use import question_key as data_key
-from tui_train.facts.documents import documents
+from tui_train.facts.documents import read_documents
 from tui_train.facts.hub import HubModel
 from tui_train.facts.models import ModelFolder
-from tui_train.facts.script_help import ask_script, with_help
-from tui_train.facts.sources import source
+from tui_train.facts.script_help import read_script_help, with_help
+from tui_train.facts.sources import read_source
 from tui_train.facts.types import (
     ContainerImage,
-    Document,
     Facts,
     NemoCheckpoint,
     NemoTokenizer,
     PathState,
     Source,
     Toolchain,
+    YamlDocument,
 )
-from tui_train.facts.variables import variables
-from tui_train.facts.wandb import has_key
+from tui_train.facts.variables import inherited_variables
+from tui_train.facts.wandb import has_wandb_key
 from tui_train.memory import settings
 from tui_train.memory.length import set_up
 from tui_train.plan.types import Plan
@@ -38,31 +38,31 @@ from tui_train.presets import UserPreset, UserPresets, get_preset
 from tui_train.presets.user import user_presets
 from tui_train.profile.types import AUTO, Profile
 from tui_train.render.prepare import Prepared
-from tui_train.resolve.data import question
-from tui_train.resolve.hub import endpoint, to_ask
-from tui_train.resolve.in_force import user_output
+from tui_train.resolve.data import question_of
+from tui_train.resolve.hub import hub_endpoint, model_to_query
+from tui_train.resolve.in_force import user_output_folder
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import another_start, start
+from tui_train.runs.start import restart_note, start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.target.survey import closed, room
 from tui_train.targets.help_question import undecided
-from tui_train.trainers import paths_of, takes_field
-from tui_train.trainers.suited import suited
+from tui_train.trainers import profile_paths, takes_field
+from tui_train.trainers.suited import preset_for_source
 
 
-class Named(Struct, frozen=True, kw_only=True):
+class ProfileFiles(Struct, frozen=True, kw_only=True):
     """The files that a profile names: paths, documents, presets, sources, as in Facts."""
 
     paths: dict[str, PathState]
-    closed: dict[str, str]
+    unwritable: dict[str, str]
     free: dict[str, int | None]
-    documents: dict[str, Document]
+    documents: dict[str, YamlDocument]
     presets: dict[str, UserPreset]
     models: dict[str, ModelFolder]
     sources: dict[str, Source]
@@ -72,60 +72,60 @@ class Named(Struct, frozen=True, kw_only=True):
     tokenizers: dict[str, NemoTokenizer]
 
 
-def named(profile: Profile) -> Named:
+def profile_files(profile: Profile) -> ProfileFiles:
     """Read the files that a profile names."""
-    script, accelerate_config = profile.trainer.script, hub.accelerate_config(hub.hub_variables(profile))
-    read = documents(filter(None, (*configs(profile), accelerate_config)))
-    by_user = user_presets()
-    sources = sources_of(profile)
-    outputs = _user_output(profile, read, by_user, sources.get(script))
-    return Named(
-        paths=probe.paths((*paths_of(profile), *outputs)),
-        closed={path: closed(path) for path in (profile.trainer.output, *outputs) if path},
+    script, accelerate_config = profile.trainer.script, hub.find_accelerate_config(hub.hub_variables(profile))
+    config_documents = read_documents(filter(None, (*config_files(profile), accelerate_config)))
+    presets = user_presets()
+    sources = script_sources(profile)
+    outputs = _user_output(profile, config_documents, presets, sources.get(script))
+    return ProfileFiles(
+        paths=probe.read_path_states((*profile_paths(profile), *outputs)),
+        unwritable={path: closed(path) for path in (profile.trainer.output, *outputs) if path},
         free={path: room(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
-        documents=read,
-        presets=by_user,
-        models={name: shape(profile, name) for name in settings.models_of(profile, read)},
+        documents=config_documents,
+        presets=presets,
+        models={name: model_shape(profile, name) for name in settings.models_to_read(profile, config_documents)},
         sources=sources,
-        wandb_key=has_key(),
+        wandb_key=has_wandb_key(),
         checkpoints=_checkpoints(profile),
         accelerate_config=accelerate_config,
         tokenizers=_tokenizers(profile),
     )
 
 
-def sources_of(profile: Profile) -> dict[str, Source]:
+def script_sources(profile: Profile) -> dict[str, Source]:
     """Return the facts of the profile's training script, by its path."""
     script = profile.trainer.script
-    return {script: source(script)} if script and takes_field(profile, "trainer.script") else {}
+    return {script: read_source(script)} if script and takes_field(profile, "trainer.script") else {}
 
 
-def configs(profile: Profile) -> tuple[str, ...]:
+def config_files(profile: Profile) -> tuple[str, ...]:
     """Return the YAML files that a profile names."""
     return tuple(filter(None, (profile.trainer.config, profile.trainer.accelerate_config)))
 
 
-def shape(profile: Profile, name: str) -> ModelFolder:
+def model_shape(profile: Profile, name: str) -> ModelFolder:
     """Return the shape of a model by its folder, or by its id of the Hub from the cache; empty where that lacks it."""
     if name.startswith("/"):
-        return models.folder(name)
+        return models.read_model_folder(name)
     revision = profile.trainer.revision if name == profile.trainer.model else ""
     folder = hub.snapshot_folder(hub.hub_variables(profile), name, revision)
     if not folder:
         return ModelFolder()
-    return msgspec.structs.replace(models.folder(folder), path=folder)
+    return msgspec.structs.replace(models.read_model_folder(folder), path=folder)
 
 
 def _user_output(
-    profile: Profile, read: dict[str, Document], user_presets: UserPresets, own: Source | None
+    profile: Profile, read: dict[str, YamlDocument], user_presets: UserPresets, own: Source | None
 ) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:
         named_preset, words = profile.trainer.preset, profile.trainer.arguments
-        chosen = get_preset(named_preset, user_presets) if named_preset != AUTO else suited(own, words)
+        chosen = get_preset(named_preset, user_presets) if named_preset != AUTO else preset_for_source(own, words)
     except BadInput:
         return ()
-    return tuple(filter(None, (user_output(profile, chosen, read.get(profile.trainer.config)),)))
+    return tuple(filter(None, (user_output_folder(profile, chosen, read.get(profile.trainer.config)),)))
 
 
 def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
@@ -138,27 +138,27 @@ def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
     except OSError:
         # A name that is invalid for the file system, such as one that is too long.
         return {}
-    return {model: nemo_models.checkpoint(model)} if is_checkpoint else {}
+    return {model: nemo_models.read_checkpoint(model)} if is_checkpoint else {}
 
 
 def _tokenizers(profile: Profile) -> dict[str, NemoTokenizer]:
     """Return the tokenizer that a NeMo training names."""
     folder = profile.nemo.tokenizer
-    return {folder: nemo_models.tokenizer(folder)} if folder and takes_field(profile, "nemo") else {}
+    return {folder: nemo_models.read_tokenizer(folder)} if folder and takes_field(profile, "nemo") else {}
 
 
-def look(profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
     """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
 
     `waits` gets what may take longer, before it does.
     """
-    files = named(profile)
-    inside = profile.container.engine != "none"
+    files = profile_files(profile)
+    in_container = profile.container.engine != "none"
     facts = Facts(
-        machine=probe.machine(),
-        toolchains=() if inside else probe.toolchains(named_python(profile)),
+        machine=probe.probe_machine(),
+        toolchains=() if in_container else probe.probe_toolchains(named_python(profile)),
         paths=files.paths,
-        closed=files.closed,
+        unwritable=files.unwritable,
         free=files.free,
         documents=files.documents,
         presets=files.presets,
@@ -168,21 +168,21 @@ def look(profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Fac
         checkpoints=files.checkpoints,
         accelerate_config=files.accelerate_config,
         tokenizers=files.tokenizers,
-        variables=variables(),
-        engines=images.engines() if inside else (),
+        variables=inherited_variables(),
+        engines=images.read_engines() if in_container else (),
         images=chosen_image(profile),
-        taken=resources_in_use(met_at(profile)),
+        resources_in_use=resources_in_use(rendezvous_port(profile)),
         hub=hub.read_hub_cache(hub.hub_variables(profile)),
     )
-    facts = msgspec.structs.replace(facts, hub_models=asked(profile, facts))
+    facts = msgspec.structs.replace(facts, hub_models=ask_hub_for_model(profile, facts))
     if question := undecided(profile, facts):
         words = f"Running {question.key} --help, as its source does not name all arguments …"
-        answer = ask_script(question.python, question.words, question.folder, lambda: waits(words))
+        answer = read_script_help(question.python, question.words, question.folder, lambda: waits(words))
         facts = with_help(msgspec.structs.replace(facts, help={question.key: answer}))
-    return facts if inside else msgspec.structs.replace(facts, data=data(profile, facts))
+    return facts if in_container else msgspec.structs.replace(facts, data=read_profile_data(profile, facts))
 
 
-def data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
+def read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
     """Return what the Python that trains reads in the profile's data; up to two minutes, at once where it is kept."""
     asked = data_question(profile, facts)
     return {asked[0]: read_data(asked[2], asked[1])} if asked else {}
@@ -191,21 +191,21 @@ def data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
 def data_question(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
     setup = set_up(profile, facts)
-    asked = None if setup.problem else question(setup)
+    asked = None if setup.problem else question_of(setup)
     if asked is None or setup.toolchain is None or profile.container.engine != "none":
         return None
     return data_key(asked), asked, setup.toolchain
 
 
-def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:
+def ask_hub_for_model(profile: Profile, facts: Facts) -> dict[str, HubModel]:
     """Return what the Hub says of the profile's model where the cache lacks it; takes up to some seconds."""
-    name = to_ask(profile, facts)
+    name = model_to_query(profile, facts)
     if not name or facts.hub is None:
         return {}
-    return {name: hub.query_hub(profile.trainer.model, endpoint(profile, facts.hub), profile.trainer.revision)}
+    return {name: hub.query_hub(profile.trainer.model, hub_endpoint(profile, facts.hub), profile.trainer.revision)}
 
 
-def met_at(profile: Profile) -> int:
+def rendezvous_port(profile: Profile) -> int:
     """Return the rendezvous port on this machine; 0 for training on one machine."""
     return profile.nodes.port if profile.nodes.machines > 1 else 0
 
@@ -213,7 +213,7 @@ def met_at(profile: Profile) -> int:
 def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
     """Return the content of the profile's image, nothing where it has none; takes up to a minute."""
     chosen = profile.container
-    return (images.image(chosen.engine, chosen.image),) if chosen.engine != "none" and chosen.image else ()
+    return (images.read_image(chosen.engine, chosen.image),) if chosen.engine != "none" and chosen.image else ()
 
 
 def named_python(profile: Profile) -> tuple[str, ...]:
@@ -221,10 +221,10 @@ def named_python(profile: Profile) -> tuple[str, ...]:
     return (profile.trainer.python,) if profile.trainer.python else ()
 
 
-def submit(prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
+def submit_here(prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
     """Write the run folder of these files and start it."""
     interrupts.check("")
-    run = rundir.create(plan.name, prepared.files)
+    run = rundir.create_run(plan.name, prepared.files)
     try:
         start(run, interrupts=interrupts)
     except TuiTrainError:
@@ -235,28 +235,28 @@ def submit(prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> Run
     return run
 
 
-class Here:
+class LocalTarget:
     """This machine."""
 
     name = ""
-    runs: ClassVar[bool] = True
+    can_start: ClassVar[bool] = True
 
     def survey(self) -> Facts:
         """Return the facts of the machine, without those of a profile."""
-        return look(Profile())
+        return probe_facts(Profile())
 
-    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; takes up to some seconds."""
-        return look(profile, waits)
+        return probe_facts(profile, waits)
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
+    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder and start it."""
-        return submit(prepared, plan, interrupts)
+        return submit_here(prepared, plan, interrupts)
 
-    def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
+    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Start a run again; return in words what that does which is not just going on."""
         start(run, resume=True, interrupts=interrupts)
-        return another_start(run)
+        return restart_note(run)
 
     def state(self, run: RunDir) -> Status:
         """Return a run's state."""
@@ -266,9 +266,9 @@ class Here:
         """Return a run's state."""
         return status(run)
 
-    def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+    def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it, and return its state."""
-        return stop(run, waiting=waiting, at_once=at_once)
+        return stop_run(run, while_waiting=while_waiting, at_once=at_once)
 
     def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
         """Open the log of an attempt for reading."""

@@ -13,31 +13,31 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts import saved
 from tui_train.facts.cluster import Cluster
-from tui_train.facts.slurm import as_machine, gres_of, read_cluster
-from tui_train.facts.types import Facts, Machine, Taken
+from tui_train.facts.slurm import gres_option, planned_machine, read_cluster
+from tui_train.facts.types import Facts, Machine, ResourcesInUse
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
-from tui_train.render.slurm import NAME as SCRIPT
+from tui_train.render.slurm import SCRIPT_NAME as SCRIPT
 from tui_train.runs import far, queue, rundir, submission
-from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.place import place_of
 from tui_train.runs.resuming import resumption
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import nothing_left
+from tui_train.runs.start import is_all_trained
 from tui_train.runs.status import status
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
-from tui_train.targets.here import look, named
-from tui_train.targets.host import Host, ended_there, put
+from tui_train.targets.here import probe_facts, profile_files
+from tui_train.targets.host import Host, copy_to_host, receive_last_log
 
 
-def planned_for(here: Machine, cluster: Cluster, profile: Profile) -> Machine:
+def node_for_profile(here: Machine, cluster: Cluster, profile: Profile) -> Machine:
     """Return the node that a profile's job may get, where it is submitted from here."""
-    return as_machine(here, cluster, profile.slurm.partition, gres_of(profile.slurm.options))
+    return planned_machine(here, cluster, profile.slurm.partition, gres_option(profile.slurm.options))
 
 
-def taken_by_jobs(taken: tuple[Taken, ...]) -> tuple[Taken, ...]:
+def job_resources(taken: tuple[ResourcesInUse, ...]) -> tuple[ResourcesInUse, ...]:
     """Return what runs hold that a job could take: cards and ports that are taken here are not those of the nodes."""
     return tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in taken if other.run)
 
@@ -50,46 +50,50 @@ class Slurm(Struct, frozen=True):
 
     machine: Path | None = None
     host: str = ""
-    runs: ClassVar[bool] = True
+    can_start: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
         """What the user calls it."""
-        return queue.where(self.host)
+        return queue.cluster_title(self.host)
 
     def survey(self) -> Facts:
         """Return the facts of a node, without those of a profile."""
-        return self.look(Profile())
+        return self.probe_for(Profile())
 
-    def look(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; its files are those of where it is submitted, on the shared disk."""
-        facts = self._files(profile, waits)
+        facts = self._submission_facts(profile, waits)
         cluster = read_cluster(self.host)
-        machine = facts.machine if self.machine else planned_for(facts.machine, cluster, profile)
+        machine = facts.machine if self.machine else node_for_profile(facts.machine, cluster, profile)
         return msgspec.structs.replace(
-            facts, machine=machine, cluster=cluster, taken=taken_by_jobs(facts.taken), scheduler="slurm"
+            facts,
+            machine=machine,
+            cluster=cluster,
+            resources_in_use=job_resources(facts.resources_in_use),
+            scheduler="slurm",
         )
 
-    def _files(self, profile: Profile, waits: Callable[[str], None]) -> Facts:
+    def _submission_facts(self, profile: Profile, waits: Callable[[str], None]) -> Facts:
         """Return the facts of where it is submitted, with the node and the Pythons of a file where one is given."""
-        there = Host(self.host).look(profile) if self.host else None
+        there = Host(self.host).probe_for(profile) if self.host else None
         if self.machine is None:
-            return there or look(profile, waits)
-        node = saved.load_to_plan(self.machine)
+            return there or probe_facts(profile, waits)
+        node = saved.load_planning_facts(self.machine)
         if there:
             return msgspec.structs.replace(there, machine=node.machine, toolchains=node.toolchains)
-        files = named(profile)
+        files = profile_files(profile)
         own = {name: getattr(files, name) for name in files.__struct_fields__}
-        return msgspec.structs.replace(node, **own, elsewhere="")
+        return msgspec.structs.replace(node, **own, other_machine="")
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
+    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder and submit its job, after `sbatch --test-only`."""
         interrupts.check("")
-        submission.try_out(next(file.text for file in prepared.files if file.path == SCRIPT), self.host)
-        run = rundir.create(plan.name, prepared.files)
+        submission.dry_run_job(next(file.text for file in prepared.files if file.path == SCRIPT), self.host)
+        run = rundir.create_run(plan.name, prepared.files)
         try:
             if self.host:
-                put(self.host, run, prepared)
+                copy_to_host(self.host, run, prepared)
             submission.submit(run)
         except TuiTrainError:
             # A run that never started would only clutter the list; one whose job Slurm may have is kept for it.
@@ -98,38 +102,38 @@ class Slurm(Struct, frozen=True):
             raise
         return run
 
-    def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
+    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Submit a run's job again; it resumes from its newest checkpoint."""
         interrupts.check(run.name)
         job, name = queue.wait_while_completing(run), visible(run.name)
-        if self._now(run).live:
+        if self._current_status(run).live:
             raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
         if job:
             why = f"Slurm still has job {job.number} of {name} ({visible(job.state)})"
             raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
-        if nothing_left(run):
+        if is_all_trained(run):
             raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
         submission.submit(run)
         return "its trainer cannot resume: it begins with the first step." if resumption(run) == "never" else ""
 
     def state(self, run: RunDir) -> Status:
         """Ask Slurm for a run's state, and its host for how it ended where Slurm has nothing of it."""
-        queue.refresh([run])
-        return self._now(run)
+        queue.refresh_jobs([run])
+        return self._current_status(run)
 
     def probe_state(self, run: RunDir) -> Status:
         """Ask Slurm for a run's state, or its host, without what it wrote."""
-        queue.refresh([run], logs=False)
+        queue.refresh_jobs([run], logs=False)
         waits = not self.host or queue.in_queue(run.path)
         return status(run) if waits else Host(self.host).probe_state(run)._replace(host=self.name)
 
-    def _now(self, run: RunDir) -> Status:
+    def _current_status(self, run: RunDir) -> Status:
         return Host(self.host).state(run) if self.host and not queue.in_queue(run.path) else status(run)
 
-    def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+    def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """Take a run out of the queue, or have it save and end, and return its state."""
-        queue.stop(run, at_once=at_once, grace=status(run).grace, waiting=waiting)
-        return ended_there(run, self.probe_state(run)) if self.host else status(run)
+        queue.stop_job(run, at_once=at_once, grace=status(run).grace, while_waiting=while_waiting)
+        return receive_last_log(run, self.probe_state(run)) if self.host else status(run)
 
     def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
         """Open the log of an attempt for reading."""
@@ -140,5 +144,5 @@ def _discard(run: RunDir) -> None:
     """Remove the folder of a run that was refused, on its host as well."""
     if place := place_of(run.path):
         with suppress(Unavailable):
-            far.drop(place)
+            far.remove_on_host(place)
     shutil.rmtree(run.path, ignore_errors=True)

@@ -21,13 +21,13 @@ def trainer_of(profile: Profile) -> Trainer:
     return TRAINERS[profile.trainer.kind]
 
 
-def field_of(key: str, profile: Profile) -> Field:
+def field_for_trainer(key: str, profile: Profile) -> Field:
     """Return a field with the words of the profile's trainer where that has its own; BadInput for an unknown key."""
-    row, own = fields.field(key), trainer_of(profile).words.get(key)
+    row, own = fields.field(key), trainer_of(profile).field_texts.get(key)
     return replace(row, empty=own.empty, help=own.help) if own else row
 
 
-def takers(key: str) -> tuple[Trainer, ...]:
+def trainers_taking(key: str) -> tuple[Trainer, ...]:
     """Return the trainers that take a key or its section if only some do; empty for keys that all take."""
     section = key.partition(".")[0]
     return tuple(trainer for trainer in TRAINERS.values() if {key, section} & trainer.fields)
@@ -35,7 +35,7 @@ def takers(key: str) -> tuple[Trainer, ...]:
 
 def takes_field(profile: Profile, key: str) -> bool:
     """Return whether the trainer of a profile takes a key, or a section, that only some take."""
-    return trainer_of(profile) in takers(key)
+    return trainer_of(profile) in trainers_taking(key)
 
 
 def model_id(profile: Profile) -> str:
@@ -44,13 +44,19 @@ def model_id(profile: Profile) -> str:
     return "" if model.startswith("/") else model
 
 
-def paths_of(profile: Profile) -> tuple[str, ...]:
+def profile_paths(profile: Profile) -> tuple[str, ...]:
     """Return the paths in the profile whose state the checks need; the Python is probed elsewhere."""
     trainer = profile.trainer
-    mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
+    mounted = (mount.host for mount in map(mounts.parse_mount, profile.container.mounts) if mount)
     image = profile.container.image if profile.container.engine == "apptainer" else ""
-    plain = (trainer.script, trainer.config, trainer.accelerate_config, trainer.working_directory, trainer.output)
+    single_paths = (
+        trainer.script,
+        trainer.config,
+        trainer.accelerate_config,
+        trainer.working_directory,
+        trainer.output,
+    )
     data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
     model = () if model_id(profile) else (trainer.model,)
-    named = (*plain, *model, *data, *mounted, image, *trainer_of(profile).paths(profile))
+    named = (*single_paths, *model, *data, *mounted, image, *trainer_of(profile).paths(profile))
     return tuple(dict.fromkeys(path for path in named if path))

@@ -10,9 +10,9 @@ from tui_train.facts.types import Facts, Toolchain
 from tui_train.presets import Preset, PresetArgument, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.trainer import Trainer, Words
+from tui_train.trainers.trainer import FieldTexts, Trainer
 
-SAMPLE = "sample.txt"
+SAMPLE_FILE = "sample.txt"
 _SCRIPT = "pretrain.py"
 
 
@@ -24,16 +24,16 @@ class Builtin(Trainer):
     label = "the built-in trainer"
     fields = frozenset({"trainer.allow", "trainer.arguments", "trainer.working_directory"})
     makes_model = True
-    passed_all = True
-    words: ClassVar[Mapping[str, Words]] = {
-        "trainer.model": Words(
+    gets_every_value = True
+    field_texts: ClassVar[Mapping[str, FieldTexts]] = {
+        "trainer.model": FieldTexts(
             "a new model", "Empty: a new model of the recipe's size. A Hugging Face folder trains that model further."
         ),
-        "trainer.data": Words("a sample text", 'Text files, or JSONL whose rows have a "text".'),
-        "trainer.validation_data": Words("none", "Text files for evaluations during the training."),
+        "trainer.data": FieldTexts("a sample text", 'Text files, or JSONL whose rows have a "text".'),
+        "trainer.validation_data": FieldTexts("none", "Text files for evaluations during the training."),
     }
 
-    def needs(self, profile: Profile) -> tuple[str, ...]:
+    def needed_packages(self, profile: Profile) -> tuple[str, ...]:
         """Return the libraries that its script imports."""
         del profile
         return ("accelerate", "transformers")
@@ -46,11 +46,11 @@ class Builtin(Trainer):
         """Return the built-in trainer's preset, with evaluations."""
         del toolchain, facts
         own = shipped_presets()["builtin"]
-        return replace(own, arguments=(*own.arguments, *_evaluation(profile)))
+        return replace(own, arguments=(*own.arguments, *_evaluation_arguments(profile)))
 
-    def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+    def accepted_placeholders(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
         """Return the placeholders of the preset, and how often it evaluates, which needs data."""
-        return super().takes(profile, toolchain, preset) | {"evaluate_every"}
+        return super().accepted_placeholders(profile, toolchain, preset) | {"evaluate_every"}
 
     def evaluates(self, profile: Profile) -> bool:
         """Return whether there is data for it."""
@@ -72,11 +72,11 @@ class Builtin(Trainer):
 
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the script, and the sample text if no data is set."""
-        names = (_SCRIPT,) if profile.trainer.data else (_SCRIPT, SAMPLE)
+        names = (_SCRIPT,) if profile.trainer.data else (_SCRIPT, SAMPLE_FILE)
         return (*(ProgramFile(name, f"target/{name}") for name in names), *super().files(profile))
 
 
-def _evaluation(profile: Profile) -> tuple[PresetArgument, ...]:
+def _evaluation_arguments(profile: Profile) -> tuple[PresetArgument, ...]:
     """Return when it evaluates, where there is data for it: at the end, which ends its epoch, unless steps are set."""
     if not profile.trainer.validation_data:
         return ()

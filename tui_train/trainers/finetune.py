@@ -8,27 +8,27 @@ from tui_train.base.versions import at_least
 from tui_train.facts.data_use import format_of_files
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.types import Facts, Gpu, Toolchain
-from tui_train.presets import Checkpoints, FileValue, Preset, PresetArgument, Scalar, Stop, TrainerFile
+from tui_train.presets import Checkpoints, FileValue, GracefulStop, Preset, PresetArgument, Scalar, TrainerFile
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
-from tui_train.trainers.finetune_data import PROGRAMS, data_parts, end_token
-from tui_train.trainers.finetune_options import adapter, marks_answers, options
+from tui_train.trainers.finetune_data import PREPARE_MODULES, end_token, preparation_parts
+from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.trainer import Prepares, Trainer, Words
+from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
 
-DATA = "data"
-NEEDED_TRL = "1.0"
+DATA_FOLDER = "data"
+MIN_TRL_VERSION = "1.0"
 # Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
-KEPT = 2
-METHODS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
+KEPT_CHECKPOINTS = 2
+METHOD_LABELS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
 # reward model, whose program has none, in TRL's documentation and as the default of RewardConfig.
-RATES: dict[Method, tuple[float, float]] = {
+LEARNING_RATES: dict[Method, tuple[float, float]] = {
     "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
 }  # fmt: skip
 # One pass and a longer warm-up, as those examples and the alignment handbook have them.
-_PREFERENCES: dict[str, Scalar] = {"epochs": 1.0, "warmup": 0.1}
-DEFAULTS: dict[str, Scalar] = {
+_PREFERENCE_DEFAULTS: dict[str, Scalar] = {"epochs": 1.0, "warmup": 0.1}
+FINETUNE_DEFAULTS: dict[str, Scalar] = {
     "sequence_length": 1024,
     "micro_batch": 4,
     "global_batch": 16,
@@ -55,12 +55,12 @@ _ARGUMENTS = (
     PresetArgument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
     PresetArgument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
 )
-_WEIGHTS = (
+_WEIGHT_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
 )  # fmt: skip
 # Taken by the preparation, or by what the profile adds to the file.
-_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every"})
-_VALUES = (
+_TAKEN_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every"})
+_FILE_VALUES = (
     FileValue("model_name_or_path", "{model}"),
     FileValue("model_revision", "{revision}", when="revision!="),
     FileValue("learning_rate", "{learning_rate}"),
@@ -76,7 +76,7 @@ _VALUES = (
     FileValue("logging_steps", 1),
     FileValue("save_strategy", "steps"),
     FileValue("save_steps", "{checkpoint_every}"),
-    FileValue("save_total_limit", KEPT),
+    FileValue("save_total_limit", KEPT_CHECKPOINTS),
     FileValue("seed", "{seed}"),
     FileValue("report_to", "none", when="report_to="),
     FileValue("report_to", ["tensorboard"], when="report_to=tensorboard"),
@@ -90,7 +90,9 @@ _CHECKPOINTS = Checkpoints(
     prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
 )
 # On SIGTERM it waits 3 s, then saves. Several processes would not agree on the step, and hang.
-_STOP = Stop(grace=60, arguments=("--enable_jit_checkpoint=True",), when="world_size=1", needs="transformers 5.0")
+_GRACEFUL_STOP = GracefulStop(
+    grace=60, arguments=("--enable_jit_checkpoint=True",), when="world_size=1", needs="transformers 5.0"
+)
 
 
 class Finetune(Trainer):
@@ -100,42 +102,44 @@ class Finetune(Trainer):
     about = "on your chats, text or preferences, by TRL"
     label = "the fine-tuning"
     fields = frozenset({"finetune", "data", "trainer.allow", "trainer.arguments", "trainer.revision"})
-    passed_all = True
+    gets_every_value = True
     wants_data = True
-    takes_ids = True
-    words: ClassVar[Mapping[str, Words]] = {
-        "trainer.model": Words(
+    takes_hub_ids = True
+    field_texts: ClassVar[Mapping[str, FieldTexts]] = {
+        "trainer.model": FieldTexts(
             "a folder, or an id of the Hub",
             "The model to start from: its id on the Hub, such as Qwen/Qwen2.5-0.5B-Instruct, or a folder with weights.",
         ),
-        "trainer.data": Words(
+        "trainer.data": FieldTexts(
             "JSONL, JSON, CSV, Parquet or text",
             "Files or folders of chats, prompts with answers, text, or preferences; separate several with spaces.",
         ),
-        "trainer.validation_data": Words("none", "Rows for evaluations during the training, as the training data."),
+        "trainer.validation_data": FieldTexts(
+            "none", "Rows for evaluations during the training, as the training data."
+        ),
     }
 
-    def needs(self, profile: Profile) -> tuple[str, ...]:
+    def needed_packages(self, profile: Profile) -> tuple[str, ...]:
         """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""
         tuning = profile.finetune.tuning
         adapters = () if tuning == "full" else ("peft",)
-        return ("trl", *adapters, *_of_4_bits(profile.finetune), "datasets", "transformers", "accelerate")
+        return ("trl", *adapters, *_quantization_packages(profile.finetune), "datasets", "transformers", "accelerate")
 
     def evaluates(self, profile: Profile) -> bool:
         """Return whether there is data for it."""
-        return evaluated(profile)
+        return is_evaluated(profile)
 
     def why_unusable(self, toolchain: Toolchain) -> str:
         """Return that TRL is too old."""
         version = toolchain.packages.get("trl")
-        old = version is not None and not at_least(version, NEEDED_TRL)
-        return f"trl {version}, but {NEEDED_TRL} or newer is needed" if old else ""
+        old = version is not None and not at_least(version, MIN_TRL_VERSION)
+        return f"trl {version}, but {MIN_TRL_VERSION} or newer is needed" if old else ""
 
     def method(self, profile: Profile) -> str:
         """Return the method and what is trained, such as SFT LoRA."""
         chosen = profile.finetune
         tuning = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
-        return f"{METHODS[chosen.method]} {tuning}"
+        return f"{METHOD_LABELS[chosen.method]} {tuning}"
 
     def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
         """Return the method and the program."""
@@ -148,33 +152,35 @@ class Finetune(Trainer):
         chosen = profile.finetune
         kind = format_of_files(profile.trainer.data, facts.data) if facts else ""
         # A full fine-tune may fall back to an adapter.
-        falls = chosen.tuning == "full"
-        arguments = (*_ARGUMENTS, PresetArgument(_adapter_words(chosen), when="lora=yes")) if falls else _ARGUMENTS
-        values = (*_VALUES, *_evaluation(profile), *options(chosen, kind))
+        may_fall_back = chosen.tuning == "full"
+        arguments = (
+            (*_ARGUMENTS, PresetArgument(_adapter_arguments(chosen), when="lora=yes")) if may_fall_back else _ARGUMENTS
+        )
+        values = (*_FILE_VALUES, *_evaluation_values(profile), *trl_options(chosen, kind))
         if facts and (end := end_token(profile, facts.data)):
             values = (*values, FileValue("eos_token", end))
-        if falls and profile.recipe.learning_rate is None:
-            values = (*values, FileValue("learning_rate", RATES[chosen.method][1], when="lora=yes"))
+        if may_fall_back and profile.recipe.learning_rate is None:
+            values = (*values, FileValue("learning_rate", LEARNING_RATES[chosen.method][1], when="lora=yes"))
         return Preset(
             label="TRL",
             about="fine-tuning",
             module=f"trl.scripts.{chosen.method}",
             eval_batch=8,
             defaults={
-                **DEFAULTS,
-                **({} if chosen.method == "sft" else _PREFERENCES),
-                "learning_rate": rate(chosen),
+                **FINETUNE_DEFAULTS,
+                **({} if chosen.method == "sft" else _PREFERENCE_DEFAULTS),
+                "learning_rate": default_learning_rate(chosen),
             },
             arguments=arguments,
             file=TrainerFile(needs_user_file=False, values=values),
             checkpoints=_CHECKPOINTS,
-            stop=_STOP,
+            stop=_GRACEFUL_STOP,
             strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
         )
 
-    def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+    def accepted_placeholders(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
         """Return the placeholders of the preset, and what the preparation takes."""
-        return super().takes(profile, toolchain, preset) | _ELSEWHERE
+        return super().accepted_placeholders(profile, toolchain, preset) | _TAKEN_ELSEWHERE
 
     def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Scalar]:
         """Return the precision: bf16 where the GPUs have it."""
@@ -183,89 +189,89 @@ class Finetune(Trainer):
             return {"precision": "fp32"}
         return {"precision": "bf16" if supports_bf16(gpus) else "fp16"}
 
-    def sources(self, profile: Profile) -> Mapping[str, str]:
+    def default_sources(self, profile: Profile) -> Mapping[str, str]:
         """Return where the method's own defaults come from."""
         method = profile.finetune.method
         example = f"as in TRL's example for {method}"
         own = {"epochs": example, "warmup": "as in the alignment handbook"} if method != "sft" else {}
-        of_rate = f"TRL's for {'a full fine-tune' if profile.finetune.tuning == 'full' else 'adapters'}"
-        return {**own, "learning_rate": of_rate if method == "reward" else example}
+        rate_source = f"TRL's for {'a full fine-tune' if profile.finetune.tuning == 'full' else 'adapters'}"
+        return {**own, "learning_rate": rate_source if method == "reward" else example}
 
     def default_source(self, profile: Profile, preset: Preset) -> str:
         """Return TRL as the source of what is not set."""
         del profile, preset
         return "TRL's default"
 
-    def least_micro(self, profile: Profile) -> int:
+    def min_micro(self, profile: Profile) -> int:
         """Return 2 for KTO, which compares the answers of a micro batch with each other."""
         return 2 if profile.finetune.method == "kto" else 1
 
     def paths(self, profile: Profile) -> tuple[str, ...]:
         """Return the files of which a model folder has one or more."""
         model = profile.trainer.model
-        return tuple(f"{model}/{name}" for name in _WEIGHTS) if model.startswith("/") else ()
+        return tuple(f"{model}/{name}" for name in _WEIGHT_FILES) if model.startswith("/") else ()
 
     def options(self, profile: Profile) -> dict[str, Any]:
         """Return the options of TRL that say how the model is loaded and trained."""
         chosen, precision = profile.finetune, profile.recipe.precision or "fp32"
         condition = f"precision={precision}"
-        values = {item.key: item.value for item in options(chosen, "") if item.when in {"", condition}}
-        return values | ({"eval_strategy": "steps"} if evaluated(profile) else {})
+        values = {item.key: item.value for item in trl_options(chosen, "") if item.when in {"", condition}}
+        return values | ({"eval_strategy": "steps"} if is_evaluated(profile) else {})
 
     def conventions(self, profile: Profile) -> str:
         """Return TRL's preset."""
         del profile
         return "trl"
 
-    def preparations(self, profile: Profile, facts: Facts) -> tuple[Prepares, ...]:
+    def preparations(self, profile: Profile, facts: Facts) -> tuple[PreparationStep, ...]:
         """Return what writes the data as TRL takes it."""
         if not profile.trainer.data:
             return ()
         kind = format_of_files(profile.trainer.data, facts.data)
-        parts = data_parts(profile, DATA, marked=marks_answers(profile.finetune, kind))
-        return (Prepares("data", "writes data/ from your files, as TRL takes it; once", parts),)
+        parts = preparation_parts(profile, DATA_FOLDER, marked_answers=learns_marked_answers(profile.finetune, kind))
+        return (PreparationStep("data", "writes data/ from your files, as TRL takes it; once", parts),)
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
         del profile, flavour
-        return (Part(("-m", preset.module)), Part((in_run_dir(DATA, "--dataset_name="),)))
+        return (Part(("-m", preset.module)), Part((in_run_dir(DATA_FOLDER, "--dataset_name="),)))
 
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
-        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in PROGRAMS)
+        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in PREPARE_MODULES)
         return (*prepare, *super().files(profile))
 
 
-def abilities(toolchain: Toolchain) -> tuple[str, ...]:
+def finetune_abilities(toolchain: Toolchain) -> tuple[str, ...]:
     """Return how a Python can fine-tune: all weights, adapters, adapters on weights in 4 bits; empty if it cannot."""
     packages = toolchain.packages
     basis = toolchain.torch, toolchain.accelerate, toolchain.transformers, packages.get("datasets"), packages.get("trl")
-    if None in basis or not at_least(packages.get("trl"), NEEDED_TRL):
+    if None in basis or not at_least(packages.get("trl"), MIN_TRL_VERSION):
         return ()
     lora = "peft" in packages
-    four = lora and "bitsandbytes" in packages and toolchain.cuda is not None
-    return ("full", *(("LoRA",) if lora else ()), *(("QLoRA",) if four else ()))
+    qlora = lora and "bitsandbytes" in packages and toolchain.cuda is not None
+    return ("full", *(("LoRA",) if lora else ()), *(("QLoRA",) if qlora else ()))
 
 
-def rate(chosen: Chosen) -> float:
+def default_learning_rate(chosen: Chosen) -> float:
     """Return the learning rate that suits the method and what is trained."""
-    return RATES[chosen.method][chosen.tuning != "full"]
+    return LEARNING_RATES[chosen.method][chosen.tuning != "full"]
 
 
-def _adapter_words(chosen: Chosen) -> tuple[str, ...]:
+def _adapter_arguments(chosen: Chosen) -> tuple[str, ...]:
     """Return the options of an adapter as arguments, for the attempt that falls back to one."""
     words: list[str] = []
-    for key, value in adapter(chosen).items():
+    for key, value in adapter_options(chosen).items():
         words += [f"--{key}", *value] if isinstance(value, list) else [f"--{key}={value}"]
     return tuple(words)
 
 
-def _evaluation(profile: Profile) -> tuple[FileValue, ...]:
+def _evaluation_values(profile: Profile) -> tuple[FileValue, ...]:
     """Return when it is evaluated, where there is data for it: with each checkpoint, unless steps are chosen.
 
     The best one is kept and is the result; of a sharded model, which cannot be loaded everywhere, it is only kept.
     """
-    if not evaluated(profile):
+    if not is_evaluated(profile):
         return ()
     best = (FileValue("load_best_model_at_end", True),) if profile.trainer.strategy == "ddp" else ()
     return (
@@ -276,7 +282,7 @@ def _evaluation(profile: Profile) -> tuple[FileValue, ...]:
     )
 
 
-def evaluated(profile: Profile) -> bool:
+def is_evaluated(profile: Profile) -> bool:
     """Return whether there is data for evaluations."""
     return bool(profile.trainer.validation_data or profile.data.evaluation)
 
@@ -285,8 +291,8 @@ def keeps_best(profile: Profile) -> bool:
     """Return whether each checkpoint is evaluated, so that the best one is kept."""
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
     # The default follows the evaluations.
-    return evaluated(profile) and not (every and saved and saved % every)
+    return is_evaluated(profile) and not (every and saved and saved % every)
 
 
-def _of_4_bits(chosen: Chosen) -> tuple[str, ...]:
+def _quantization_packages(chosen: Chosen) -> tuple[str, ...]:
     return ("bitsandbytes",) if chosen.tuning == "qlora" else ()

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from tui_train.base.command import Part, in_run_dir
 from tui_train.base.parse import json_as
 from tui_train.facts.data import DataQuestion, DataReport
-from tui_train.profile.mixture import weights
+from tui_train.profile.mixture import data_weights
 from tui_train.profile.types import Profile
 
-PROGRAMS = (
+PREPARE_MODULES = (
     "prepare_data", "data_chosen", "data_rows", "data_formats", "data_convert", "data_mixture", "data_tally",
     "data_template", "data_turns", "data_lengths", "data_cuts", "data_bounds",
 )  # fmt: skip
 
 
-def data_parts(profile: Profile, folder: str, *, marked: bool) -> tuple[Part, ...]:
-    """Return the words that write the data into a folder of the run; `marked` answers alone are to be learned."""
+def preparation_parts(profile: Profile, folder: str, *, marked_answers: bool) -> tuple[Part, ...]:
+    """Return the words that write the data into a folder of the run; with `marked_answers` only these are learned."""
     seed = profile.recipe.seed or 0
     validation = tuple(Part((f"--validation={path}",)) for path in profile.trainer.validation_data)
     share = profile.data.evaluation or 0.0
@@ -25,34 +25,34 @@ def data_parts(profile: Profile, folder: str, *, marked: bool) -> tuple[Part, ..
         Part((in_run_dir(folder, "--into="),)),
         *validation,
         *held_out,
-        *_template(profile),
-        *((Part(("--marked-answers",), "other data than chats is refused"),) if marked else ()),
-        *_mixed(profile),
+        *_template_parts(profile),
+        *((Part(("--marked-answers",), "other data than chats is refused"),) if marked_answers else ()),
+        *_weights_parts(profile),
         Part(profile.trainer.data),
     )
 
 
-def _template(profile: Profile) -> tuple[Part, ...]:
+def _template_parts(profile: Profile) -> tuple[Part, ...]:
     """Return whose chat template tries the rows: the model's, unless the training takes another one."""
     if not profile.trainer.model:
         return ()
     own = (f"--chat-template={path}",) if (path := chat_template(profile)) else ()
-    only = ("--answers-only",) if profile.finetune.answers_only else _found(profile)
+    only = ("--answers-only",) if profile.finetune.answers_only else _find_answers_option(profile)
     # A reward model writes nothing that could end.
-    keeps = profile.finetune.method == "reward" or _option(profile, "--eos_token")
+    keeps = profile.finetune.method == "reward" or _argument_value(profile, "--eos_token")
     end = ("--keep-end",) if keeps else ()
     revision = (f"--revision={profile.trainer.revision}",) if profile.trainer.revision else ()
     words = (f"--model={profile.trainer.model}", *revision, *own, *only, *end)
-    return (Part(words, "rows that its chat template refuses are left out"), *_cut(profile))
+    return (Part(words, "rows that its chat template refuses are left out"), *_length_parts(profile))
 
 
-def _found(profile: Profile) -> tuple[str, ...]:
+def _find_answers_option(profile: Profile) -> tuple[str, ...]:
     """Return that the preparation finds out whether answers are marked, where nothing here says it."""
-    open_yet = profile.finetune.method == "sft" and profile.finetune.answers_only is None
-    return ("--find-answers",) if open_yet and not _option(profile, "--assistant_only_loss") else ()
+    undecided = profile.finetune.method == "sft" and profile.finetune.answers_only is None
+    return ("--find-answers",) if undecided and not _argument_value(profile, "--assistant_only_loss") else ()
 
 
-def _cut(profile: Profile) -> tuple[Part, ...]:
+def _length_parts(profile: Profile) -> tuple[Part, ...]:
     """Return the length after which rows are cut, and of how many of them that may be."""
     length = profile.recipe.sequence_length
     if not length:
@@ -63,22 +63,22 @@ def _cut(profile: Profile) -> tuple[Part, ...]:
 
 def chat_template(profile: Profile) -> str:
     """Return the chat template that TRL's option names instead of the model's, empty for none."""
-    return _option(profile, "--chat_template_path")
+    return _argument_value(profile, "--chat_template_path")
 
 
-def end_token(profile: Profile, looks: Mapping[str, DataReport]) -> str:
+def end_token(profile: Profile, reports: Mapping[str, DataReport]) -> str:
     """Return the token to pass as the end of a chat, where its data was read and the model would not stop at it."""
-    if profile.finetune.method != "sft" or _option(profile, "--eos_token"):
+    if profile.finetune.method != "sft" or _argument_value(profile, "--eos_token"):
         return ""
     wanted = profile.trainer.data, profile.trainer.model, profile.trainer.revision, chat_template(profile)
-    for asked, look in looks.items():
-        question = json_as(asked.encode(), DataQuestion)
+    for encoded, report in reports.items():
+        question = json_as(encoded.encode(), DataQuestion)
         if (question.files, question.model, question.revision, question.chat_template) == wanted:
-            return look.ends.passed
+            return report.ends.passed
     return ""
 
 
-def _option(profile: Profile, name: str) -> str:
+def _argument_value(profile: Profile, name: str) -> str:
     """Return the value that the user's arguments give an option, empty for none."""
     words = profile.trainer.arguments
     for word, following in zip(words, (*words, "")[1:], strict=True):
@@ -88,7 +88,7 @@ def _option(profile: Profile, name: str) -> str:
     return ""
 
 
-def _mixed(profile: Profile) -> tuple[Part, ...]:
+def _weights_parts(profile: Profile) -> tuple[Part, ...]:
     """Return what each file has of an epoch, and the seed by which rows are chosen for it."""
-    numbers = ",".join(f"{weight:g}" for weight in weights(profile))
+    numbers = ",".join(f"{weight:g}" for weight in data_weights(profile))
     return (Part((f"--weights={numbers}", f"--seed={profile.recipe.seed or 0}")),) if numbers else ()

@@ -4,24 +4,24 @@ from tui_train.presets import FileValue, Scalar
 from tui_train.profile.types import Finetune as Chosen
 
 # What TRL calls a completion has a prompt of its own.
-_PROMPTED = frozenset({"prompt_completion", "alpaca"})
+_PROMPT_FORMATS = frozenset({"prompt_completion", "alpaca"})
 
 
-def marks_answers(chosen: Chosen, data_format: str) -> bool:
+def learns_marked_answers(chosen: Chosen, data_format: str) -> bool:
     """Return whether TRL is to learn what the chat template marks as answers, which only chats have.
 
     An empty format, of data that was not read, is taken for chats.
     """
-    return chosen.method == "sft" and bool(chosen.answers_only) and data_format not in _PROMPTED
+    return chosen.method == "sft" and bool(chosen.answers_only) and data_format not in _PROMPT_FORMATS
 
 
-def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
+def trl_options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
     """Return the options of TRL that the fine-tuning sets besides the recipe."""
     values: dict[str, Scalar | list[str]] = {}
     if chosen.method == "sft":
         values["packing"] = chosen.packing
         if chosen.answers_only is not None:
-            prompted = data_format in _PROMPTED
+            prompted = data_format in _PROMPT_FORMATS
             if not prompted:
                 values["assistant_only_loss"] = chosen.answers_only
             if prompted or not (data_format or chosen.answers_only):
@@ -29,9 +29,9 @@ def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
     elif chosen.beta is not None and chosen.method in {"dpo", "kto"}:
         values["beta"] = chosen.beta
     if chosen.tuning != "full":
-        values |= adapter(chosen)
-    plain = tuple(FileValue(key, value) for key, value in values.items())
-    return (*plain, *_weights(chosen))
+        values |= adapter_options(chosen)
+    unconditional = tuple(FileValue(key, value) for key, value in values.items())
+    return (*unconditional, *_dtype_values(chosen))
 
 
 ALL_LINEAR = "all-linear"
@@ -45,7 +45,7 @@ def _targets(names: tuple[str, ...]) -> str | list[str]:
     return [*names, *names] if len(names) == 1 else list(names)
 
 
-def adapter(chosen: Chosen) -> dict[str, Scalar | list[str]]:
+def adapter_options(chosen: Chosen) -> dict[str, Scalar | list[str]]:
     """Return the options of an adapter, for each its value."""
     values: dict[str, Scalar | list[str]] = {
         "use_peft": True,
@@ -62,7 +62,7 @@ def adapter(chosen: Chosen) -> dict[str, Scalar | list[str]]:
     return values
 
 
-def _weights(chosen: Chosen) -> tuple[FileValue, ...]:
+def _dtype_values(chosen: Chosen) -> tuple[FileValue, ...]:
     """Return the type of the weights: those that an adapter leaves as they are need no more than 16 bits."""
     if chosen.tuning == "full":
         return ()

@@ -17,50 +17,50 @@ from tui_train.base.command import Part, Setting, in_run_dir
 from tui_train.base.text import visible
 from tui_train.base.versions import at_least, older
 from tui_train.facts import nemo_models
-from tui_train.facts.nemo_models import OwnValues
+from tui_train.facts.nemo_models import RecipeDefaults
 from tui_train.facts.types import Facts, Gpu, Toolchain
 from tui_train.presets import Preset, PresetArgument
-from tui_train.profile.batch import learning_rate
+from tui_train.profile.batch import scaled_learning_rate
 from tui_train.profile.types import Nemo, Profile
 from tui_train.trainers import nemo_settings
 from tui_train.trainers.nemo_file import NemoFile
 
 Flavour = Literal["recipes", "bridge", "automodel"]
 
-IMAGES = "nvcr.io/nvidia/nemo:25.04 or newer"
-_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
+RECOMMENDED_IMAGES = "nvcr.io/nvidia/nemo:25.04 or newer"
+_SIZE_NAMES = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # Values that the file sets itself, besides those that arguments of the attempts change.
-_WRITTEN = frozenset(
+_VALUES_IN_FILE = frozenset(
     {
         "data", "model", "sequence_length", "micro_batch", "global_batch", "accumulation", "learning_rate", "precision",
         "steps", "checkpoint_every", "seed", "activation_checkpointing",
     }
 )  # fmt: skip
-FILES: dict[Flavour, str] = {
+FILE_NAMES: dict[Flavour, str] = {
     "recipes": "nemo_recipe.py",
     "bridge": "megatron_bridge.py",
     "automodel": "automodel.yaml",
 }
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:E[-+]?\d+)?|nan|inf|NAN|INF)"
 # Megatron's progress line; a skipped step has no loss.
-_LINE = (
+_PROGRESS_LINE = (
     r"\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|"
     rf"(?:.*\| learning rate: (?P<lr>{_NUMBER}) \|)?(?:.*\| lm loss: (?P<loss>{_NUMBER}) \|)?"
 )
 
-_OF_A_RECIPE = (
+_RECIPE_ARGUMENTS = (
     PresetArgument(("--output={output}",)),
     PresetArgument(("--micro-batch={micro_batch}",)),
     PresetArgument(("--sequence-length={sequence_length}",)),
     PresetArgument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
 )
-PRESETS: dict[Flavour, Preset] = {
-    "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo", arguments=_OF_A_RECIPE),
+NEMO_PRESETS: dict[Flavour, Preset] = {
+    "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo", arguments=_RECIPE_ARGUMENTS),
     "bridge": Preset(
         label="Megatron-Bridge recipe",
         about="a recipe of NVIDIA Megatron-Bridge",
-        arguments=_OF_A_RECIPE,
-        log=(_LINE,),
+        arguments=_RECIPE_ARGUMENTS,
+        log=(_PROGRESS_LINE,),
     ),
     "automodel": Preset(
         label="NeMo AutoModel",
@@ -85,40 +85,40 @@ PRESETS: dict[Flavour, Preset] = {
 }
 
 
-def flavour(toolchain: Toolchain | None) -> Flavour | None:
+def nemo_flavour(toolchain: Toolchain | None) -> Flavour | None:
     """Return the flavour of NeMo that a Python has, None if it has none."""
     if toolchain is None:
         return None
-    return next((kind for kind, _, lack in _KINDS if not lack(toolchain.packages)), None)
+    return next((kind for kind, _, lack in _FLAVOURS if not lack(toolchain.packages)), None)
 
 
-def order(toolchain: Toolchain) -> int:
+def flavour_rank(toolchain: Toolchain) -> int:
     """Return the rank of a Python among those that have NeMo; the lowest is preferred."""
-    kinds = [kind for kind, *_ in _KINDS]
-    found = flavour(toolchain)
-    return kinds.index(found) if found else len(kinds)
+    kinds = [kind for kind, *_ in _FLAVOURS]
+    current = nemo_flavour(toolchain)
+    return kinds.index(current) if current else len(kinds)
 
 
 def why_unusable(packages: dict[str, str]) -> str:
     """Return what these packages lack to train with NeMo, as words that follow "has"; empty if nothing."""
-    if not all(lack(packages) for *_, lack in _KINDS):
+    if not all(lack(packages) for *_, lack in _FLAVOURS):
         return ""
-    return next((lack(packages) for _, name, lack in _KINDS if name in packages), _lacks_recipes(packages))
+    return next((lack(packages) for _, name, lack in _FLAVOURS if name in packages), _why_no_recipes(packages))
 
 
-def packages() -> tuple[str, ...]:
+def nemo_packages() -> tuple[str, ...]:
     """Return the names of the packages that train with NeMo."""
-    return tuple(name for _, name, _ in _KINDS)
+    return tuple(name for _, name, _ in _FLAVOURS)
 
 
-def _lacks_automodel(packages: dict[str, str]) -> str:
+def _why_no_automodel(packages: dict[str, str]) -> str:
     version = packages.get("nemo_automodel")
     if version is None:
         return "no nemo_automodel"
     return "" if at_least(version, "0.4") else f"nemo_automodel {version}, but 0.4 or newer is needed"
 
 
-def _lacks_recipes(packages: dict[str, str]) -> str:
+def _why_no_recipes(packages: dict[str, str]) -> str:
     version = packages.get("nemo_toolkit")
     if version is None:
         return "no nemo_toolkit"
@@ -129,7 +129,7 @@ def _lacks_recipes(packages: dict[str, str]) -> str:
     return "" if "nemo_run" in packages else f"nemo_toolkit {version}, but no nemo_run"
 
 
-def _lacks_bridge(packages: dict[str, str]) -> str:
+def _why_no_bridge(packages: dict[str, str]) -> str:
     version = packages.get("megatron-bridge")
     if version is None:
         return "no megatron-bridge"
@@ -137,16 +137,16 @@ def _lacks_bridge(packages: dict[str, str]) -> str:
 
 
 # Flavours in order of preference, each with its package and the function that returns what is missing.
-_KINDS: tuple[tuple[Flavour, str, Callable[[dict[str, str]], str]], ...] = (
-    ("recipes", "nemo_toolkit", _lacks_recipes),
-    ("bridge", "megatron-bridge", _lacks_bridge),
-    ("automodel", "nemo_automodel", _lacks_automodel),
+_FLAVOURS: tuple[tuple[Flavour, str, Callable[[dict[str, str]], str]], ...] = (
+    ("recipes", "nemo_toolkit", _why_no_recipes),
+    ("bridge", "megatron-bridge", _why_no_bridge),
+    ("automodel", "nemo_automodel", _why_no_automodel),
 )
 
 
-def preset(profile: Profile, kind: Flavour | None) -> Preset:
+def nemo_preset(profile: Profile, kind: Flavour | None) -> Preset:
     """Return the preset by which the values that attempts may change are passed to NeMo."""
-    chosen = PRESETS[kind or "recipes"]
+    chosen = NEMO_PRESETS[kind or "recipes"]
     more: tuple[PresetArgument, ...] = ()
     if kind == "automodel":
         length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
@@ -156,11 +156,11 @@ def preset(profile: Profile, kind: Flavour | None) -> Preset:
     return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
 
 
-def takes(profile: Profile, kind: Flavour | None) -> frozenset[str]:
+def accepted_placeholders(profile: Profile, kind: Flavour | None) -> frozenset[str]:
     """Return the placeholders whose values reach NeMo."""
-    size = _SIZE if takes_size(profile, kind) else frozenset()
+    size = _SIZE_NAMES if takes_size(profile, kind) else frozenset()
     warmup = frozenset() if kind == "automodel" else frozenset({"warmup"})
-    return _WRITTEN | {"output", "validation_data", "test_data"} | size | warmup
+    return _VALUES_IN_FILE | {"output", "validation_data", "test_data"} | size | warmup
 
 
 def takes_size(profile: Profile, kind: Flavour | None) -> bool:
@@ -168,30 +168,30 @@ def takes_size(profile: Profile, kind: Flavour | None) -> bool:
     return not (kind == "automodel" or profile.nemo.task == "finetune" or profile.trainer.model)
 
 
-def task(nemo: Nemo, kind: Flavour | None) -> str:
+def required_task(nemo: Nemo, kind: Flavour | None) -> str:
     """Return the task that the recipe must support; Megatron-Bridge has a separate one for LoRA."""
     return "lora" if kind == "bridge" and nemo.task == "finetune" and nemo.peft == "lora" else nemo.task
 
 
-def own(nemo: Nemo, kind: Flavour | None) -> OwnValues | None:
+def own_recipe_defaults(nemo: Nemo, kind: Flavour | None) -> RecipeDefaults | None:
     """Return what the recipe sets by itself, None if it is unknown."""
     name = (nemo.recipe, nemo.task if nemo.task == "pretrain" else nemo.peft)
-    return nemo_models.own().get(name) if kind == "recipes" else None
+    return nemo_models.recipe_defaults().get(name) if kind == "recipes" else None
 
 
-def parallel(nemo: Nemo, kind: Flavour | None) -> dict[str, int]:
+def parallel_sizes(nemo: Nemo, kind: Flavour | None) -> dict[str, int]:
     """Return the sizes in force of tensor, pipeline and context parallel: chosen, else the recipe's own, else 1."""
-    ours = own(nemo, kind)
+    defaults = own_recipe_defaults(nemo, kind)
     names = ("tensor_parallel", "pipeline_parallel", "context_parallel")
-    return {name: getattr(nemo, name) or (getattr(ours, name) if ours else 1) for name in names}
+    return {name: getattr(nemo, name) or (getattr(defaults, name) if defaults else 1) for name in names}
 
 
-def split(nemo: Nemo, kind: Flavour | None) -> int:
+def gpus_per_copy(nemo: Nemo, kind: Flavour | None) -> int:
     """Return the number of GPUs that share one copy of the model."""
-    return math.prod(parallel(nemo, kind).values())
+    return math.prod(parallel_sizes(nemo, kind).values())
 
 
-def files_of(profile: Profile) -> tuple[str, ...]:
+def opened_data_files(profile: Profile) -> tuple[str, ...]:
     """Return the data files that NeMo opens: the index of each .bin, or the .jsonl files of a folder."""
     trainer = profile.trainer
     if profile.nemo.task == "pretrain":
@@ -200,35 +200,35 @@ def files_of(profile: Profile) -> tuple[str, ...]:
     return tuple(f"{path}/{name}.jsonl" for path in trainer.data for name in ("training", "validation"))
 
 
-def attribute(recipe: str) -> bool:
+def is_python_name(recipe: str) -> bool:
     """Return whether a recipe's name is a valid Python name."""
     return recipe.isidentifier() and recipe.isascii() and not keyword.iskeyword(recipe)
 
 
-def program(kind: Flavour | None) -> tuple[Part, ...]:
+def nemo_program(kind: Flavour | None) -> tuple[Part, ...]:
     """Return the arguments that start NeMo with its file."""
     if kind == "automodel":
         return (
             Part(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"),
-            Part((in_run_dir(FILES["automodel"]),)),
+            Part((in_run_dir(FILE_NAMES["automodel"]),)),
         )
     file_kind = kind or "recipes"
     name = "Megatron-Bridge" if kind == "bridge" else "NeMo"
-    return (Part((in_run_dir(FILES[file_kind]),), f"{name} resumes from its newest checkpoint itself"),)
+    return (Part((in_run_dir(FILE_NAMES[file_kind]),), f"{name} resumes from its newest checkpoint itself"),)
 
 
-def file(
+def build_nemo_file(
     profile: Profile, kind: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts, toolchain: Toolchain | None
 ) -> NemoFile:
     """Return the content of the file that configures NeMo."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
     own_size = takes_size(profile, kind)
     validation_file = facts.paths.get(
-        files_of(profile)[-1] if trainer.data else "", "file" if facts.elsewhere else "missing"
+        opened_data_files(profile)[-1] if trainer.data else "", "file" if facts.other_machine else "missing"
     )
     validating = nemo.task == "pretrain" or validation_file == "file"
     return NemoFile(
-        path=FILES[kind or "recipes"],
+        path=FILE_NAMES[kind or "recipes"],
         recipe=nemo.recipe,
         task=nemo.task,
         peft=nemo.peft,
@@ -248,7 +248,7 @@ def file(
         sequence_length=recipe.sequence_length,
         micro_batch=recipe.micro_batch,
         global_batch=recipe.global_batch,
-        learning_rate=learning_rate(recipe),
+        learning_rate=scaled_learning_rate(recipe),
         precision=recipe.precision,
         steps=recipe.steps,
         warmup=recipe.warmup,
@@ -256,14 +256,14 @@ def file(
         seed=recipe.seed,
         validation_data=trainer.validation_data,
         test_data=trainer.test_data,
-        without=nemo_settings.unfused(toolchain) if kind == "recipes" else (),
-        more=tuple((name, nemo_settings.value(text)) for name, text in nemo.set.items()),
+        without=nemo_settings.settings_to_turn_off(toolchain) if kind == "recipes" else (),
+        more=tuple((name, nemo_settings.parse_setting(text)) for name, text in nemo.set.items()),
     )
 
 
-def settings(nemo: Nemo, kind: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
+def nemo_settings_variables(nemo: Nemo, kind: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
     """Return the environment variables for a model that is split over GPUs."""
-    sizes = parallel(nemo, kind)
+    sizes = parallel_sizes(nemo, kind)
     before_blackwell = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
     if sizes["tensor_parallel"] * sizes["context_parallel"] == 1 or not before_blackwell:
         return ()
@@ -271,15 +271,17 @@ def settings(nemo: Nemo, kind: Flavour | None, gpus: tuple[Gpu, ...]) -> tuple[S
     return (Setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)
 
 
-def notes(profile: Profile, kind: Flavour | None, facts: Facts, toolchain: Toolchain | None) -> tuple[str, ...]:
+def nemo_notes(profile: Profile, kind: Flavour | None, facts: Facts, toolchain: Toolchain | None) -> tuple[str, ...]:
     """Return notes for the reader of the script."""
     notes = []
-    if kind == "recipes" and len(nemo_settings.unfused(toolchain)) > 1:
+    if kind == "recipes" and len(nemo_settings.settings_to_turn_off(toolchain)) > 1:
         notes.append(
             "Without Transformer Engine and Apex the recipe's fused kernels are off, and PyTorch's AdamW is used."
         )
-    if facts.elsewhere and profile.nemo.task == "finetune" and profile.trainer.data:
-        notes.append(f"It validates on {visible(files_of(profile)[-1])}, whose existence could not be checked.")
+    if facts.other_machine and profile.nemo.task == "finetune" and profile.trainer.data:
+        notes.append(
+            f"It validates on {visible(opened_data_files(profile)[-1])}, whose existence could not be checked."
+        )
     if profile.nemo.mock_data:
         notes.append("MOCK DATA: trains on random tokens to test whether it runs; the model learns nothing useful.")
     if kind == "bridge":

@@ -10,7 +10,7 @@ from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import is_dotted_name
 
 # Settings that the plan writes, each with the profile key that changes it.
-WRITTEN = {
+SETTINGS_OF_PLAN = {
     "data.seq_length": "recipe.sequence_length",
     "data.micro_batch_size": "recipe.micro_batch",
     "data.global_batch_size": "recipe.global_batch",
@@ -43,7 +43,7 @@ WRITTEN = {
     "resume.restore_config": "trainer.model",
 }
 # A run needs these to resume from its newest checkpoint.
-_RESERVED = (
+_NEEDED_TO_RESUME = (
     "log.ckpt.save_last",
     "log.ckpt.save_optim_on_train_end",
     "resume.resume_if_exists",
@@ -51,7 +51,7 @@ _RESERVED = (
     "log.ckpt",
 )
 # Written only if the profile sets the model size.
-_SIZES = {
+_SIZE_SETTINGS = {
     "model.config.num_layers": "recipe.layers",
     "model.config.hidden_size": "recipe.hidden_size",
     "model.config.ffn_hidden_size": "recipe.ffn_hidden_size",
@@ -59,53 +59,53 @@ _SIZES = {
     "model.config.num_query_groups": "recipe.heads",
     "model.config.kv_channels": "recipe.heads",
 }
-ROOTS = ("data", "log", "model", "optim", "peft", "resume", "trainer")
-_WORDS = {"true": True, "false": False, "none": None, "null": None}
+SETTING_ROOTS = ("data", "log", "model", "optim", "peft", "resume", "trainer")
+_CONSTANTS = {"true": True, "false": False, "none": None, "null": None}
 
 
-def value(text: str) -> Any:
+def parse_setting(text: str) -> Any:
     """Return the value of a text written as in Python or TOML; BadInput if it is not one."""
-    if text.strip().lower() in _WORDS:
-        return _WORDS[text.strip().lower()]
+    if text.strip().lower() in _CONSTANTS:
+        return _CONSTANTS[text.strip().lower()]
     try:
         parsed = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         parsed = ...
-    if not _plain(parsed):
+    if not _is_plain_data(parsed):
         remedy = "Write a number, true, false, none, a list, or text in quotes: 'RMSNorm'."
         raise BadInput(f"{visible(text)!r} is not a value", remedy)
     return parsed
 
 
-def _plain(parsed: Any) -> bool:
+def _is_plain_data(parsed: Any) -> bool:
     if isinstance(parsed, (list, tuple)):
-        return all(map(_plain, parsed))
+        return all(map(_is_plain_data, parsed))
     if isinstance(parsed, dict):
-        return all(isinstance(key, str) and _plain(inner) for key, inner in parsed.items())
+        return all(isinstance(key, str) and _is_plain_data(inner) for key, inner in parsed.items())
     if isinstance(parsed, float):
         return math.isfinite(parsed)
     return parsed is None or isinstance(parsed, (str, int))
 
 
-def why_not(name: str, *, own_size: bool) -> tuple[str, str]:
+def why_setting_refused(name: str, *, own_size: bool) -> tuple[str, str]:
     """Return why a setting cannot be set and what to do instead, empty if it can."""
-    if not is_dotted_name(name) or name.partition(".")[0] not in ROOTS:
-        return "is not a setting of a recipe", f"Start with one of {', '.join(ROOTS)}, with dots between names."
-    written = WRITTEN | ({} if own_size else _SIZES)
+    if not is_dotted_name(name) or name.partition(".")[0] not in SETTING_ROOTS:
+        return "is not a setting of a recipe", f"Start with one of {', '.join(SETTING_ROOTS)}, with dots between names."
+    written = SETTINGS_OF_PLAN | ({} if own_size else _SIZE_SETTINGS)
     for setting, key in written.items():
-        if _overlap(name, setting):
+        if _names_overlap(name, setting):
             return "is set by the plan", f"Set {key} instead."
-    if any(name == setting or setting.startswith(f"{name}.") for setting in _RESERVED):
+    if any(name == setting or setting.startswith(f"{name}.") for setting in _NEEDED_TO_RESUME):
         return "is set by the plan: a run needs it to resume", "Leave it out."
     return "", ""
 
 
-def _overlap(first: str, second: str) -> bool:
+def _names_overlap(first: str, second: str) -> bool:
     """Return whether two dotted names are equal, or one contains the other."""
     return first == second or first.startswith(f"{second}.") or second.startswith(f"{first}.")
 
 
-def unfused(toolchain: Toolchain | None) -> tuple[str, ...]:
+def settings_to_turn_off(toolchain: Toolchain | None) -> tuple[str, ...]:
     """Return the model settings that must be off because a Python lacks their libraries."""
     if toolchain is None or "transformer-engine" in toolchain.packages:
         return ()

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tui_train.base.command import Part
-from tui_train.facts.sources import source
+from tui_train.facts.sources import read_source
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.presets import Preset
 from tui_train.profile.types import AUTO, Profile
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.suited import OWN, suited
-from tui_train.trainers.trainer import Trainer, Words
+from tui_train.trainers.suited import SCRIPT_SOURCE, preset_for_source
+from tui_train.trainers.trainer import FieldTexts, Trainer
 
 
 class Script(Trainer):
@@ -19,12 +19,12 @@ class Script(Trainer):
     name = "My own script"
     about = "run your train.py"
     label = "your own script"
-    takes_ids = True
-    words: ClassVar[Mapping[str, Words]] = {
-        "trainer.model": Words(
+    takes_hub_ids = True
+    field_texts: ClassVar[Mapping[str, FieldTexts]] = {
+        "trainer.model": FieldTexts(
             "not passed", "A Hugging Face model that the preset passes to the script: its id on the Hub, or a folder."
         ),
-        "trainer.data": Words("not passed", "Files or folders that the preset passes to the script."),
+        "trainer.data": FieldTexts("not passed", "Files or folders that the preset passes to the script."),
     }
     fields = frozenset(
         {
@@ -38,8 +38,8 @@ class Script(Trainer):
         script = profile.trainer.script
         if profile.trainer.preset != AUTO:
             return super().preset(profile, toolchain, facts)
-        own = facts.sources.get(script) if facts else source(script) if script else None
-        return suited(own, profile.trainer.arguments)
+        own = facts.sources.get(script) if facts else read_source(script) if script else None
+        return preset_for_source(own, profile.trainer.arguments)
 
     def conventions(self, profile: Profile) -> str:
         """Return the preset."""
@@ -52,7 +52,7 @@ class Script(Trainer):
 
     def default_source(self, profile: Profile, preset: Preset) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
-        return f"{preset.label}'s default" if has_preset_defaults(profile, preset) and preset.module else OWN
+        return f"{preset.label}'s default" if has_preset_defaults(profile, preset) and preset.module else SCRIPT_SOURCE
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
         """Return the script or the module."""

@@ -13,17 +13,17 @@ from tui_train.presets import get_preset as named_preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 
-SHIM = "shim"
+SHIM_FOLDER = "shim"
 
 
-class Words(NamedTuple):
+class FieldTexts(NamedTuple):
     """What an empty field means to a trainer, and what the field is for."""
 
     empty: str
     help: str
 
 
-class Prepares(Struct, frozen=True):
+class PreparationStep(Struct, frozen=True):
     """What the training Python does before it trains: a name of lower-case letters, the purpose, and its arguments."""
 
     name: str
@@ -36,13 +36,12 @@ class Trainer:
 
     `name` and `about` are shown in the choice, `label` names it in a sentence. `fields` are the keys or sections of a
     profile that this trainer takes and others do not. `makes_model`: without a model it makes a new one of the recipe's
-    size, and without data it trains on a sample text. `passed_all`: its defaults are those of this package, and it is
-    passed every value of the recipe. `wants_data`: it trains on nothing but the data of the profile.
-    `uneven`: its machines may have different numbers of processes.
-    `resumes_itself`: it finds its newest checkpoint. `no_gloo` is why it cannot use Gloo on GPUs, empty if it can.
-    `libraries` is the set that `tui-train env create` installs for it.
-    `takes_ids`: its model may be the id of one on the Hugging Face Hub. `words` are its own for fields that
-    mean something else to each trainer, by key.
+    size, and without data it trains on a sample text. `gets_every_value`: its defaults are those of this package, and
+    it is passed every value of the recipe. `wants_data`: it trains on nothing but the data of the profile.
+    `allows_uneven`: its machines may have different numbers of processes. `resumes_itself`: it finds its newest
+    checkpoint. `why_no_gloo` is why it cannot use Gloo on GPUs, empty if it can. `library_set` is the set that
+    `tui-train env create` installs for it. `takes_hub_ids`: its model may be the id of one on the Hugging Face Hub.
+    `field_texts` are its own for fields that mean something else to each trainer, by key.
     """
 
     name: ClassVar[str]
@@ -50,14 +49,14 @@ class Trainer:
     label: ClassVar[str]
     fields: ClassVar[frozenset[str]] = frozenset()
     makes_model: ClassVar[bool] = False
-    passed_all: ClassVar[bool] = False
+    gets_every_value: ClassVar[bool] = False
     wants_data: ClassVar[bool] = False
-    uneven: ClassVar[bool] = True
+    allows_uneven: ClassVar[bool] = True
     resumes_itself: ClassVar[bool] = False
-    no_gloo: ClassVar[str] = ""
-    libraries: ClassVar[str] = "hf"
-    takes_ids: ClassVar[bool] = False
-    words: ClassVar[Mapping[str, Words]] = {}
+    why_no_gloo: ClassVar[str] = ""
+    library_set: ClassVar[str] = "hf"
+    takes_hub_ids: ClassVar[bool] = False
+    field_texts: ClassVar[Mapping[str, FieldTexts]] = {}
 
     def method(self, profile: Profile) -> str:
         """Return how it trains, in a word; empty where only its own script or file says so."""
@@ -73,12 +72,12 @@ class Trainer:
         del toolchain
         return named_preset(profile.trainer.preset, facts.presets if facts else {})
 
-    def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+    def accepted_placeholders(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
         """Return the placeholders whose values reach it."""
         del toolchain
         return preset_takes(preset, profile.trainer.arguments)
 
-    def needs(self, profile: Profile) -> tuple[str, ...]:
+    def needed_packages(self, profile: Profile) -> tuple[str, ...]:
         """Return the packages that the training Python must have."""
         del profile
         return ()
@@ -93,7 +92,7 @@ class Trainer:
         del profile
         return True
 
-    def least_micro(self, profile: Profile) -> int:
+    def min_micro(self, profile: Profile) -> int:
         """Return the smallest micro batch that it can train with."""
         del profile
         return 1
@@ -108,7 +107,7 @@ class Trainer:
         del profile
         return ""
 
-    def preparations(self, profile: Profile, facts: Facts) -> tuple[Prepares, ...]:
+    def preparations(self, profile: Profile, facts: Facts) -> tuple[PreparationStep, ...]:
         """Return what its Python does before the training."""
         del profile, facts
         return ()
@@ -123,7 +122,7 @@ class Trainer:
         del toolchain
         return ""
 
-    def order(self, toolchain: Toolchain) -> int:
+    def toolchain_rank(self, toolchain: Toolchain) -> int:
         """Return the rank of a Python among those that can train; the lowest is preferred."""
         del toolchain
         return 0
@@ -143,7 +142,7 @@ class Trainer:
         del profile, preset, flavour
         return self.label
 
-    def sources(self, profile: Profile) -> Mapping[str, str]:
+    def default_sources(self, profile: Profile) -> Mapping[str, str]:
         """Return the sources of its own defaults that have one, by their name in the recipe."""
         del profile
         return {}
@@ -160,4 +159,4 @@ class Trainer:
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the files of this package that it needs in the run folder: the module that prints its devices."""
         del profile
-        return (ProgramFile(f"{SHIM}/sitecustomize.py", "target/shim/sitecustomize.py"),)
+        return (ProgramFile(f"{SHIM_FOLDER}/sitecustomize.py", "target/shim/sitecustomize.py"),)

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from tui_train.memory.verdict import Band
 
-MOST = 8
+MAX_TRIALS = 8
 # A smaller difference is noise: of settings as fast, the one with the smallest micro batch leaves most memory free.
-AS_FAST = 0.985
+AS_FAST_SHARE = 0.985
 # Recomputing costs about a quarter: this far behind, a larger micro batch will not make up for it.
-_BEHIND = 0.85
+_SLOWER_SHARE = 0.85
 
 Outcome = Literal["measured", "out of memory", "failed"]
 
@@ -43,16 +43,16 @@ class Trial(Struct, frozen=True, kw_only=True):
 class Space(Struct, frozen=True, kw_only=True):
     """The settings to try: micro batches in order, precisions with the profile's own first, checkpointing.
 
-    A setting without a band has no prediction; those that cannot fit are in `hopeless`.
+    A setting without a band has no prediction; those that cannot fit are in `cannot_fit`.
     """
 
-    own: Setting
+    profile_setting: Setting
     global_batch: int
     micro_batches: tuple[int, ...]
     precisions: tuple[str, ...]
     checkpointing: bool
     bands: Mapping[Setting, Band]
-    hopeless: frozenset[Setting] = frozenset()
+    cannot_fit: frozenset[Setting] = frozenset()
 
 
 def next_setting(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
@@ -62,55 +62,64 @@ def next_setting(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
     neighbours of the fastest so far; and activation checkpointing only where memory, not speed, ends the way up.
     """
     tried = {trial.setting: trial for trial in trials}
-    if len(trials) >= MOST or any(trial.outcome == "failed" for trial in trials[:1]):
+    if len(trials) >= MAX_TRIALS or any(trial.outcome == "failed" for trial in trials[:1]):
         return None
-    if space.own not in tried and space.own not in space.hopeless:
-        return space.own
-    lanes = [_Lane(space, tried, checkpointing=False, precision=precision) for precision in space.precisions]
+    if space.profile_setting not in tried and space.profile_setting not in space.cannot_fit:
+        return space.profile_setting
+    lanes = [
+        _MicroBatchSeries(space, tried, checkpointing=False, precision=precision) for precision in space.precisions
+    ]
     for lane in lanes[1:]:
-        if (first := lane.begin()) and first not in tried:
+        if (first := lane.first_setting()) and first not in tried:
             return first
-    fastest = best(trials)
+    fastest = best_trial(trials)
     plain = next((lane for lane in lanes if fastest and lane.precision == fastest.setting.precision), lanes[0])
-    if (next_plain := plain.next_setting()) or not space.checkpointing or not plain.full():
+    if (next_plain := plain.next_setting()) or not space.checkpointing or not plain.is_memory_bound():
         return next_plain
-    saving = _Lane(space, tried, checkpointing=True, precision=plain.precision, above=plain.limit())
-    first_saving = tried.get(saving.begin() or space.own)
+    saving = _MicroBatchSeries(
+        space, tried, checkpointing=True, precision=plain.precision, from_index=plain.memory_limit()
+    )
+    first_saving = tried.get(saving.first_setting() or space.profile_setting)
     plainer = fastest if fastest and not fastest.setting.checkpointing else None
-    if first_saving and plainer and first_saving.outcome == "measured" and first_saving.rate < _BEHIND * plainer.rate:
+    if (
+        first_saving
+        and plainer
+        and first_saving.outcome == "measured"
+        and first_saving.rate < _SLOWER_SHARE * plainer.rate
+    ):
         return None
     return saving.next_setting()
 
 
-def best(trials: tuple[Trial, ...]) -> Trial | None:
+def best_trial(trials: tuple[Trial, ...]) -> Trial | None:
     """Return the fastest trial; of those as fast, the one with most room; None where none was measured."""
     measured = [trial for trial in trials if trial.outcome == "measured"]
     most = max((trial.rate for trial in measured), default=0.0)
-    near = [trial for trial in measured if trial.rate >= AS_FAST * most]
+    near = [trial for trial in measured if trial.rate >= AS_FAST_SHARE * most]
     return min(near, key=lambda trial: (trial.setting.micro_batch, -trial.rate), default=None)
 
 
-class _Lane:
+class _MicroBatchSeries:
     """The settings that differ only in the micro batch; `above` is the index of the first one worth trying."""
 
     def __init__(
-        self, space: Space, tried: Mapping[Setting, Trial], *, checkpointing: bool, precision: str, above: int = 0
+        self, space: Space, tried: Mapping[Setting, Trial], *, checkpointing: bool, precision: str, from_index: int = 0
     ) -> None:
         self.precision = precision
-        self._above = above
+        self._from_index = from_index
         self._bands = space.bands
-        self._own = space.own.micro_batch
+        self._own = space.profile_setting.micro_batch
         self._settings = [Setting(micro, checkpointing, precision) for micro in space.micro_batches]
         self._trials = [tried.get(setting) for setting in self._settings]
-        self._possible = next(
-            (place for place, one in enumerate(self._settings) if one in space.hopeless), len(self._settings)
+        self._possible_count = next(
+            (place for place, one in enumerate(self._settings) if one in space.cannot_fit), len(self._settings)
         )
 
     def next_setting(self) -> Setting | None:
         """Return what begins, then neighbours of the fastest; after memory ran out, something between."""
-        begin, top, fastest = self._begin(), self.limit(), self._fastest()
+        begin, top, fastest = self._first_index(), self.memory_limit(), self._fastest_index()
         places: list[int] = [] if begin is None else [begin]
-        if top < self._possible and (fastest is None or fastest < top - 1):
+        if top < self._possible_count and (fastest is None or fastest < top - 1):
             low = -1 if fastest is None else fastest
             # What is predicted is seldom off by much: the next below, and only then the middle.
             near = self._bands and sum(trial is not None and trial.outcome != "measured" for trial in self._trials) == 1
@@ -120,30 +129,30 @@ class _Lane:
         open_ = (place for place in places if 0 <= place < max(top, (begin or 0) + 1) and self._trials[place] is None)
         return next((self._settings[place] for place in open_), None)
 
-    def begin(self) -> Setting | None:
+    def first_setting(self) -> Setting | None:
         """Return the largest that is predicted to fit; without a prediction, one about as large as the own one."""
-        place = self._begin()
+        place = self._first_index()
         return None if place is None else self._settings[place]
 
-    def _begin(self) -> int | None:
-        places = range(self._possible)
+    def _first_index(self) -> int | None:
+        places = range(self._possible_count)
         fitting = [place for place in places if self._bands.get(self._settings[place]) in {"fits", "tight"}]
-        own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._above]
-        start = max([*(fitting or own)[-1:], self._above], default=None)
-        return start if start is not None and start < self._possible else None
+        own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._from_index]
+        start = max([*(fitting or own)[-1:], self._from_index], default=None)
+        return start if start is not None and start < self._possible_count else None
 
-    def limit(self) -> int:
+    def memory_limit(self) -> int:
         """Return the place from which on memory does not suffice, as is predicted or was seen."""
         lost = (place for place, trial in enumerate(self._trials) if trial and trial.outcome != "measured")
-        return min(next(lost, self._possible), self._possible)
+        return min(next(lost, self._possible_count), self._possible_count)
 
-    def full(self) -> bool:
+    def is_memory_bound(self) -> bool:
         """Tell whether a larger micro batch than the fastest would be tried if there were the memory for it."""
-        fastest, top = self._fastest(), self.limit()
+        fastest, top = self._fastest_index(), self.memory_limit()
         trial = self._trials[top] if top < len(self._trials) else None
         lacking = top < len(self._settings) and (trial is None or trial.outcome == "out of memory")
         return lacking and (fastest is None or fastest == top - 1)
 
-    def _fastest(self) -> int | None:
+    def _fastest_index(self) -> int | None:
         rates = {place: trial.rate for place, trial in enumerate(self._trials) if trial and trial.outcome == "measured"}
         return max(rates, key=lambda place: rates[place], default=None)

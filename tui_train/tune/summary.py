@@ -1,27 +1,27 @@
 """The trials as text for a terminal or a screen; safe to show."""
 
-from tui_train.base.text import size, thousands, visible
+from tui_train.base.text import grouped_digits, size, visible
 from tui_train.tune.search import Setting, Trial
-from tui_train.tune.tune import Tuned
+from tui_train.tune.tune import TuningState
 
-HEAD = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
+HEADER = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
 
 
-def setting(tested: Setting) -> str:
+def setting_text(tested: Setting) -> str:
     """Return a setting in a few words."""
     saving = ", activation checkpointing" if tested.checkpointing else ""
     return f"micro batch {tested.micro_batch}{saving}, {tested.precision}"
 
 
-def rows(now: Tuned) -> list[tuple[str, ...]]:
+def trial_rows(now: TuningState) -> list[tuple[str, ...]]:
     """Return the trials as rows below HEAD; the running one is last."""
     table = [_row(number, trial, now) for number, trial in enumerate(now.trials, 1)]
     if now.trying:
-        table.append((str(len(table) + 1), *named(now.trying), "…", "", ""))
+        table.append((str(len(table) + 1), *setting_cells(now.trying), "…", "", ""))
     return table
 
 
-def verdict(now: Tuned) -> str:
+def result_sentence(now: TuningState) -> str:
     """Return the result of the trials in one sentence."""
     if now.change:
         return f"{visible(now.change.title)}: {visible(now.change.why)}"
@@ -36,14 +36,20 @@ def verdict(now: Tuned) -> str:
     return f"No trial could be timed: {why}. Its log: {visible(last.log) or 'none'}"
 
 
-def named(tested: Setting) -> tuple[str, str, str]:
+def setting_cells(tested: Setting) -> tuple[str, str, str]:
     """Return a setting as three cells of a row."""
     return str(tested.micro_batch), "yes" if tested.checkpointing else "no", tested.precision
 
 
-def _row(number: int, trial: Trial, now: Tuned) -> tuple[str, ...]:
+def _row(number: int, trial: Trial, now: TuningState) -> tuple[str, ...]:
     rate = trial.rate * (now.tokens or 1)
-    speed = f"{thousands(rate)} tokens/s" if now.tokens else f"{rate:.2f} samples/s"
+    speed = f"{grouped_digits(rate)} tokens/s" if now.tokens else f"{rate:.2f} samples/s"
     note = "best" if trial == now.best else visible(trial.why)
     memory = size(trial.memory) if trial.memory is not None else ""
-    return (str(number), *named(trial.setting), speed if trial.outcome == "measured" else trial.outcome, memory, note)
+    return (
+        str(number),
+        *setting_cells(trial.setting),
+        speed if trial.outcome == "measured" else trial.outcome,
+        memory,
+        note,
+    )

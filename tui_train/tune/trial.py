@@ -14,12 +14,12 @@ from msgspec import Struct
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
-from tui_train.diagnose import of_run
+from tui_train.diagnose import diagnose_run
 from tui_train.facts.live import live_samples
-from tui_train.runs.conflicts import one_at_a_time, refuse_clashes
+from tui_train.runs.conflicts import refuse_clashes, start_lock
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop
+from tui_train.runs.stop import stop_run
 from tui_train.runs.tail import Tail
 from tui_train.supervisor import regular, state
 from tui_train.supervisor.progress import Progress, advance
@@ -27,13 +27,13 @@ from tui_train.supervisor.state import Status
 from tui_train.tune.search import Outcome, Setting, Trial
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
-_WARM = 2
-_FEWEST = 3
-_SECONDS = 3.0
-_PAUSE = 0.05
-_GLANCE = 0.5
+_WARMUP_STEPS = 2
+_MIN_STEPS = 3
+_MIN_SECONDS = 3.0
+_PAUSE_SECONDS = 0.05
+_POLL_SECONDS = 0.5
 # The share of the host's memory that a trial leaves: below it the kernel kills programs.
-_LEFT = 0.05
+_MIN_FREE_SHARE = 0.05
 
 
 class Pace:
@@ -44,7 +44,7 @@ class Pace:
         self._first = 0
         self._reported: list[tuple[float, int]] = []
 
-    def tell(self, step: int, now: float) -> None:
+    def record(self, step: int, now: float) -> None:
         """Record the step reached at a moment, in seconds."""
         if step and not self._first:
             self._first = step
@@ -57,25 +57,25 @@ class Pace:
         return self._window()[1]
 
     @property
-    def each(self) -> float:
+    def step_seconds(self) -> float:
         """Seconds of a step, 0 while none is timed."""
         took, steps = self._window()
         return took / steps if steps else 0.0
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether more steps would change the speed little."""
         took, steps = self._window()
-        warm = self._reported and self._reported[-1][1] - self._first >= _WARM + _FEWEST
-        return bool(warm) and steps >= _FEWEST and took >= _SECONDS
+        warm = self._reported and self._reported[-1][1] - self._first >= _WARMUP_STEPS + _MIN_STEPS
+        return bool(warm) and steps >= _MIN_STEPS and took >= _MIN_SECONDS
 
     def _window(self) -> tuple[float, int]:
-        warm = [(now, step) for now, step in self._reported if step - self._first >= _WARM]
+        warm = [(now, step) for now, step in self._reported if step - self._first >= _WARMUP_STEPS]
         window = warm if len(warm) > 1 else self._reported[-2:]
         return (window[-1][0] - window[0][0], window[-1][1] - window[0][1]) if len(window) > 1 else (0.0, 0)
 
 
-class Watched(Struct, frozen=True):
+class TrialResources(Struct, frozen=True):
     """What a trial runs on: the UUIDs of its cards, none for the CPU, and how many seconds it has at most."""
 
     cards: tuple[str, ...]
@@ -83,19 +83,19 @@ class Watched(Struct, frozen=True):
 
 
 def run_trial(
-    run: RunDir, setting: Setting, global_batch: int, watched: Watched, cancelled: Callable[[], bool]
+    run: RunDir, setting: Setting, global_batch: int, resources: TrialResources, cancelled: Callable[[], bool]
 ) -> Trial:
     """Start a run folder's training, time its steps, end it, and return what came of it.
 
     Raises Unavailable where it cannot be started beside what runs, or something of it cannot be ended.
     """
-    memory = Memory(run, watched.cards)
+    memory = PeakMemory(run, resources.cards)
     pace = Pace()
     process: subprocess.Popen[bytes] | None = None
     try:
-        process = _start(run, watched.deadline)
+        process = _start(run, resources.deadline)
         _wait_for_start(run, process, cancelled)
-        why = _watch(run, pace, watched, lambda: cancelled() or memory.low)
+        why = _time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
         now = status(run)
     finally:
         memory.end()
@@ -104,14 +104,14 @@ def run_trial(
         for output in run.path.glob("output*"):
             shutil.rmtree(output, ignore_errors=True)
     log = str(run.attempt_log(1))
-    if memory.low:
-        return Trial(setting=setting, outcome="out of memory", memory=memory.most, why="the host's memory", log=log)
-    if pace.each and not _failed(now):
-        rate = global_batch / pace.each
-        return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.most, log=log)
+    if memory.host_is_low:
+        return Trial(setting=setting, outcome="out of memory", memory=memory.peak, why="the host's memory", log=log)
+    if pace.step_seconds and not _failed(now):
+        rate = global_batch / pace.step_seconds
+        return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.peak, log=log)
     outcome, words = _what_failed(run, now)
     words = words or why if outcome == "failed" else ""
-    return Trial(setting=setting, outcome=outcome, memory=memory.most, why=words, log=log)
+    return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)
 
 
 def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
@@ -119,7 +119,7 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
-    with one_at_a_time(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
+    with start_lock(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
         refuse_clashes(run)
         return subprocess.Popen(
             [str(tools["timeout"]), "--kill-after=30", str(int(deadline) + 60), str(tools["bash"]), str(run.script)],
@@ -135,7 +135,7 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
 def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
     """Wait until a trial has started or ended; drivers and container engines may be slow."""
     while status(run).state == "new" and process.poll() is None and not cancelled():
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
@@ -143,27 +143,27 @@ def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=40)
-    stop(run, at_once=True)
+    stop_run(run, at_once=True)
 
 
-def _watch(run: RunDir, pace: Pace, watched: Watched, cancelled: Callable[[], bool]) -> str:
+def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
-    tail, progress, reading = Tail(run.attempt_log(1)), Progress(), run.reading()
-    until = time.monotonic() + watched.deadline
-    looked = 0.0
+    tail, progress, reading = Tail(run.attempt_log(1)), Progress(), run.log_reading()
+    until = time.monotonic() + resources.deadline
+    polled_at = 0.0
     while not cancelled():
         now = time.monotonic()
         progress = advance(progress, [*tail.lines(), tail.bar], reading)
-        pace.tell(progress.step, now)
-        if pace.known:
+        pace.record(progress.step, now)
+        if pace.is_known:
             return ""
         if now > until:
-            return f"no two steps reported within {watched.deadline:.0f} s"
-        if now - looked > _GLANCE:
-            looked = now
+            return f"no two steps reported within {resources.deadline:.0f} s"
+        if now - polled_at > _POLL_SECONDS:
+            polled_at = now
             if not status(run).live:
                 return "the training ended before its speed was known"
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
     return "stopped"
 
 
@@ -179,48 +179,48 @@ def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
             launcher_log = f"{run.launcher_log} cannot be read: {error_reason(error)}"
         return "failed", visible(launcher_log)
     try:
-        diagnosis = of_run(run) if _failed(now) else None
+        diagnosis = diagnose_run(run) if _failed(now) else None
     except TuiTrainError:
         diagnosis = None
     # A card that another program fills is no result for the setting.
-    stranger = diagnosis is not None and diagnosis.failure == "cuda_oom_other_process"
-    if any(attempt.out_of_memory for attempt in now.attempts) and not stranger:
+    by_other_process = diagnosis is not None and diagnosis.failure == "cuda_oom_other_process"
+    if any(attempt.out_of_memory for attempt in now.attempts) and not by_other_process:
         return "out of memory", ""
     return "failed", diagnosis.cause if diagnosis else ""
 
 
-class Memory:
+class PeakMemory:
     """The peak memory of a trial, read twice a second: of its fullest card, or of the host."""
 
     def __init__(self, run: RunDir, cards: tuple[str, ...]) -> None:
         """Start reading in a thread."""
-        self.most: int | None = None
-        self.low = False
+        self.peak: int | None = None
+        self.host_is_low = False
         self._run = run
         self._cards = cards
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._on_cards if cards else self._on_host, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
         """Stop reading."""
-        self._over.set()
+        self._ended.set()
         self._thread.join(timeout=5)
 
     def _on_cards(self) -> None:
-        for now in live_samples(self._over.is_set):
+        for now in live_samples(self._ended.is_set):
             for card in now:
                 if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
-                    self.most = max(self.most or 0, card.memory_total - card.memory_free)
+                    self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
 
     def _on_host(self) -> None:
-        while not self._over.wait(_GLANCE):
+        while not self._ended.wait(_POLL_SECONDS):
             now = status(self._run)
             if now.mark:
-                held = sum(map(_resident, state.family(str(self._run.path), now).living()))
-                self.most = max(self.most or 0, held)
+                used = sum(map(_resident, state.run_family(str(self._run.path), now).living()))
+                self.peak = max(self.peak or 0, used)
             memory = psutil.virtual_memory()
-            self.low |= memory.available < _LEFT * memory.total
+            self.host_is_low |= memory.available < _MIN_FREE_SHARE * memory.total
 
 
 def _resident(pid: int) -> int:

@@ -7,16 +7,16 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import counted, visible
-from tui_train.runs.result import Result, result
+from tui_train.runs.result import Result, read_result
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.dialogue import Dialogue, interpreter
-from tui_train.workflow.merge import chosen_weights
+from tui_train.workflow.dialogue import Dialogue, interpreter_of
+from tui_train.workflow.merge import require_weights
 
 Side = Literal["result", "base"]
-MOST_TOKENS = 256
+MAX_TOKENS = 256
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
-LOADING, ANSWERING = 900.0, 300.0
-_WHYS = {"length": "stopped at the token limit", "stopped": "stopped"}
+LOADING_SECONDS, ANSWERING_SECONDS = 900.0, 300.0
+_END_TEXTS = {"length": "stopped at the token limit", "stopped": "stopped"}
 
 
 class Ready(Struct, frozen=True):
@@ -32,14 +32,14 @@ class Ready(Struct, frozen=True):
     compares: bool
 
 
-class Text(Struct, frozen=True):
+class AnswerPiece(Struct, frozen=True):
     """A piece of an answer, safe to show but for its line breaks."""
 
     side: Side
     text: str
 
 
-class End(Struct, frozen=True):
+class AnswerEnd(Struct, frozen=True):
     """An answer is complete: how many tokens in how many seconds; `why` is end, length or stopped.
 
     `forgotten` are the first turns of the chat that no longer fit into what the model takes.
@@ -52,11 +52,11 @@ class End(Struct, frozen=True):
     forgotten: int = 0
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """What is to be known of it: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
         parts = [counted(self.tokens, "token")]
         parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
-        parts += [words] if (words := _WHYS.get(self.why, "")) else []
+        parts += [summary] if (summary := _END_TEXTS.get(self.why, "")) else []
         parts += [f"without the first {counted(self.forgotten, 'turn')}, for lack of room"] if self.forgotten else []
         return ", ".join(parts)
 
@@ -66,17 +66,17 @@ class Chat:
 
     def __init__(self, run: RunDir, *, compare: bool, python: str = "", trusted: bool = False) -> None:
         """Begin to load, where it is `trusted` with its own code; TuiTrainError where there is nothing to load."""
-        found = result(run)
-        weights = chosen_weights(found)
+        run_result = read_result(run)
+        weights = require_weights(run_result)
         if weights.scores:
             raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be tried.")
         adapter = weights.kind == "adapter"
-        if adapter and not found.base:
+        if adapter and not run_result.base:
             raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
-        self.result: Result = found
-        self.compares = compare and bool(found.base)
-        trained = interpreter(run, python)
-        request = {"folder": weights.path, "adapter": adapter, "base": found.base, "revision": found.revision}
+        self.result: Result = run_result
+        self.compares = compare and bool(run_result.base)
+        trained = interpreter_of(run, python)
+        request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}
         request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
         self._child = Dialogue(trained, "chat_child.py", request, talks=True)
         self._messages: dict[Side, list[dict[str, str]]] = {"result": [], "base": []}
@@ -87,10 +87,10 @@ class Chat:
         """Who answers."""
         return ("result", "base") if self.compares else ("result",)
 
-    def load(self, say: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False) -> Ready:
-        """Wait until it is loaded; `say` is told which model is being loaded."""
-        while (message := self._child.read(LOADING, cancelled))["event"] != "ready":
-            say(visible(str(message.get("what", ""))))
+    def load(self, on_loading: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False) -> Ready:
+        """Wait until it is loaded; `on_loading` is told which model is being loaded."""
+        while (message := self._child.read(LOADING_SECONDS, cancelled))["event"] != "ready":
+            on_loading(visible(str(message.get("what", ""))))
         try:
             limit, template = int(message["limit"]), bool(message["template"])
             device, dtype = visible(str(message["device"])), visible(str(message["dtype"]))
@@ -100,24 +100,24 @@ class Chat:
         return Ready(device, dtype, template, limit, self.compares)
 
     def ask(
-        self, prompt: str, side: Side, tokens: int = MOST_TOKENS, cancelled: Callable[[], bool] = lambda: False
-    ) -> Iterator[Text | End]:
+        self, prompt: str, side: Side, tokens: int = MAX_TOKENS, cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[AnswerPiece | AnswerEnd]:
         """Yield the pieces of a side's answer as they are written, and its end."""
         self._number += 1
         history = [*self._messages[side], {"role": "user", "content": prompt}]
         self._child.send({"id": self._number, "side": side, "messages": history, "tokens": tokens})
         answer = ""
         while True:
-            message = self._child.read(ANSWERING, cancelled)
+            message = self._child.read(ANSWERING_SECONDS, cancelled)
             if message.get("id") != self._number:
                 continue
             if message["event"] == "end":
                 self._messages[side] = [*history, {"role": "assistant", "content": answer}]
-                yield _end(side, message)
+                yield _parse_end(side, message)
                 return
             piece = str(message.get("text", ""))
             answer += piece
-            yield Text(side, safe(piece))
+            yield AnswerPiece(side, visible_lines(piece))
 
     @property
     def alive(self) -> bool:
@@ -137,13 +137,13 @@ class Chat:
         self._child.close()
 
 
-def _end(side: Side, message: dict[str, object]) -> End:
+def _parse_end(side: Side, message: dict[str, object]) -> AnswerEnd:
     tokens, forgotten = (value if isinstance(value := message.get(key), int) else 0 for key in ("tokens", "forgotten"))
     seconds = message.get("seconds")
     why = visible(str(message.get("why", "")))
-    return End(side, tokens, seconds if isinstance(seconds, float) else 0.0, why, forgotten)
+    return AnswerEnd(side, tokens, seconds if isinstance(seconds, float) else 0.0, why, forgotten)
 
 
-def safe(text: str) -> str:
+def visible_lines(text: str) -> str:
     """Return what a model wrote without what a terminal would obey; line breaks stay."""
     return "\n".join(visible(line) for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n"))

@@ -5,24 +5,24 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tui_train.base.text import display_path, size, visible
-from tui_train.checks.communication import refused
+from tui_train.checks.communication import why_gloo_refused
 from tui_train.facts import recipes
-from tui_train.facts.cluster import as_time
+from tui_train.facts.cluster import sbatch_time
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.hub import CachedModel
 from tui_train.facts.images import ENGINES
 from tui_train.facts.slurm import chosen_partitions
 from tui_train.ladder.rungs import RUNGS
-from tui_train.launchers import LAUNCHERS, labels
+from tui_train.launchers import LAUNCHERS, launcher_labels
 from tui_train.presets import shipped_presets
 from tui_train.profile import fields
 from tui_train.profile.types import AUTO, Method, Profile
 from tui_train.resolve import reach, strategies
-from tui_train.resolve.idle import all_idle
+from tui_train.resolve.idle import all_cards_idle
 from tui_train.resolve.setup import Setup
 from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
-from tui_train.trainers.finetune import METHODS
-from tui_train.trainers.suited import read
+from tui_train.trainers.finetune import METHOD_LABELS
+from tui_train.trainers.suited import arguments_summary
 from tui_train.workflow import clusters
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
@@ -31,9 +31,9 @@ _BEST_PYTHON = "the best one"
 _USUAL_TIMES = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
 
-_GIVEN_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
+_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
-_WHERE_TAKEN = frozenset(
+_ONLY_WHERE_TAKEN = frozenset(
     f"recipe.{name}" for name in ("ffn_hidden_size", "epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
 )
 
@@ -47,22 +47,22 @@ class Option(Struct, frozen=True):
     reason: str = ""
 
 
-def options(key: str, setup: Setup) -> tuple[Option, ...]:
+def field_options(key: str, setup: Setup) -> tuple[Option, ...]:
     """Return the values that a field offers."""
     if key in _OPTIONS:
         return _OPTIONS[key](setup)
     row = fields.field(key)
     values = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
-    return (_unset(key, setup), *values) if row.optional else values
+    return (_unset_option(key, setup), *values) if row.optional else values
 
 
-def _unset(key: str, setup: Setup) -> Option:
+def _unset_option(key: str, setup: Setup) -> Option:
     """Return the option to leave a field unset, with the value that then applies."""
     held = setup.values.get(key.removeprefix("recipe."))
-    return Option("", UNSET, (held.words or fields.format_value(held.value)) if held and held.source else "")
+    return Option("", UNSET, (held.other_form or fields.format_value(held.value)) if held and held.source else "")
 
 
-def words(key: str) -> tuple[str, ...]:
+def all_values(key: str) -> tuple[str, ...]:
     """Return all values that a field can have, where these are few."""
     row = fields.field(key)
     if key == "trainer.preset":
@@ -75,11 +75,11 @@ def words(key: str) -> tuple[str, ...]:
 def value_of(key: str, text: str) -> str:
     """Return the value that a text names by itself, in any case, or by its label on the screen; else the text."""
     folded = text.strip().casefold()
-    labels = {label.casefold(): value for value, label in _labels(key)}
+    labels = {label.casefold(): value for value, label in _labelled_values(key)}
     return labels.get(folded, text)
 
 
-def _labels(key: str) -> tuple[tuple[str, str], ...]:
+def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
     """Return values with what the screen calls them, and with themselves."""
     shown = {
         "hardware.device": (("cuda", "GPU"), ("cuda", "GPUs")),
@@ -90,14 +90,14 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
             *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
         ),
         "trainer.python": (("", _BEST_PYTHON),),
-        "finetune.method": tuple((name, label) for name, label in METHODS.items()),
+        "finetune.method": tuple((name, label) for name, label in METHOD_LABELS.items()),
     }
     row = fields.field(key)
     unset = (("", UNSET),) if row.optional else ()
     return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
 
 
-def applies(key: str, of: Setup | Profile) -> bool:
+def is_shown(key: str, of: Setup | Profile) -> bool:
     """Return whether a field is shown: where it has an effect or is set; most of the recipe with its reason as well.
 
     Of a fine-tuning the model decides much of the recipe: that is not shown.
@@ -107,22 +107,22 @@ def applies(key: str, of: Setup | Profile) -> bool:
     by_slurm = of.scheduled if isinstance(of, Setup) else profile.hardware.scheduler == "slurm"
     if section == "slurm":
         return by_slurm or fields.is_chosen(profile, key)
-    if key in _GIVEN_BY_SLURM and by_slurm:
+    if key in _SET_BY_SLURM and by_slurm:
         return False
-    explained = section == "recipe" and key not in _WHERE_TAKEN and not trainer_of(profile).wants_data
+    explained = section == "recipe" and key not in _ONLY_WHERE_TAKEN and not trainer_of(profile).wants_data
     if explained or section == "communication" or fields.is_chosen(profile, key):
         return True
-    return not reach.why_not(key, of)
+    return not reach.why_no_effect(key, of)
 
 
-def _device(setup: Setup) -> tuple[Option, ...]:
+def _device_options(setup: Setup) -> tuple[Option, ...]:
     usable = any(verdict.kind != "blocked" for verdict in setup.verdicts)
     reasons = {reason for verdict in setup.verdicts for reason in verdict.reasons}
     why = "" if usable else ("no GPU here can train" if setup.facts.machine.gpus else "no GPU was found")
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
     automatic = "the GPUs" if usable else "the CPU: " + why
-    if all_idle(setup):
+    if all_cards_idle(setup):
         automatic = f"the GPUs, but {why}"
     return (
         Option("auto", "auto", automatic),
@@ -131,26 +131,28 @@ def _device(setup: Setup) -> tuple[Option, ...]:
     )
 
 
-def _kind(_setup: Setup) -> tuple[Option, ...]:
+def _kind_options(_setup: Setup) -> tuple[Option, ...]:
     return tuple(Option(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
 
 
-def _recipe(setup: Setup) -> tuple[Option, ...]:
+def _recipe_options(setup: Setup) -> tuple[Option, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_of, listed = recipes.of(setup.facts, python, setup.nemo)
+    tasks_of, listed = recipes.recipes_of_python(setup.facts, python, setup.nemo)
     note = "this Python has it" if listed else ""
-    task = nemo.task(setup.profile.nemo, setup.nemo)
+    task = nemo.required_task(setup.profile.nemo, setup.nemo)
     names = [name for name, tasks in tasks_of.items() if task in tasks]
     return tuple(Option(name, name, note) for name in names)
 
 
-def _preset(setup: Setup) -> tuple[Option, ...]:
+def _preset_options(setup: Setup) -> tuple[Option, ...]:
     facts = setup.facts
     shipped = [
         Option(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
     ]
-    own_options = [Option(AUTO, AUTO, read(facts.sources.get(setup.profile.trainer.script)) or "goes by the script")]
+    own_options = [
+        Option(AUTO, AUTO, arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script")
+    ]
     for name, own_preset in facts.presets.items():
         if own_preset.preset:
             own_options.append(Option(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
@@ -159,22 +161,22 @@ def _preset(setup: Setup) -> tuple[Option, ...]:
     return (own_options[0], *shipped, *own_options[1:])
 
 
-def _launcher(setup: Setup) -> tuple[Option, ...]:
+def _launcher_options(setup: Setup) -> tuple[Option, ...]:
     profile = setup.profile
     because = f": {setup.rank_use}" if setup.rank_use and setup.world_size == 1 else ""
     options = [Option("auto", "auto", f"now {setup.launcher}{because}")]
     tool = setup.toolchain
-    there = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
+    installed = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
     devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))
     for name, launcher in LAUNCHERS.items():
         reason = ""
-        if not launcher.SEVERAL and devices > 1:
+        if not launcher.STARTS_SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif not launcher.SPANS and profile.nodes.machines > 1:
+        elif not launcher.SPANS_MACHINES and profile.nodes.machines > 1:
             reason = "starts processes on one machine only"
         elif not launcher.STARTS_RECIPES and takes_field(profile, "nemo"):
-            reason = f"NeMo runs under {labels(lambda other: other.STARTS_RECIPES)}"
-        elif tool and (missing := [package for package in launcher.NEEDS if not there.get(package)]):
+            reason = f"NeMo runs under {launcher_labels(lambda other: other.STARTS_RECIPES)}"
+        elif tool and (missing := [package for package in launcher.NEEDS if not installed.get(package)]):
             reason = f"the chosen Python has no {missing[0]}"
         elif profile.trainer.strategy not in {"ddp", *launcher.SHARDS}:
             reason = f"does not start {profile.trainer.strategy}"
@@ -182,14 +184,14 @@ def _launcher(setup: Setup) -> tuple[Option, ...]:
     return tuple(options)
 
 
-def _strategy(setup: Setup) -> tuple[Option, ...]:
+def _strategy_options(setup: Setup) -> tuple[Option, ...]:
     return tuple(
-        Option(name, name, about, visible(strategies.why_not(name, setup)))
+        Option(name, name, about, visible(strategies.why_strategy_unusable(name, setup)))
         for name, about in strategies.STRATEGIES.items()
     )
 
 
-def _python(setup: Setup) -> tuple[Option, ...]:
+def _python_options(setup: Setup) -> tuple[Option, ...]:
     profile = setup.profile
     best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
     options = [Option("", _BEST_PYTHON, best)]
@@ -214,19 +216,19 @@ _METHODS: dict[Method, str] = {
 }
 
 
-def _method(_setup: Setup) -> tuple[Option, ...]:
-    return tuple(Option(name, METHODS[name], about) for name, about in _METHODS.items())
+def _method_options(_setup: Setup) -> tuple[Option, ...]:
+    return tuple(Option(name, METHOD_LABELS[name], about) for name, about in _METHODS.items())
 
 
-def _tuning(setup: Setup) -> tuple[Option, ...]:
+def _tuning_options(setup: Setup) -> tuple[Option, ...]:
     return (
         Option("lora", "LoRA", "a small adapter beside the weights"),
-        Option("qlora", "QLoRA", "LoRA on weights in 4 bits", _no_qlora(setup)),
+        Option("qlora", "QLoRA", "LoRA on weights in 4 bits", _why_no_qlora(setup)),
         Option("full", "full", "all weights learn, at much more memory"),
     )
 
 
-def _no_qlora(setup: Setup) -> str:
+def _why_no_qlora(setup: Setup) -> str:
     profile = setup.profile
     if setup.device != "cuda":
         return "4 bits need a GPU"
@@ -236,10 +238,10 @@ def _no_qlora(setup: Setup) -> str:
     return "" if able or not any(inside) else "no bitsandbytes: tui-train env create hf"
 
 
-def _backend(setup: Setup) -> tuple[Option, ...]:
+def _backend_options(setup: Setup) -> tuple[Option, ...]:
     cuda = setup.device == "cuda"
     nccl = "" if cuda else "only for GPUs"
-    gloo = refused(setup) if cuda else ""
+    gloo = why_gloo_refused(setup) if cuda else ""
     return (
         Option("auto", "auto", f"now {setup.backend}" if setup.backend else ""),
         Option("nccl", "NCCL", "", nccl),
@@ -247,7 +249,7 @@ def _backend(setup: Setup) -> tuple[Option, ...]:
     )
 
 
-def _engine(setup: Setup) -> tuple[Option, ...]:
+def _engine_options(setup: Setup) -> tuple[Option, ...]:
     options = [Option("none", "none")]
     for name in ENGINES:
         installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
@@ -262,23 +264,23 @@ def _engine(setup: Setup) -> tuple[Option, ...]:
     return tuple(options)
 
 
-def _precision(setup: Setup) -> tuple[Option, ...]:
+def _precision_options(setup: Setup) -> tuple[Option, ...]:
     cuda = setup.device == "cuda"
     bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not supports_bf16(setup.gpus) else ""
     fp16 = "" if cuda else "not on the CPU"
     return (
-        _unset("recipe.precision", setup),
+        _unset_option("recipe.precision", setup),
         Option("fp32", "fp32"),
         Option("bf16", "bf16", "", bf16),
         Option("fp16", "fp16", "", fp16),
     )
 
 
-def _model(setup: Setup) -> tuple[Option, ...]:
+def _model_options(setup: Setup) -> tuple[Option, ...]:
     """Return the models in the cache: first those that can be trained at once; the folder where no id is taken."""
     facts = setup.facts
     cached = facts.hub.models if facts.hub else ()
-    by_id = trainer_of(setup.profile).takes_ids
+    by_id = trainer_of(setup.profile).takes_hub_ids
 
     def option(model: CachedModel) -> Option:
         lacks = f"lacks {visible(model.missing[0])}" if model.missing else ""
@@ -286,25 +288,25 @@ def _model(setup: Setup) -> tuple[Option, ...]:
         value = model.id if by_id else model.folder
         return Option(value, visible(model.id), "  ".join(filter(None, parts)), "" if by_id else lacks)
 
-    order = sorted(cached, key=lambda model: (not model.complete, not model.causal, model.id.lower()))
+    order = sorted(cached, key=lambda model: (not model.is_complete, not model.causal, model.id.lower()))
     return tuple(option(model) for model in order if model.folder)
 
 
-def _partition(setup: Setup) -> tuple[Option, ...]:
+def _partition_options(setup: Setup) -> tuple[Option, ...]:
     facts = setup.facts
     parts = facts.cluster.partitions if facts.cluster else ()
     return tuple(
-        Option(part.name, visible(part.name), clusters.summary(part), "" if part.up else "takes no jobs now")
+        Option(part.name, visible(part.name), clusters.partition_summary(part), "" if part.up else "takes no jobs now")
         for part in parts
     )
 
 
-def _account(setup: Setup) -> tuple[Option, ...]:
+def _account_options(setup: Setup) -> tuple[Option, ...]:
     facts = setup.facts
     return tuple(Option(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
 
 
-def _time(setup: Setup) -> tuple[Option, ...]:
+def _time_options(setup: Setup) -> tuple[Option, ...]:
     """Return usual lengths that the chosen partitions allow, and the most that they do."""
     facts = setup.facts
     chosen = chosen_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
@@ -313,25 +315,27 @@ def _time(setup: Setup) -> tuple[Option, ...]:
     limits = [part.limit for part in chosen if part.limit is not None]
     most = max(limits) if len(limits) == len(chosen) else None
     usual = [limit for limit in _USUAL_TIMES if most is None or limit < most]
-    whole = [Option(as_time(most), as_time(most), f"the most in {visible(', '.join(part.name for part in chosen))}")]
-    return (*(Option(as_time(limit), as_time(limit)) for limit in usual), *(whole if most else ()))
+    longest = [
+        Option(sbatch_time(most), sbatch_time(most), f"the most in {visible(', '.join(part.name for part in chosen))}")
+    ]
+    return (*(Option(sbatch_time(limit), sbatch_time(limit)) for limit in usual), *(longest if most else ()))
 
 
 _OPTIONS: dict[str, Callable[[Setup], tuple[Option, ...]]] = {
-    "hardware.device": _device,
-    "trainer.kind": _kind,
-    "trainer.preset": _preset,
-    "trainer.launcher": _launcher,
-    "trainer.strategy": _strategy,
-    "trainer.python": _python,
-    "trainer.model": _model,
-    "communication.backend": _backend,
-    "container.engine": _engine,
-    "finetune.method": _method,
-    "finetune.tuning": _tuning,
-    "nemo.recipe": _recipe,
-    "recipe.precision": _precision,
-    "slurm.partition": _partition,
-    "slurm.account": _account,
-    "slurm.time": _time,
+    "hardware.device": _device_options,
+    "trainer.kind": _kind_options,
+    "trainer.preset": _preset_options,
+    "trainer.launcher": _launcher_options,
+    "trainer.strategy": _strategy_options,
+    "trainer.python": _python_options,
+    "trainer.model": _model_options,
+    "communication.backend": _backend_options,
+    "container.engine": _engine_options,
+    "finetune.method": _method_options,
+    "finetune.tuning": _tuning_options,
+    "nemo.recipe": _recipe_options,
+    "recipe.precision": _precision_options,
+    "slurm.partition": _partition_options,
+    "slurm.account": _account_options,
+    "slurm.time": _time_options,
 }

@@ -15,17 +15,17 @@ from typing import Any
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.files import regular_size
+from tui_train.base.files import inode_and_size
 from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import counted, visible
 from tui_train.facts import bounded, hub
 from tui_train.facts.ask import ALL_CANCELLED
 from tui_train.runs.rundir import RunDir
 
-_MOST_LINE = 1 << 20
-_MOST_ERRORS = 64 << 20
-_TAIL = 4096
-_POLL = 0.1
+_MAX_LINE = 1 << 20
+_MAX_ERROR_BYTES = 64 << 20
+_TAIL_BYTES = 4096
+_POLL_SECONDS = 0.1
 
 
 class Interpreter(Struct, frozen=True):
@@ -36,15 +36,15 @@ class Interpreter(Struct, frozen=True):
     device: str = "cpu"
 
 
-class OwnCode(Unavailable):
+class NeedsOwnCode(Unavailable):
     """A model or its tokenizer loads only by running Python code that came with it, which was not allowed."""
 
 
-class Cancelled(Exception):
+class AnswerCancelled(Exception):
     """Nobody waits for the answer any more."""
 
 
-def interpreter(run: RunDir, python: str = "") -> Interpreter:
+def interpreter_of(run: RunDir, python: str = "") -> Interpreter:
     """Return what a run was trained with, or another Python in its place; Unavailable where it cannot be started."""
     plan, damage = run.read_plan()
     if damage:
@@ -53,7 +53,7 @@ def interpreter(run: RunDir, python: str = "") -> Interpreter:
         why = f"{visible(run.name)} was trained in a container, whose Python is not on this machine"
         raise Unavailable(why, "Name a Python with torch, transformers and peft: --python /path/to/python3")
     named = python or plan.get("python")
-    if not isinstance(named, str) or not regular_size(Path(named))[0]:
+    if not isinstance(named, str) or not inode_and_size(Path(named))[0]:
         why = f"the Python that trained is not there: {visible(str(named))}"
         raise Unavailable(why, "Name another one with torch, transformers and peft: --python /path/to/python3")
     device = "cuda" if plan.get("device") == "cuda" else "cpu"
@@ -73,17 +73,17 @@ def _environment(plan: dict[str, Any]) -> dict[str, str]:
 class Dialogue:
     """A program of target/result/ at work; each message is a table with an `event`."""
 
-    def __init__(self, found: Interpreter, program: str, request: dict[str, Any], *, talks: bool = False) -> None:
+    def __init__(self, python: Interpreter, program: str, request: dict[str, Any], *, talks: bool = False) -> None:
         """Start it, with a stdin where it `talks`; Unavailable where it cannot be started."""
         child = str(resources.files("tui_train").joinpath(f"target/result/{program}"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
         self._rest = b""
-        self._memory = bounded.loading_limit(_folders(request), cuda=found.device == "cuda")
+        self._memory = bounded.loading_limit(_folders(request), cuda=python.device == "cuda")
         try:
             self._process = bounded.start_limited(
-                [found.python, "-B", child, json.dumps(request)],
+                [python.python, "-B", child, json.dumps(request)],
                 self._memory,
-                found.environment,
+                python.environment,
                 "/",
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stderr=self._errors,
@@ -92,7 +92,7 @@ class Dialogue:
             self._errors.close()
             why = getattr(error, "strerror", None) or str(error)
             remedy = "Name another Python: --python /path/to/python3"
-            raise Unavailable(f"cannot start {visible(found.python)}: {visible(why)}", remedy) from error
+            raise Unavailable(f"cannot start {visible(python.python)}: {visible(why)}", remedy) from error
 
     @property
     def alive(self) -> bool:
@@ -114,23 +114,23 @@ class Dialogue:
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while True:
-                if message := self._next():
+                if message := self._next_message():
                     return message
                 if cancelled() or ALL_CANCELLED.is_set():
-                    raise Cancelled
+                    raise AnswerCancelled
                 if monotonic() >= ends:
                     why = f"no answer for {counted(round(seconds), 'second')}"
                     raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
-                if os.fstat(self._errors.fileno()).st_size > _MOST_ERRORS:
-                    why = f"it wrote more than {_MOST_ERRORS >> 20} MiB of errors{self._last_error()}"
+                if os.fstat(self._errors.fileno()).st_size > _MAX_ERROR_BYTES:
+                    why = f"it wrote more than {_MAX_ERROR_BYTES >> 20} MiB of errors{self._last_error()}"
                     raise Unavailable(why, "Fix that in the Python that trained.")
-                if selector.select(_POLL):
+                if selector.select(_POLL_SECONDS):
                     data = os.read(pipe.fileno(), 65536)
                     if not data:
-                        raise self._ended()
+                        raise self._end_error()
                     self._rest += data
 
-    def _next(self) -> dict[str, Any] | None:
+    def _next_message(self) -> dict[str, Any] | None:
         """Return the next whole message that has come; what is none is passed over."""
         while b"\n" in self._rest:
             line, self._rest = self._rest.split(b"\n", 1)
@@ -140,26 +140,26 @@ class Dialogue:
                 continue
             if isinstance(message.get("event"), str):
                 if message["event"] == "error":
-                    raise failure(str(message.get("kind")), str(message.get("why")))
+                    raise child_error(str(message.get("kind")), str(message.get("why")))
                 return message
-        if len(self._rest) > _MOST_LINE:
+        if len(self._rest) > _MAX_LINE:
             raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
         return None
 
-    def _ended(self) -> TuiTrainError:
+    def _end_error(self) -> TuiTrainError:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = 0
         last = self._last_error()
         if why := bounded.out_of_memory_reason(code, last, self._memory):
-            return failure("memory", why)
+            return child_error("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
 
     def _last_error(self) -> str:
         """Return the last line of its stderr behind a colon, empty where there is none."""
-        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _TAIL))
-        lines = self._errors.read(_TAIL).decode(errors="replace").strip().splitlines()
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = self._errors.read(_TAIL_BYTES).decode(errors="replace").strip().splitlines()
         return f": {visible(lines[-1].strip()[:200])}" if lines else ""
 
     def close(self) -> None:
@@ -186,9 +186,9 @@ _REMEDIES = {
 }
 
 
-def failure(kind: str, why: str) -> TuiTrainError:
+def child_error(kind: str, why: str) -> TuiTrainError:
     """Return what a child could not do as an error with a remedy."""
     if kind == "code":
-        return OwnCode(visible(why), "Read that file; to run it this time: --trust-remote-code")
+        return NeedsOwnCode(visible(why), "Read that file; to run it this time: --trust-remote-code")
     what, remedy = _REMEDIES.get(kind, ("it failed", "See whether the model loads in that Python."))
     return Unavailable(f"{what}: {visible(why)}", remedy)

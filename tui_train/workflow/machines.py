@@ -9,7 +9,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts import probe, saved
-from tui_train.facts.gpus import gpu_verdicts, recommended, sets, why_all_blocked
+from tui_train.facts.gpus import card_sets, gpu_verdicts, recommended_uuids, why_all_blocked
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
@@ -17,7 +17,7 @@ from tui_train.resolve.toolchain import pick_toolchain
 from tui_train.targets import Target, target_of
 
 
-class Source(NamedTuple):
+class MachineSource(NamedTuple):
     """Where facts come from (a machine file or a host; empty: this machine), and the toolchain to judge for.
 
     `slurm`: the training is submitted to Slurm, here or on the host; its nodes are like the machine in the file.
@@ -29,7 +29,7 @@ class Source(NamedTuple):
     slurm: bool = False
 
     @property
-    def other(self) -> bool:
+    def is_elsewhere(self) -> bool:
         """Whether it is another machine than this one, or the cluster."""
         return bool(self.machine or self.host or self.slurm)
 
@@ -39,7 +39,7 @@ class Source(NamedTuple):
         return target_of(self.machine, self.host, slurm=self.slurm)
 
 
-def source_for(profile: Profile, source: Source) -> Source:
+def source_for(profile: Profile, source: MachineSource) -> MachineSource:
     """Return where a profile trains: what a command names, else its own host or scheduler.
 
     Another host than its own trains by itself, unless a command asks for Slurm.
@@ -51,7 +51,7 @@ def source_for(profile: Profile, source: Source) -> Source:
     return source._replace(host=source.host or own, slurm=slurm)
 
 
-def only_here(profile: Profile, what: str) -> Profile:
+def require_here(profile: Profile, what: str) -> Profile:
     """Return a profile that trains on this machine; BadInput where another host or Slurm is chosen."""
     hardware = profile.hardware
     if host := hardware.host:
@@ -63,11 +63,11 @@ def only_here(profile: Profile, what: str) -> Profile:
     return profile
 
 
-def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
+def facts_from(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
     own = saved.load_toolchain(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
-    facts = Facts(machine=probe.machine()) if own and not source.target.name else source.target.survey()
+    facts = Facts(machine=probe.probe_machine()) if own and not source.target.name else source.target.survey()
     if own:
         return msgspec.structs.replace(facts, toolchains=(own,)), own
     # Whether a card can train depends on torch alone; the rest can be installed beside it.
@@ -75,16 +75,16 @@ def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
     return facts, pick_toolchain(Profile(), facts) or torch
 
 
-def facts_for(profile: Profile, source: Source, waits: Callable[[str], None] = lambda _: None) -> Facts:
+def facts_for(profile: Profile, source: MachineSource, waits: Callable[[str], None] = lambda _: None) -> Facts:
     """Return the facts that a plan of a profile needs, of where it trains; `waits` gets what may take longer."""
-    return source_for(profile, source).target.look(profile, waits)
+    return source_for(profile, source).target.probe_for(profile, waits)
 
 
-def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
+def facts_as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
     """Return the facts for JSON: machine, cards with verdicts, sets of cards, toolchains."""
     cards = facts.machine.gpus
     verdicts = gpu_verdicts(cards, toolchain, facts.machine.driver_cuda)
-    chosen = recommended(cards, verdicts)
+    chosen = recommended_uuids(cards, verdicts)
     machine = msgspec.to_builtins(facts.machine)
     gpus = [
         {**card, **msgspec.to_builtins(verdict), "verdict": verdict.kind, "chosen": card["uuid"] in chosen}
@@ -96,7 +96,7 @@ def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
         "machine": machine,
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
-        "sets": msgspec.to_builtins(sets(cards, verdicts)),
+        "sets": msgspec.to_builtins(card_sets(cards, verdicts)),
         "all_blocked": why_all_blocked(cards, verdicts, toolchain, facts.machine.driver_cuda),
         "judged_for": msgspec.to_builtins(toolchain),
         "toolchains": msgspec.to_builtins(facts.toolchains),

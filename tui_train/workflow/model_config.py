@@ -11,16 +11,18 @@ from tui_train.facts.hub import HubCache, hub_variables
 from tui_train.facts.hub_config import HubConfig
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
-from tui_train.resolve.hub import endpoint, offline
+from tui_train.resolve.hub import hub_endpoint, is_offline
 from tui_train.target.hub_cache import valid_revision
-from tui_train.targets.here import shape
+from tui_train.targets.here import model_shape
 
 _TOKEN = "HF_TOKEN"  # noqa: S105  # the name of the variable
 
 
 def question(profile: Profile, hub: HubCache, name: str) -> str:
     """Return the question whether a model's config.json may be fetched: what, from where, and to where."""
-    return f"Fetch config.json of {name}, a few kB,\nfrom {visible(endpoint(profile, hub))}\nto {visible(hub.folder)}?"
+    return (
+        f"Fetch config.json of {name}, a few kB,\nfrom {visible(hub_endpoint(profile, hub))}\nto {visible(hub.folder)}?"
+    )
 
 
 def fetch(profile: Profile, hub: HubCache, name: str) -> Path:
@@ -32,12 +34,12 @@ def fetch(profile: Profile, hub: HubCache, name: str) -> Path:
     if revision and not valid_revision(revision):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         raise BadInput(f"{visible(revision)} cannot be the name of a revision", remedy)
-    if offline(profile, hub):
+    if is_offline(profile, hub):
         raise Unavailable(
             f"offline (HF_HUB_OFFLINE is set): config.json of {name} is not fetched",
             "Unset it, or name a folder that has the model's config.json.",
         )
-    at = endpoint(profile, hub)
+    at = hub_endpoint(profile, hub)
     found = hub_config.fetch(name, at, revision, _TOKEN if _TOKEN in profile.trainer.secrets else "")
     if found.refusal:
         raise _refused(name, visible(at), found)
@@ -60,4 +62,4 @@ def _refused(name: str, at: str, found: HubConfig) -> TuiTrainError:
 
 def with_config(profile: Profile, facts: Facts, name: str) -> Facts:
     """Return the facts with the shape of a model whose config.json is in the cache now."""
-    return msgspec.structs.replace(facts, models={**facts.models, name: shape(profile, name)})
+    return msgspec.structs.replace(facts, models={**facts.models, name: model_shape(profile, name)})

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import own_folder, reporting_write_errors, write_beside
+from tui_train.base.files import create_own_folder, reporting_write_errors, write_atomically
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import display_path, visible
 from tui_train.facts import bounded, probe
@@ -20,10 +20,10 @@ from tui_train.supervisor import regular
 from tui_train.trainers import nemo
 
 # The longest line read from a child; its own have a few hundred bytes.
-_LONGEST = 1 << 16
+_MAX_LINE = 1 << 16
 
 
-class Progress(Struct):
+class ChildProgress(Struct):
     """A line of a child: its progress, or its result.
 
     `tokenizer` is the folder of a tokenizer that had to be rewritten for NeMo; `difference` is that of the logits of
@@ -42,7 +42,7 @@ class Progress(Struct):
     remedy: str = ""
 
 
-class Data(Struct, frozen=True, kw_only=True):
+class TextData(Struct, frozen=True, kw_only=True):
     """Text to prepare: the files of each split, the tokenizer's folder, and the prefix of the new files."""
 
     splits: Mapping[str, tuple[Path, ...]]
@@ -50,10 +50,10 @@ class Data(Struct, frozen=True, kw_only=True):
     out: Path
 
 
-def python(named: str) -> str:
+def nemo_python(named: str) -> str:
     """Return the given Python with NeMo, or the first one found; Unavailable where there is none."""
-    tools = [probe.toolchain(named)] if named else list(probe.toolchains())
-    able: list[Toolchain] = [tool for tool in tools if nemo.flavour(tool) == "recipes"]
+    tools = [probe.probe_toolchain(named)] if named else list(probe.probe_toolchains())
+    able: list[Toolchain] = [tool for tool in tools if nemo.nemo_flavour(tool) == "recipes"]
     if able:
         return able[0].python
     lacking = "; ".join(
@@ -64,18 +64,20 @@ def python(named: str) -> str:
     )
 
 
-def outputs(data: Data) -> dict[str, Path]:
+def output_files(data: TextData) -> dict[str, Path]:
     """Return the .bin files to write, by split."""
     return {name: data.out.parent / f"{data.out.name}_{name}.bin" for name, files in data.splits.items() if files}
 
 
-def prepare(data: Data, interpreter: str, say: Callable[[Progress], None], *, force: bool = False) -> Progress:
+def prepare_data(
+    data: TextData, interpreter: str, on_progress: Callable[[ChildProgress], None], *, force: bool = False
+) -> ChildProgress:
     """Write .bin and .idx files from text, resuming an interrupted preparation; return the counts."""
     question = _question(data)
-    outputs_of = outputs(data)
+    outputs_of = output_files(data)
     work = data.out.parent / f"{data.out.name}.preparing"
     question_file = work / "question.json"
-    resumes = _holds(question_file, question)
+    resumes = _contains_exactly(question_file, question)
     existing = [
         path
         for data_file in outputs_of.values()
@@ -92,15 +94,15 @@ def prepare(data: Data, interpreter: str, say: Callable[[Progress], None], *, fo
             raise CannotWrite(f"{visible(str(work))} already exists, and is not from an earlier preparation", remedy)
         with reporting_write_errors(work):
             shutil.rmtree(work)
-    own_folder(work)
+    create_own_folder(work)
     if not resumes:
-        write_beside(question_file, question)
-    result = _child(interpreter, "nemo_prepare.py", (str(question_file),), say)
+        write_atomically(question_file, question)
+    result = _run_child(interpreter, "nemo_prepare.py", (str(question_file),), on_progress)
     shutil.rmtree(work, ignore_errors=True)
     return result
 
 
-def _holds(path: Path, data: bytes) -> bool:
+def _contains_exactly(path: Path, data: bytes) -> bool:
     """Return whether a regular file contains exactly this."""
     try:
         return regular.read(path, len(data) + 1) == data
@@ -108,7 +110,7 @@ def _holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def _question(data: Data) -> bytes:
+def _question(data: TextData) -> bytes:
     """Return the child's input; it changes with each file and the tokenizer."""
     state: dict[str, list[list[object]]] = {}
     for name, files in {**data.splits, "tokenizer": tuple(sorted(data.tokenizer.glob("*token*")))}.items():
@@ -123,7 +125,7 @@ def _question(data: Data) -> bytes:
     question = {
         "tokenizer": str(data.tokenizer),
         "splits": {name: [str(path) for path in files] for name, files in data.splits.items() if files},
-        "out": {name: str(path.with_suffix("")) for name, path in outputs(data).items()},
+        "out": {name: str(path.with_suffix("")) for name, path in output_files(data).items()},
         "rewritten": f"{data.out}_tokenizer",
         "state": state,
     }
@@ -133,7 +135,7 @@ def _question(data: Data) -> bytes:
         raise BadInput("the name of a file is not UTF-8", "Rename it.") from None
 
 
-def convert(what: str, source: Path, target: Path, interpreter: str) -> Progress:
+def convert_model(what: str, source: Path, target: Path, interpreter: str) -> ChildProgress:
     """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export").
 
     Unavailable if the logits of the two differ; then nothing is written.
@@ -151,7 +153,7 @@ def convert(what: str, source: Path, target: Path, interpreter: str) -> Progress
         model, work = beside / "model", beside / "work"
         with reporting_write_errors(target):
             work.mkdir()
-        result = _child(interpreter, "nemo_convert.py", (what, str(source), str(model), str(work)), lambda _: None)
+        result = _run_child(interpreter, "nemo_convert.py", (what, str(source), str(model), str(work)), lambda _: None)
         with reporting_write_errors(target):
             model.rename(target)
         return result
@@ -159,7 +161,9 @@ def convert(what: str, source: Path, target: Path, interpreter: str) -> Progress
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[Progress], None]) -> Progress:
+def _run_child(
+    interpreter: str, program: str, words: Sequence[str], on_progress: Callable[[ChildProgress], None]
+) -> ChildProgress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
     path = str(resources.files("tui_train").joinpath(f"target/nemo/{program}"))
     memory = bounded.loading_limit(words, cuda=False)
@@ -170,12 +174,12 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
         except OSError as error:
             why = f"{visible(interpreter)} cannot be started: {error.strerror}"
             raise Unavailable(why, "Name another Python: --python PATH") from None
-        last = Progress()
+        last = ChildProgress()
         try:
-            while line := process.stdout.readline(_LONGEST) if process.stdout else b"":
-                last = _line(line) or last
+            while line := process.stdout.readline(_MAX_LINE) if process.stdout else b"":
+                last = _parse_line(line) or last
                 if last.total:
-                    say(last)
+                    on_progress(last)
             # Its own exit code has to be read before it is killed.
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         finally:
@@ -196,9 +200,9 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
         return last
 
 
-def _line(line: bytes) -> Progress | None:
+def _parse_line(line: bytes) -> ChildProgress | None:
     """Return the progress in a line, None for a library's own line."""
     try:
-        return json_as(line, Progress)
+        return json_as(line, ChildProgress)
     except Unparsable:
         return None

@@ -5,30 +5,30 @@ from pathlib import PurePath
 
 from msgspec import Struct
 
-from tui_train.base.text import counted, duration, percent, thousands, visible
+from tui_train.base.text import counted, duration_text, grouped_digits, percent, visible
 from tui_train.facts.data_use import FORMAT_LABELS
 from tui_train.memory.predict import predict
-from tui_train.memory.settings import model_of
-from tui_train.plan.words import warm_up
+from tui_train.memory.settings import chosen_model
+from tui_train.plan.words import warm_up_text
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
-from tui_train.resolve.data import look_of, one_epoch, steps_of
+from tui_train.resolve.data import data_report, training_epoch, training_steps
 from tui_train.resolve.in_force import EffectiveValue, is_default
 from tui_train.resolve.options import script_options
 from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import accumulation
+from tui_train.resolve.values import gradient_accumulation
 from tui_train.trainers import takes_field, trainer_of
-from tui_train.trainers.finetune import rate as usual_rate
+from tui_train.trainers.finetune import default_learning_rate as usual_rate
 from tui_train.trainers.script import entry_point
-from tui_train.trainers.suited import OWN
+from tui_train.trainers.suited import SCRIPT_SOURCE
 
 _THOUSAND = 1000
 _SMALL = 0.01  # a share below it is shown with a decimal
 _COMMIT, _SHORT = re.compile("[0-9a-f]{40}"), 12
-_EXACT = 100_000  # below it a count is shown with all its digits
+_EXACT_BELOW = 100_000  # below it a count is shown with all its digits
 
 
-class Line(Struct, frozen=True):
+class OverviewLine(Struct, frozen=True):
     """One line: what it is about, the value that answers it, and what explains that; all safe to show."""
 
     label: str
@@ -36,159 +36,169 @@ class Line(Struct, frozen=True):
     note: str = ""
 
 
-class Pace(Struct, frozen=True):
+class MeasuredPace(Struct, frozen=True):
     """How long an earlier run of the same settings took for a step, in seconds, and its name."""
 
     seconds: float
     run: str
 
 
-def overview(setup: Setup, pace: Pace | None = None) -> tuple[Line, ...]:
+def overview(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
-        _model(setup),
-        _tuned_data(setup) if trainer_of(setup.settled).wants_data else _data(setup),
-        *_length(setup),
-        _batch(setup),
-        _rate(setup),
-        _steps(setup, pace),
+        _model_line(setup),
+        _tuning_data_line(setup) if trainer_of(setup.settled).wants_data else _data_line(setup),
+        *_length_lines(setup),
+        _batch_line(setup),
+        _rate_line(setup),
+        _steps_line(setup, pace),
     )
 
 
-def text(lines: tuple[Line, ...]) -> str:
+def overview_text(lines: tuple[OverviewLine, ...]) -> str:
     """Return the lines in columns."""
     widths = [max(len(line.label) for line in lines), max(len(line.value) for line in lines)]
     rows = (f"{line.label:<{widths[0]}}  {line.value:<{widths[1]}}  {line.note}" for line in lines)
     return "\n".join(row.rstrip() for row in rows)
 
 
-def _model(setup: Setup) -> Line:
+def _model_line(setup: Setup) -> OverviewLine:
     profile, prediction = setup.settled, predict(setup)
     recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.workload, prediction.estimate, []
-    name = model_of(profile, script_options(profile, setup.facts.documents))
+    name = chosen_model(profile, script_options(profile, setup.facts.documents))
     if takes_field(profile, "nemo"):
         value = profile.nemo.recipe or "no recipe"
     elif name:
-        value = _name(name) + _revision(profile)
+        value = _file_name(name) + _revision_suffix(profile)
     elif new:
         value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
         note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
     else:
-        value = f"that of {_name(entry_point(profile, setup.preset)) or 'the script'}"
-    if asked.how and asked.how.method == "lora":
-        note.append(f"LoRA rank {asked.how.rank}")
+        value = f"that of {_file_name(entry_point(profile, setup.preset)) or 'the script'}"
+    if asked.settings and asked.settings.method == "lora":
+        note.append(f"LoRA rank {asked.settings.rank}")
     if estimate and estimate.trained != estimate.parameters:
-        note.append(f"{many(estimate.trained)} of {many(estimate.parameters)} parameters learn")
+        note.append(f"{short_count(estimate.trained)} of {short_count(estimate.parameters)} parameters learn")
     elif estimate:
-        note.append(f"{many(estimate.parameters)} parameters")
-    note.append(_held(setup.values["precision"], recipe.precision or ""))
-    return Line("Model", visible(value), visible(", ".join(filter(None, note))))
+        note.append(f"{short_count(estimate.parameters)} parameters")
+    note.append(_value_text(setup.values["precision"], recipe.precision or ""))
+    return OverviewLine("Model", visible(value), visible(", ".join(filter(None, note))))
 
 
-def _revision(profile: Profile) -> str:
+def _revision_suffix(profile: Profile) -> str:
     """Return the revision of a model as it follows the model's name, a commit as git shortens it; empty for main."""
     revision = profile.trainer.revision
     return f"@{revision[:_SHORT] if _COMMIT.fullmatch(revision) else revision}" if revision else ""
 
 
-def _data(setup: Setup) -> Line:
+def _data_line(setup: Setup) -> OverviewLine:
     trainer = setup.settled.trainer
-    held_out = f"evaluated on {_files(trainer.validation_data)}" if trainer.validation_data else ""
+    held_out = f"evaluated on {_files_text(trainer.validation_data)}" if trainer.validation_data else ""
     if trainer.data:
-        return Line("Data", _files(trainer.data), held_out)
+        return OverviewLine("Data", _files_text(trainer.data), held_out)
     if trainer_of(setup.settled).makes_model:
-        return Line("Data", "sample text", "comes with the built-in trainer")
+        return OverviewLine("Data", "sample text", "comes with the built-in trainer")
     if takes_field(setup.settled, "nemo") and setup.settled.nemo.mock_data:
-        return Line("Data", "random tokens", "only to see whether it runs")
-    where = f"in {_name(trainer.config)} or the arguments" if trainer.config else "as its arguments or its code name it"
-    return Line("Data", "the script's own", held_out or visible(where))
+        return OverviewLine("Data", "random tokens", "only to see whether it runs")
+    where = (
+        f"in {_file_name(trainer.config)} or the arguments"
+        if trainer.config
+        else "as its arguments or its code name it"
+    )
+    return OverviewLine("Data", "the script's own", held_out or visible(where))
 
 
-def _tuned_data(setup: Setup) -> Line:
+def _tuning_data_line(setup: Setup) -> OverviewLine:
     """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
-    profile, look, one = setup.settled, look_of(setup), one_epoch(setup)
+    profile, look, one = setup.settled, data_report(setup), training_epoch(setup)
     trainer, share = profile.trainer, profile.data.evaluation or 0.0
     notes = []
     if look and one:
         about = "about " if one.estimated and not look.all_read else ""
-        notes = [f"{about}{thousands(one.rows)} rows", FORMAT_LABELS.get(look.format, "")]
-        notes.append(f"{many(one.tokens)} tokens" if one.tokens else "")
+        notes = [f"{about}{grouped_digits(one.rows)} rows", FORMAT_LABELS.get(look.format, "")]
+        notes.append(f"{short_count(one.tokens)} tokens" if one.tokens else "")
     if trainer.validation_data:
-        notes.append(f"evaluated on {_files(trainer.validation_data)}")
+        notes.append(f"evaluated on {_files_text(trainer.validation_data)}")
     elif share:
         notes.append(f"{percent(share, 1 if share < _SMALL else 0)} kept for evaluations")
-    return Line("Data", _files(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes))))
+    return OverviewLine(
+        "Data", _files_text(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes)))
+    )
 
 
-def _length(setup: Setup) -> tuple[Line, ...]:
+def _length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
     """Return the sequence length that follows from the data, and why it is that."""
     held = setup.values["sequence_length"]
     if not isinstance(held.value, int) or not is_default(held) or held.source.endswith("default"):
         return ()
-    return (Line("Length", f"{thousands(held.value)} tokens", visible(held.source)),)
+    return (OverviewLine("Length", f"{grouped_digits(held.value)} tokens", visible(held.source)),)
 
 
-def _batch(setup: Setup) -> Line:
+def _batch_line(setup: Setup) -> OverviewLine:
     profile = setup.settled
     recipe = profile.recipe
     split = setup.copies != setup.world_size
     unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
     copies = counted(setup.copies, *unit)
     if not recipe.micro_batch:
-        return Line("Batch", "the script's own", copies)
-    steps = accumulation(profile, setup.copies)
+        return OverviewLine("Batch", "the script's own", copies)
+    steps = gradient_accumulation(profile, setup.copies)
     if not (recipe.global_batch and steps):
-        return Line("Batch", f"{recipe.micro_batch} × {setup.copies}", f"micro batch × {copies}")
+        return OverviewLine("Batch", f"{recipe.micro_batch} × {setup.copies}", f"micro batch × {copies}")
     value = f"{recipe.micro_batch} × {steps} × {setup.copies} = {recipe.global_batch}"
     words = f"micro × accumulation × {copies}"
     if recipe.sequence_length:
-        words += f"; {many(recipe.global_batch * recipe.sequence_length)} tokens"
-    return Line("Batch", value, words)
+        words += f"; {short_count(recipe.global_batch * recipe.sequence_length)} tokens"
+    return OverviewLine("Batch", value, words)
 
 
-def _rate(setup: Setup) -> Line:
+def _rate_line(setup: Setup) -> OverviewLine:
     profile = setup.settled
-    rate, held = batch.learning_rate(profile.recipe), setup.values["learning_rate"]
+    rate, held = batch.scaled_learning_rate(profile.recipe), setup.values["learning_rate"]
     if rate is None:
-        return Line("Rate", visible(held.words) or _own(profile), visible(held.source if held.words else ""))
+        return OverviewLine(
+            "Rate", visible(held.other_form) or _own_text(profile), visible(held.source if held.other_form else "")
+        )
     notes = []
     if rate != profile.recipe.learning_rate:
         notes.append(f"{profile.recipe.lr_scaling} scaling of {profile.recipe.learning_rate:g}")
     elif held.source not in {"", "default"}:
         notes.append(held.source)
     recipe, value = profile.recipe, f"{rate:g}"
-    if trainer_of(profile).passed_all:
+    if trainer_of(profile).gets_every_value:
         value += f" {recipe.schedule}" if recipe.schedule else ""
     if trainer_of(profile).makes_model:
-        notes.append(warm_up(recipe.warmup, recipe.steps or 0))
+        notes.append(warm_up_text(recipe.warmup, recipe.steps or 0))
     elif trainer_of(profile).wants_data:
-        notes = [warm_up(recipe.warmup, steps_of(setup)), held.source or usual(profile.finetune)]
-    return Line("Rate", value, visible("; ".join(filter(None, notes))))
+        notes = [warm_up_text(recipe.warmup, training_steps(setup)), held.source or usual_rate_text(profile.finetune)]
+    return OverviewLine("Rate", value, visible("; ".join(filter(None, notes))))
 
 
-def _own(profile: Profile) -> str:
-    return OWN if takes_field(profile, "trainer.script") else "the trainer's own"
+def _own_text(profile: Profile) -> str:
+    return SCRIPT_SOURCE if takes_field(profile, "trainer.script") else "the trainer's own"
 
 
-def usual(chosen: Finetune) -> str:
+def usual_rate_text(chosen: Finetune) -> str:
     """Return the learning rate that is usual for a fine-tuning, in words."""
     tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
     return f"usual for {tuning}: {usual_rate(chosen):g}"
 
 
-def _steps(setup: Setup, pace: Pace | None) -> Line:
+def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     recipe, held = setup.settled.recipe, setup.values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
     epochs = "" if recipe.steps else counted_epochs(recipe.epochs)
-    total = steps_of(setup) if trainer_of(setup.settled).wants_data else recipe.steps
+    total = training_steps(setup) if trainer_of(setup.settled).wants_data else recipe.steps
     if not total:
-        return Line("Epochs" if epochs else "Steps", epochs or visible(held.words) or _own(setup.settled), every)
-    steps = f"{epochs} ≈ {thousands(total)} steps" if epochs else counted(total, "step")
+        return OverviewLine(
+            "Epochs" if epochs else "Steps", epochs or visible(held.other_form) or _own_text(setup.settled), every
+        )
+    steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else counted(total, "step")
     if pace is None:
-        return Line("Steps", steps if epochs else f"{total}", every)
+        return OverviewLine("Steps", steps if epochs else f"{total}", every)
     note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run)}", every)))
-    return Line("Time", f"about {duration(pace.seconds * total)}", note)
+    return OverviewLine("Time", f"about {duration_text(pace.seconds * total)}", note)
 
 
 def counted_epochs(epochs: float | None) -> str:
@@ -196,22 +206,22 @@ def counted_epochs(epochs: float | None) -> str:
     return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
 
 
-def _held(held: EffectiveValue, value: str) -> str:
-    return held.words or value
+def _value_text(held: EffectiveValue, value: str) -> str:
+    return held.other_form or value
 
 
-def _files(paths: tuple[str, ...]) -> str:
+def _files_text(paths: tuple[str, ...]) -> str:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return visible(f"{_name(next(iter(paths)))}{more}")
+    return visible(f"{_file_name(next(iter(paths)))}{more}")
 
 
-def _name(path: str) -> str:
+def _file_name(path: str) -> str:
     return PurePath(path).name or path
 
 
-def many(number: int) -> str:
+def short_count(number: int) -> str:
     """Return a count, a large one in three digits with k, M or B."""
     for unit, size in (("B", _THOUSAND**3), ("M", _THOUSAND**2), ("k", _THOUSAND)):
-        if number >= max(size, _EXACT):
+        if number >= max(size, _EXACT_BELOW):
             return f"{number / size:.3g} {unit}"
-    return thousands(number)
+    return grouped_digits(number)

@@ -14,7 +14,7 @@ from tui_train.base import ssh
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
-from tui_train.trainers import paths_of
+from tui_train.trainers import profile_paths
 
 _INSTALL = "Install it on both machines (apt install rsync), or copy the files yourself."
 # The exit codes of rsync by which the other side has none, and by which ssh failed.
@@ -22,7 +22,7 @@ _NO_RSYNC, _LOST = 127, 255
 _LONGEST, _LAST_WORDS = 4096, 2.0  # bytes of a line, seconds
 
 
-def to_send(profile: Profile) -> tuple[Path, ...]:
+def files_to_send(profile: Profile) -> tuple[Path, ...]:
     """Return the files and folders of this machine that a profile names; what lies in a folder among them is left out.
 
     Its output and working folders are none of them, nor are what a container mounts and its image.
@@ -31,19 +31,19 @@ def to_send(profile: Profile) -> tuple[Path, ...]:
     container = {profile.container.image, *(mount.partition(":")[0] for mount in profile.container.mounts)}
     # A working folder may hold anything: secrets, other data, the results of earlier runs.
     left_out = {profile.trainer.output, profile.trainer.working_directory, *container}
-    named = [Path(path) for path in paths_of(profile) if path not in left_out]
-    there = [path for path in named if path.exists()]
-    if not there:
+    named = [Path(path) for path in profile_paths(profile) if path not in left_out]
+    existing = [path for path in named if path.exists()]
+    if not existing:
         why = (
             f"none of {', '.join(visible(str(path)) for path in named)} is on this machine"
             if named
             else "it names none"
         )
         raise BadInput(f"there are no files to send: {why}", "Name its script, data or model by paths of this machine.")
-    return tuple(path for path in there if not any(other in path.parents for other in there))
+    return tuple(path for path in existing if not any(other in path.parents for other in existing))
 
 
-def commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
+def rsync_commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
     """Yield the rsync that brings each of some paths to a host; nothing there is deleted."""
     if ":" in host:
         raise BadInput(f"rsync would not understand {visible(host)}", "Give the host a name in ~/.ssh/config.")
@@ -57,19 +57,19 @@ def commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
         yield ["rsync", *options, "--", f"{path}{end}", f"{host}:{path}{end}"]
 
 
-def _show(stderr: IO[bytes]) -> None:
+def _print_errors(stderr: IO[bytes]) -> None:
     """Print what rsync, ssh and the host say, without what would change the terminal."""
     with suppress(ValueError, OSError):
         while line := stderr.readline(_LONGEST):
             sys.stderr.write(f"{visible(line.decode(errors='replace').rstrip())}\n")
 
 
-def send(words: list[str]) -> None:
+def run_rsync(words: list[str]) -> None:
     """Run one of these commands, its progress on the terminal; Unavailable where it fails: it can be repeated."""
     if not shutil.which("rsync"):
         raise Unavailable("rsync is not on this machine", _INSTALL)
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        printer = threading.Thread(target=_show, args=(child.stderr,), daemon=True)
+        printer = threading.Thread(target=_print_errors, args=(child.stderr,), daemon=True)
         printer.start()
         code = child.wait()
         # A connection that stays for the next command may keep it open.

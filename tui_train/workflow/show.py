@@ -7,32 +7,34 @@ import time
 from collections.abc import Sequence
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import counted, duration, ranges, size, table, typeset, visible
+from tui_train.base.text import counted, duration_text, number_ranges, size, text_table, typeset, visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus import gpu_verdicts, recommended_wheel, sets, why_all_blocked
+from tui_train.facts.gpus import card_sets, gpu_verdicts, recommended_wheel, why_all_blocked
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
-from tui_train.profile.changes import Change, apply
+from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import Profile
 from tui_train.runs import queue
-from tui_train.runs.listing import Listed
-from tui_train.runs.place import heard_of
-from tui_train.runs.slurm_end import ended_by
-from tui_train.runs.status import took
-from tui_train.supervisor.memory_words import WHERE
+from tui_train.runs.listing import ListedRun
+from tui_train.runs.place import report_of
+from tui_train.runs.slurm_end import slurm_end_reason
+from tui_train.runs.status import training_seconds
+from tui_train.supervisor.memory_words import PHASE_TEXT
 from tui_train.supervisor.state import Status
-from tui_train.trainers.finetune import abilities
+from tui_train.trainers.finetune import finetune_abilities
 
 _HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
-_SHORT = (1, 2, 3, 7)  # the columns that equal cards share
-_SHORTEST = 80
-_FRESH = 60.0  # seconds for which what a host said needs no time beside it
+_SHARED_COLUMNS = (1, 2, 3, 7)  # the columns that equal cards share
+_DEFAULT_WIDTH = 80
+_FRESH_SECONDS = 60.0  # seconds for which what a host said needs no time beside it
 
 
-def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...], room: int | None = None) -> str:
+def facts_text(
+    machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...], max_width: int | None = None
+) -> str:
     """Return the machine, its cards with their verdicts, and its Pythons, in so many columns; None for all of it."""
     machine = machine_facts.machine
     lines = [visible(machine.hostname)]
@@ -47,7 +49,7 @@ def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str,
         cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
         lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
     if machine.gpus:
-        lines += ["", *_cards(machine, judged_for, chosen, room)]
+        lines += ["", *_card_lines(machine, judged_for, chosen, max_width)]
     else:
         hidden = any(gap.hides for gap in machine.gaps)
         lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
@@ -57,12 +59,14 @@ def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str,
     pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "fine-tuning", "")]
     for tool in machine_facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
-        tunes = ", ".join(abilities(tool)) or "-"
+        tunes = ", ".join(finetune_abilities(tool)) or "-"
         pythons.append((visible(tool.python), *map(visible, versions), tunes, visible(tool.problem or tool.label)))
-    return "\n".join([*lines, "", table(pythons, room)])
+    return "\n".join([*lines, "", text_table(pythons, max_width)])
 
 
-def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...], room: int | None) -> list[str]:
+def _card_lines(
+    machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...], max_width: int | None
+) -> list[str]:
     """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
     verdicts = gpu_verdicts(machine.gpus, judged_for, machine.driver_cuda)
     rows: list[tuple[str, ...]] = [_HEAD]
@@ -76,26 +80,26 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
             f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
             visible(gpu.pci_bus or "?"), display, visible(gpu.uuid or "?"), kind, visible(why),
         ))  # fmt: skip
-    whole = table(rows)
-    fits = room is None or max(map(len, whole.split("\n"))) <= room
-    lines = [whole] if fits else _short(rows, machine, room)
+    full_table = text_table(rows)
+    fits = max_width is None or max(map(len, full_table.split("\n"))) <= max_width
+    lines = [full_table] if fits else _short_card_lines(rows, machine, max_width)
     lines += ["* = chosen for training"] if chosen else []
-    offered = sets(machine.gpus, verdicts)
+    offered = card_sets(machine.gpus, verdicts)
     if len(offered) > 1:
         indices = {gpu.uuid: gpu.index for gpu in machine.gpus}
         rows = [("set", "GPUs", "gain")]
         rows += [
-            (gpu_set.title, ranges(sorted(indices[uuid] for uuid in gpu_set.uuids)), gpu_set.gain)
+            (gpu_set.title, number_ranges(sorted(indices[uuid] for uuid in gpu_set.uuids)), gpu_set.gain)
             for gpu_set in offered
         ]
-        lines += ["", table(rows, room)]
+        lines += ["", text_table(rows, max_width)]
     sentence = why_all_blocked(machine.gpus, verdicts, judged_for, machine.driver_cuda)
     if not sentence:
         return lines
-    return [*lines, f"! {visible(sentence)}", f"  {_torch_for(machine)}"]
+    return [*lines, f"! {visible(sentence)}", f"  {_torch_remedy(machine)}"]
 
 
-def _torch_for(machine: Machine) -> str:
+def _torch_remedy(machine: Machine) -> str:
     """Return how to get a torch for the cards of a machine, or why there is none."""
     try:
         return f"Make an environment that can: tui-train env create hf ({recommended_wheel(machine).name})."
@@ -103,48 +107,48 @@ def _torch_for(machine: Machine) -> str:
         return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
 
 
-def _short(rows: Sequence[tuple[str, ...]], machine: Machine, room: int | None) -> list[str]:
+def _short_card_lines(rows: Sequence[tuple[str, ...]], machine: Machine, max_width: int | None) -> list[str]:
     """Return the cards' table without what names each one: equal cards are one row, reasons are below."""
     same: dict[tuple[str, ...], list[int]] = {}
     for gpu, row in zip(machine.gpus, rows[1:], strict=True):
-        same.setdefault((row[0][0], *(row[column] for column in _SHORT), row[-1]), []).append(gpu.index)
-    kept = [("GPU", *(_HEAD[column] for column in _SHORT))]
-    kept += [(f"{mark}{ranges(numbers)}", *cells) for (mark, *cells, _), numbers in same.items()]
+        same.setdefault((row[0][0], *(row[column] for column in _SHARED_COLUMNS), row[-1]), []).append(gpu.index)
+    kept = [("GPU", *(_HEAD[column] for column in _SHARED_COLUMNS))]
+    kept += [(f"{mark}{number_ranges(numbers)}", *cells) for (mark, *cells, _), numbers in same.items()]
     reasons: dict[str, list[int]] = {}
     for (*_, why), numbers in same.items():
         reasons.setdefault(why, []).extend(numbers)
-    words = [f"GPU {ranges(sorted(numbers))}: {why}" for why, numbers in reasons.items() if why]
-    folded = [textwrap.fill(line, room or _SHORTEST, subsequent_indent="  ") for line in words]
-    return [table(kept, room), *folded, "--json has the bus and the UUID of each card."]
+    words = [f"GPU {number_ranges(sorted(numbers))}: {why}" for why, numbers in reasons.items() if why]
+    folded = [textwrap.fill(line, max_width or _DEFAULT_WIDTH, subsequent_indent="  ") for line in words]
+    return [text_table(kept, max_width), *folded, "--json has the bus and the UUID of each card."]
 
 
-def bus(gpu: Gpu) -> str:
+def pci_address(gpu: Gpu) -> str:
     """Return a card's PCI address without a domain of zeros."""
     return visible((gpu.pci_bus or "?").removeprefix("00000000:").removeprefix("0000:"))
 
 
-def doing(sample: Sample) -> str:
+def load_text(sample: Sample) -> str:
     """Return a card's load, temperature and power, as far as the driver reports them."""
     values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
     return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
 
 
-def finding(result: Finding) -> str:
+def finding_text(result: Finding) -> str:
     """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
     fix = f"\n  Fix: {made}" if result.change and (made := options(result.change)) else ""
     return f"{result.level}: {result.message}\n  {result.remedy}{fix}"
 
 
 def options(change: Change) -> str:
-    """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
+    """Return the options of `plan_text` and `run` that make a change, empty where a value may be a secret."""
     # What a command prints is logged and sent to others.
-    if any(secret_values(apply(change, Profile()))):
+    if any(secret_values(apply_change(change, Profile()))):
         return ""
     edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
     return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)
 
 
-def plan(planned: Plan) -> str:
+def plan_text(planned: Plan) -> str:
     """Return a plan's summary: what starts, the arithmetic, the ladder."""
     lines = [f"{visible(planned.name)}: {visible(planned.title)}", typeset(planned.attempts[0].batch)]
     lines.append(", ".join([*planned.numbers, f"Python {visible(planned.python)}"]))
@@ -153,46 +157,50 @@ def plan(planned: Plan) -> str:
         for number, attempt in enumerate(planned.attempts[1:], start=2)
     ]
     if len(planned.attempts) > 1:
-        lines += _ways_down(planned)
+        lines += _fallback_lines(planned)
     return "\n".join([*lines, *planned.notes])
 
 
-def _ways_down(planned: Plan) -> list[str]:
+def _fallback_lines(planned: Plan) -> list[str]:
     """Return which attempts follow in each phase, and in one line the phases in which none does."""
-    ways = {WHERE[phase]: planned.fallback_path(phase) for phase in planned.phases}
-    lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in ways.items() if way[1:]]
-    helpless = ", ".join(where for where, way in ways.items() if not way[1:])
+    paths = {PHASE_TEXT[phase]: planned.fallback_path(phase) for phase in planned.phases}
+    lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in paths.items() if way[1:]]
+    helpless = ", ".join(where for where, way in paths.items() if not way[1:])
     return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines
 
 
-def run_row(listed: Listed) -> tuple[str, ...]:
+def run_row(listed: ListedRun) -> tuple[str, ...]:
     """Return a run as a row: id, state, when, how long, attempts."""
     now, name = listed.status, visible(listed.run.name)
     if now is None:
         return (name, "damaged", "-", "-", "-")
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
-    lasted = "-" if (seconds := took(now)) is None else duration(seconds)
+    lasted = "-" if (seconds := training_seconds(now)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
     why = (
-        queue.queue_summary(listed.run.path) if now.state == "queued" else "" if now.live else ended_by(listed.run.path)
+        queue.queue_summary(listed.run.path)
+        if now.state == "queued"
+        else ""
+        if now.live
+        else slurm_end_reason(listed.run.path)
     )
-    waits = f" ({why})" if why else ""
-    heard = heard_of(listed.run.path) if now.live else None
-    if heard and time.time() - heard.at > _FRESH:
+    queue_note = f" ({why})" if why else ""
+    report = report_of(listed.run.path) if now.live else None
+    if report and time.time() - report.at > _FRESH_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
-        waits += f", as of {time.strftime('%H:%M', time.localtime(heard.at))}"
-    return (name, f"{state(now)}{waits}{damaged}", started, lasted, str(len(now.attempts)))
+        queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
+    return (name, f"{state_text(now)}{queue_note}{damaged}", started, lasted, str(len(now.attempts)))
 
 
-def state(now: Status) -> str:
+def state_text(now: Status) -> str:
     """Return a run's state in words."""
-    words = f"failed, {_code(now.exit_code)}" if now.state == "failed" else now.state
+    words = f"failed, {_exit_text(now.exit_code)}" if now.state == "failed" else now.state
     if now.host:
         return f"{words} on {visible(now.host)}"
     return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
 
 
-def _code(code: int | None) -> str:
+def _exit_text(code: int | None) -> str:
     """Return an exit code, or the signal for which a shell returns it."""
     try:
         return signal.Signals((code or 0) - 128).name
@@ -200,14 +208,14 @@ def _code(code: int | None) -> str:
         return f"exit code {code}"
 
 
-def after_stop(now: Status) -> str:
+def after_stop_text(now: Status) -> str:
     """Return a run's state after a stop, and whether processes of it are left."""
     if now.leftover:
-        return state(now)
+        return state_text(now)
     if now.state == "new":
         return "it had not started"
     memory = "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if now.driver_silent else ""
-    if now.sure:
-        return f"{state(now)}; no process of it is left{memory}"
+    if now.surely_ended:
+        return f"{state_text(now)}; no process of it is left{memory}"
     unseen = "one that cleared its environment and left its group would be missed"
-    return f"{state(now)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"
+    return f"{state_text(now)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"

@@ -6,16 +6,16 @@ from tui_train.profile.store import with_webhook_stored
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.targets import Target
-from tui_train.workflow.machines import Source, source_for
+from tui_train.workflow.machines import MachineSource, source_for
 from tui_train.workflow.peers import facts_to_start
 
 
-def ready(profile: Profile) -> tuple[Prepared, Target]:
+def prepare_start(profile: Profile) -> tuple[Prepared, Target]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
     kept = with_webhook_stored(profile)
-    return prepare(set_up(kept, facts_to_start(kept, Source()))), source_for(kept, Source()).target
+    return prepare(set_up(kept, facts_to_start(kept, MachineSource()))), source_for(kept, MachineSource()).target
 
 
-def refusals(prepared: Prepared) -> tuple[Finding, ...]:
+def forbidding_findings(prepared: Prepared) -> tuple[Finding, ...]:
     """Return the findings that forbid a start: a plan may be exported with errors that would stop it here."""
     return tuple(finding for finding in prepared.findings if finding.level == "error")

@@ -1,11 +1,11 @@
 """The name of the colours that the user chose last, kept from one session to the next."""
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.files import PRIVATE, write_beside
+from tui_train.base.files import PRIVATE, write_atomically
 from tui_train.base.places import theme_file
 
 
-def theme() -> str:
+def last_theme() -> str:
     """Return the name, empty where none was chosen or it cannot be read."""
     try:
         return theme_file().read_text("utf-8").strip()
@@ -13,9 +13,9 @@ def theme() -> str:
         return ""
 
 
-def keep_theme(name: str) -> None:
+def save_theme(name: str) -> None:
     """Keep it for the next session; errors are ignored, as nothing depends on it."""
     try:
-        write_beside(theme_file(), f"{name}\n", PRIVATE)
+        write_atomically(theme_file(), f"{name}\n", PRIVATE)
     except TuiTrainError:
         return

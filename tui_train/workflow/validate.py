@@ -6,9 +6,9 @@ from tui_train.base.text import visible
 from tui_train.facts import images
 from tui_train.facts.ask import ChildResult
 from tui_train.facts.types import ContainerImage, Toolchain
-from tui_train.resolve.container import card_words
+from tui_train.resolve.container import card_options
 
-_PATIENCE = 60.0
+_ANSWER_SECONDS = 60.0
 _NEMO = "nemo_toolkit"
 _BRIDGE = "megatron-bridge"
 # Where NeMo and Megatron-Bridge keep their recipes: found without importing them, which takes a minute.
@@ -35,12 +35,12 @@ class Validation(Struct, frozen=True, kw_only=True):
     wrong: tuple[str, ...] = ()
 
 
-def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> Validation:
+def validate_image(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> Validation:
     """Return what an image of an engine contains, and whether cards (UUIDs) and a NeMo recipe are visible inside.
 
     Takes up to minutes, so never on a screen's thread.
     """
-    image = images.image(engine, name)
+    image = images.read_image(engine, name)
     if image.missing:
         fetch = "" if engine == "apptainer" else f": {engine} pull {name}"
         return Validation(image=image, wrong=(f"the image is not on this machine{fetch}",))
@@ -50,34 +50,34 @@ def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "
     cards: tuple[str, ...] = ()
     if gpus:
         words = ("nvidia-smi", "-L")
-        answer = images.run_in_image(engine, name, words, _PATIENCE, card_words(engine, gpus))
-        cards = _lines(answer)
+        answer = images.run_in_image(engine, name, words, _ANSWER_SECONDS, card_options(engine, gpus))
+        cards = _output_lines(answer)
         unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
         if answer.code != 0:
-            wrong.append(f"nvidia-smi does not answer inside: {answer.ending()}")
+            wrong.append(f"nvidia-smi does not answer inside: {answer.why_unusable()}")
         elif unseen:
             wrong.append(f"GPUs not visible inside: {', '.join(unseen)}")
     location = ""
     if recipe:
-        answer = images.run_in_image(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _PATIENCE)
-        location = (_lines(answer) or ("missing",))[-1]
+        answer = images.run_in_image(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _ANSWER_SECONDS)
+        location = (_output_lines(answer) or ("missing",))[-1]
         if location != "there":
             wrong.append(f"the image does not have NeMo's recipe {recipe}")
     return Validation(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
 
 
-def shown(validation: Validation) -> str:
+def validation_text(validation: Validation) -> str:
     """Return a validation as lines for people, safe to show."""
     image, tool = validation.image, validation.image.toolchain
     lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]
-    lines += _inside(tool) if tool else []
+    lines += _version_lines(tool) if tool else []
     lines += [f"recipe  {validation.recipe}"] if validation.recipe else []
     lines += [f"sees    {card}" for card in validation.cards]
     lines += [f"! {problem}" for problem in validation.wrong] or ["It can train."]
     return "\n".join(map(visible, lines))
 
 
-def _inside(tool: Toolchain) -> list[str]:
+def _version_lines(tool: Toolchain) -> list[str]:
     cuda = f", CUDA {tool.cuda} for {' '.join(tool.arch_list)}" if tool.cuda else ""
     versions = {"Python": tool.version, "torch": f"{tool.torch}{cuda}" if tool.torch else "none"}
     versions |= {"NeMo": tool.packages.get(_NEMO, ""), "Bridge": tool.packages.get(_BRIDGE, "")}
@@ -85,5 +85,5 @@ def _inside(tool: Toolchain) -> list[str]:
     return [f"{name:<7} {version}" for name, version in versions.items() if version]
 
 
-def _lines(answer: ChildResult) -> tuple[str, ...]:
+def _output_lines(answer: ChildResult) -> tuple[str, ...]:
     return tuple(filter(None, (line.strip() for line in answer.out.decode("utf-8", "replace").splitlines())))

@@ -7,11 +7,19 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.profile.types import Profile
 from tui_train.render.manifests import jobset, skypilot, trainjob
-from tui_train.render.manifests.cluster import Claim, Cluster, for_cluster, label
-from tui_train.render.manifests.made import Made
-from tui_train.resolve.naming import name_of
+from tui_train.render.manifests.cluster import ClusterPlan, VolumeClaim, dns_label, plan_for_cluster
+from tui_train.render.manifests.made import RenderedManifest
+from tui_train.resolve.naming import profile_name
 
-__all__ = ["MANIFESTS", "Claim", "Cluster", "Made", "Manifest", "for_cluster", "placed"]
+__all__ = [
+    "MANIFESTS",
+    "ClusterPlan",
+    "Manifest",
+    "RenderedManifest",
+    "VolumeClaim",
+    "plan_for_cluster",
+    "with_cluster_address",
+]
 
 
 class Manifest(Protocol):
@@ -22,13 +30,13 @@ class Manifest(Protocol):
 
     LABEL: str
     FILE: str
-    CLAIMS: bool
+    ACCEPTS_CLAIMS: bool
 
     def address(self, name: str) -> str:
         """Return the address of the first machine of a run with this name."""
         ...
 
-    def manifest(self, cluster: Cluster) -> Made:
+    def manifest(self, cluster: ClusterPlan) -> RenderedManifest:
         """Return the file; BadInput where it cannot hold the plan."""
         ...
 
@@ -36,13 +44,13 @@ class Manifest(Protocol):
 MANIFESTS: dict[str, Manifest] = {"jobset": jobset, "trainjob": trainjob, "skypilot": skypilot}
 
 
-def placed(profile: Profile, kind: str) -> Profile:
+def with_cluster_address(profile: Profile, kind: str) -> Profile:
     """Return a profile with the address that the first of its machines has in such a cluster."""
     if profile.nodes.machines == 1:
         return profile
-    if profile.nodes.uneven:
+    if profile.nodes.uneven_processes:
         raise BadInput("a manifest gives each machine as many processes", "Leave nodes.processes out.")
-    address = MANIFESTS[kind].address(label(name_of(profile)))
+    address = MANIFESTS[kind].address(dns_label(profile_name(profile)))
     # Its machines are the cluster's, whatever their names are elsewhere.
     nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machines, hosts=(), address=address)
     return msgspec.structs.replace(profile, nodes=nodes)

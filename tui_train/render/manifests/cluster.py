@@ -15,30 +15,30 @@ from tui_train.facts.types import Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile.mounts import Mount
 from tui_train.profile.types import Profile
-from tui_train.render import File, render
+from tui_train.render import File, render_files
 from tui_train.resolve import container
-from tui_train.trainers.trainer import SHIM
+from tui_train.trainers.trainer import SHIM_FOLDER
 
 # The name of a pod is that of its set, with those of job and host, and has at most 63 letters.
-_LONGEST = 40
-_PART_OF_A_CARD = "MIG-"
+_MAX_LABEL = 40
+_MIG_PREFIX = "MIG-"
 _PYTHON = "python"
 
 
-class Claim(Struct, frozen=True):
+class VolumeClaim(Struct, frozen=True):
     """A PersistentVolumeClaim by name, and the folder where pods see it."""
 
     name: str
     folder: str
 
 
-class Cluster(Struct, frozen=True, kw_only=True):
+class ClusterPlan(Struct, frozen=True, kw_only=True):
     """A plan for the machines of a cluster.
 
     `name` is a DNS label, `files` are those of the run. Each of `plan.nodes` machines has `gpus` GPUs, planned for
     `gpu_name`. `mounts` are what the training reads and writes outside of its run folder, without what lies in a claim;
     `outputs` those that it makes. `paths` are "file" or "folder", where that is known. `libraries` are NAME==VERSION,
-    as the plan was made for. `was_boxed`: the plan had a container.
+    as the plan was made for. `had_container`: the plan had a container.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
     gpu_name: str
     mounts: tuple[Mount, ...]
     outputs: tuple[str, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[VolumeClaim, ...]
     paths: Mapping[str, str]
     shared_memory: str
     libraries: tuple[str, ...]
-    was_boxed: bool
+    had_container: bool
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.plan.secrets, *([named[1:]] if named.startswith("$") else []))))
 
     @property
-    def of_the_plan(self) -> tuple[str, ...]:
+    def machine_notes(self) -> tuple[str, ...]:
         """What was planned for the machine that the plan was made for, in sentences."""
         env = self.plan.attempts[0].command.env
         threads = next((setting for setting in env if setting.name == "OMP_NUM_THREADS"), None)
@@ -72,7 +72,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return (f"{why}; --set trainer.environment=OMP_NUM_THREADS=N sets another value.",)
 
     @property
-    def of_the_end(self) -> tuple[str, ...]:
+    def notify_notes(self) -> tuple[str, ...]:
         """What has to be known of the notification of a run's end, in sentences."""
         notify = self.plan.notify
         if notify is None:
@@ -86,44 +86,46 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return f"{self.name}-{digest[:8]}"
 
 
-def label(name: str) -> str:
+def dns_label(name: str) -> str:
     """Return a name as DNS takes it: small letters, digits and hyphens, a letter first."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return (plain if plain[:1].isalpha() else f"run-{plain}")[:_LONGEST].strip("-")
+    return (plain if plain[:1].isalpha() else f"run-{plain}")[:_MAX_LABEL].strip("-")
 
 
-def for_cluster(
+def plan_for_cluster(
     plan: Plan,
     profile: Profile,
     *,
-    claims: Sequence[Claim] = (),
+    claims: Sequence[VolumeClaim] = (),
     paths: Mapping[str, str] | None = None,
     toolchain: Toolchain | None = None,
-) -> Cluster:
+) -> ClusterPlan:
     """Return a profile's plan for a cluster; BadInput where what it asks for has no words there."""
-    _refuse(plan, profile)
-    there = on_cluster(plan)
+    _check_plan(plan, profile)
+    cluster_side = without_machine_parts(plan)
     folders = (attempt.checkpoints.folder for attempt in plan.attempts if attempt.checkpoints)
     outputs = tuple(dict.fromkeys(word for word in (plan.output, *folders) if isinstance(word, str) and word))
-    every = container.mounts(profile, outputs)
-    return Cluster(
-        name=label(plan.name),
-        plan=there,
-        files=render(there, profile),
+    all_mounts = container.container_mounts(profile, outputs)
+    return ClusterPlan(
+        name=dns_label(plan.name),
+        plan=cluster_side,
+        files=render_files(cluster_side, profile),
         image=profile.container.image,
         gpus=len(plan.gpus),
         gpu_name=plan.gpu_names[0] if plan.gpu_names else "",
-        mounts=tuple(mount for mount in every if not any(_within(mount.inside, claim.folder) for claim in claims)),
+        mounts=tuple(
+            mount for mount in all_mounts if not any(_is_within(mount.inside, claim.folder) for claim in claims)
+        ),
         outputs=outputs,
         claims=tuple(claims),
         paths=paths or {},
         shared_memory=profile.container.shared_memory,
         libraries=_libraries(toolchain),
-        was_boxed=plan.container is not None,
+        had_container=plan.container is not None,
     )
 
 
-def _refuse(plan: Plan, profile: Profile) -> None:
+def _check_plan(plan: Plan, profile: Profile) -> None:
     image = profile.container.image
     if profile.container.engine == "apptainer":
         message = f"{visible(image)} is a file of this machine, which a cluster cannot pull"
@@ -132,7 +134,7 @@ def _refuse(plan: Plan, profile: Profile) -> None:
         )
     if image.startswith("-") or not image.isprintable() or " " in image:
         raise BadInput(f"{visible(image)} is not a valid image name", "Write it as a registry has it: NAME:TAG.")
-    if any(uuid.startswith(_PART_OF_A_CARD) for uuid in plan.gpus):
+    if any(uuid.startswith(_MIG_PREFIX) for uuid in plan.gpus):
         message = "this plan trains on a part of a GPU (MIG), and a cluster has its own names for those"
         raise BadInput(message, "Choose whole GPUs: --set hardware.gpus=UUID,UUID.")
 
@@ -141,7 +143,7 @@ def _refuse(plan: Plan, profile: Profile) -> None:
         raise BadInput(message, "Name a variable that holds it: --set 'notify.webhook=$NAME'.")
 
 
-def _within(path: str, folder: str) -> bool:
+def _is_within(path: str, folder: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
 
 
@@ -154,48 +156,48 @@ def _libraries(toolchain: Toolchain | None) -> tuple[str, ...]:
     return tuple(f"{name}=={version}" for name, version in versions.items() if version[:1].isdigit())
 
 
-def on_cluster(plan: Plan) -> Plan:
+def without_machine_parts(plan: Plan) -> Plan:
     """Return a plan without what belongs to this machine: its container, its Python, its GPUs' UUIDs."""
     replace = msgspec.structs.replace
-    around = plan.container
-    attempts = tuple(replace(attempt, command=_command(attempt.command, plan)) for attempt in plan.attempts)
-    preparations = tuple(replace(item, command=_command(item.command, plan)) for item in plan.preparations)
+    wrapper = plan.container
+    attempts = tuple(replace(attempt, command=_cluster_command(attempt.command, plan)) for attempt in plan.attempts)
+    preparations = tuple(replace(item, command=_cluster_command(item.command, plan)) for item in plan.preparations)
     return replace(
         plan,
-        title=plan.title.removesuffix(f" by {around.engine}") if around else plan.title,
+        title=plan.title.removesuffix(f" by {wrapper.engine}") if wrapper else plan.title,
         python=_PYTHON,
         gpus=(),
         gpu_names=(),
         container=None,
         attempts=attempts,
         preparations=preparations,
-        configs=tuple(_config(config) for config in plan.configs),
+        configs=tuple(_cluster_config(config) for config in plan.configs),
     )
 
 
-def _command(command: Command, plan: Plan) -> Command:
+def _cluster_command(command: Command, plan: Plan) -> Command:
     first, *others = command.parts
-    env = [setting for setting in command.env if setting.origin != "container" and not _pins(setting)]
+    env = [setting for setting in command.env if setting.origin != "container" and not _names_gpus(setting)]
     if plan.container:
-        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _shim(env)]
+        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _shim_setting(env)]
     return Command((Part((_PYTHON, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd)
 
 
-def _pins(setting: Setting) -> bool:
+def _names_gpus(setting: Setting) -> bool:
     """Return whether a variable names GPUs of this machine; an empty one hides all."""
     return setting.name == "CUDA_VISIBLE_DEVICES" and setting.value != "" and setting.origin == "profile"
 
 
-def _shim(env: Sequence[Setting]) -> Setting:
+def _shim_setting(env: Sequence[Setting]) -> Setting:
     """Return PYTHONPATH as it is without a container, whose own shell would add the shim."""
-    own = next((setting.value for setting in env if setting.name == "PYTHONPATH"), None)
-    after = own.pieces if isinstance(own, Joined) else (own,) if own else ()
-    rest = (":", *after) if after else (PYTHONPATH,) if own is None else ()
+    current = next((setting.value for setting in env if setting.name == "PYTHONPATH"), None)
+    after = current.pieces if isinstance(current, Joined) else (current,) if current else ()
+    rest = (":", *after) if after else (PYTHONPATH,) if current is None else ()
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return Setting("PYTHONPATH", joined((RUN_DIR, f"/{SHIM}", *rest)), why, "launcher")
+    return Setting("PYTHONPATH", joined((RUN_DIR, f"/{SHIM_FOLDER}", *rest)), why, "launcher")
 
 
-def _config(config: ConfigFile) -> ConfigFile:
+def _cluster_config(config: ConfigFile) -> ConfigFile:
     """Return a file without the GPUs of this machine: without the key accelerate takes all."""
     values = {name: value for name, value in config.values.items() if name != "gpu_ids"}
     return msgspec.structs.replace(config, values=values)

@@ -1,13 +1,13 @@
 """A JobSet: one Indexed Job, each of whose pods is a machine of the plan."""
 
 from tui_train.render.manifests import kubernetes
-from tui_train.render.manifests.cluster import Cluster
-from tui_train.render.manifests.made import Made
+from tui_train.render.manifests.cluster import ClusterPlan
+from tui_train.render.manifests.made import RenderedManifest
 from tui_train.render.manifests.text import manifest_text
 
 LABEL: str = "JobSet of Kubernetes"
 FILE: str = "jobset.yaml"
-CLAIMS: bool = True
+ACCEPTS_CLAIMS: bool = True
 
 _JOB = "nodes"
 
@@ -17,13 +17,13 @@ def address(name: str) -> str:
     return f"{name}-{_JOB}-0-0.{name}"
 
 
-def manifest(cluster: Cluster) -> Made:
+def manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the ConfigMap and the JobSet; BadInput where they cannot hold the plan."""
-    kubernetes.check(cluster)
-    made, mounted = kubernetes.volumes(cluster)
+    kubernetes.check_cluster(cluster)
+    volumes, mounted = kubernetes.volumes(cluster)
     nodes, name = cluster.plan.nodes, cluster.name
     resources = kubernetes.resources(cluster)
-    box = {
+    container = {
         "name": "training",
         "image": cluster.image,
         "command": kubernetes.command(cluster, "JOB_COMPLETION_INDEX"),
@@ -33,9 +33,9 @@ def manifest(cluster: Cluster) -> Made:
     }
     pod = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": kubernetes.grace(cluster),
-        "containers": [box],
-        "volumes": made,
+        "terminationGracePeriodSeconds": kubernetes.grace_seconds(cluster),
+        "containers": [container],
+        "volumes": volumes,
     }
     job = {
         "completionMode": "Indexed",
@@ -56,10 +56,10 @@ def manifest(cluster: Cluster) -> Made:
             "replicatedJobs": [{"name": _JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
-    said = (
-        *kubernetes.said(cluster, FILE),
-        f"{kubernetes.watch(cluster)} Stop, and let it save: kubectl delete jobset {name}.",
+    notes = (
+        *kubernetes.manifest_notes(cluster, FILE),
+        f"{kubernetes.watch_sentence(cluster)} Stop, and let it save: kubectl delete jobset {name}.",
         "A pod that fails is not started again: delete the JobSet and apply it once more.",
     )
-    comment = (f"{cluster.plan.name}: {cluster.plan.title}", "For the JobSet controller in the cluster.", *said)
-    return Made(manifest_text(comment, (kubernetes.config_map(cluster), document)), said)
+    comment = (f"{cluster.plan.name}: {cluster.plan.title}", "For the JobSet controller in the cluster.", *notes)
+    return RenderedManifest(manifest_text(comment, (kubernetes.config_map(cluster), document)), notes)

@@ -9,19 +9,19 @@ from tui_train.base.text import size, visible
 from tui_train.profile.types import Container
 from tui_train.render import File
 from tui_train.render.manifests import shell
-from tui_train.render.manifests.cluster import Claim, Cluster
+from tui_train.render.manifests.cluster import ClusterPlan, VolumeClaim
 from tui_train.render.quoting import quoted
 from tui_train.resolve import container
 
-FILES = "/tui-train/files"
-_RUNS = "/tui-train/runs"
+FILES_FOLDER = "/tui-train/files"
+_RUNS_FOLDER = "/tui-train/runs"
 # Bytes: the limit of the API server for all values of a ConfigMap.
-MOST = 1 << 20
-_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_OF_THE_POD = ("/tui-train", container.CACHE, "/dev", "/proc", "/sys")
+MAX_CONFIG_MAP_BYTES = 1 << 20
+_CLAIM_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_POD_FOLDERS = ("/tui-train", container.CACHE_FOLDER, "/dev", "/proc", "/sys")
 _SECONDS_TO_END = 15
-_SIZE = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
-_POD = """\
+_MEMORY_SIZE = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_POD_SCRIPT = """\
 set -u
 trap 'exit 143' TERM INT # the first process of a pod has no default for signals
 files={files} run={run} rank={rank}
@@ -32,7 +32,7 @@ if [ ! -e "$run/launch.sh" ]; then # of pods that share the volume, the first on
   [ -e "$run/launch.sh" ] || exit 73
 fi
 """
-_WAIT = """\
+_WAIT_SCRIPT = """\
 first=${{TUI_TRAIN_ADDRESS:-{address}}} said=''
 known='import socket, sys; socket.getaddrinfo(sys.argv[1], None)'
 until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
@@ -41,10 +41,10 @@ until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
   sleep 2
 done
 """
-_UNSET = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
+_UNSET_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
 
 
-def check(cluster: Cluster) -> None:
+def check_cluster(cluster: ClusterPlan) -> None:
     """Refuse what cannot become pods."""
     if not cluster.image:
         message = "no image is named, and a pod has no other place for Python and its libraries"
@@ -52,8 +52,8 @@ def check(cluster: Cluster) -> None:
     for claim in cluster.claims:
         _check_claim(claim, cluster.claims)
     total = sum(len(file.text.encode()) for file in cluster.files)
-    if total > MOST:
-        message = f"the files of the run take {size(total)}, and a ConfigMap holds {size(MOST)}"
+    if total > MAX_CONFIG_MAP_BYTES:
+        message = f"the files of the run take {size(total)}, and a ConfigMap holds {size(MAX_CONFIG_MAP_BYTES)}"
         raise BadInput(message, "Export without --for to a folder of a volume that the pods mount.")
     if not cluster.claims and not cluster.outputs:
         message = "the output folder lies in the run folder, which is lost with its pod"
@@ -61,36 +61,42 @@ def check(cluster: Cluster) -> None:
         raise BadInput(message, remedy)
 
 
-def _check_claim(claim: Claim, claims: Sequence[Claim]) -> None:
+def _check_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> None:
     shown = f"--claim {visible(claim.name)}:{visible(claim.folder)}"
-    if not _NAME.fullmatch(claim.name):
+    if not _CLAIM_NAME.fullmatch(claim.name):
         raise BadInput(f"{shown}: the name is not one of a PersistentVolumeClaim", "See `kubectl get pvc`.")
     folder = claim.folder.rstrip("/")
     if not folder or ":" in folder or not folder.isprintable() or ".." in folder.split("/"):
         raise BadInput(f"{shown}: this is no folder that a pod can mount", "Write CLAIM:/FOLDER, such as data:/data.")
-    if any(f"{folder}/".startswith(f"{own}/") for own in _OF_THE_POD):
+    if any(f"{folder}/".startswith(f"{own}/") for own in _POD_FOLDERS):
         raise BadInput(f"{shown}: pods have that folder for something else", "Name another, such as /data.")
     if sum(other.folder.rstrip("/") == folder for other in claims) > 1:
         raise BadInput(f"{shown}: that folder is given twice", "Give each claim a folder of its own.")
 
 
-def run_folder(cluster: Cluster) -> str:
+def run_folder(cluster: ClusterPlan) -> str:
     """Return where pods have the run folder: on the first claim, or else in the pod itself."""
     claims = cluster.claims
-    return f"{claims[0].folder.rstrip('/')}/tui-train/{cluster.run_name}" if claims else f"{_RUNS}/{cluster.run_name}"
+    return (
+        f"{claims[0].folder.rstrip('/')}/tui-train/{cluster.run_name}"
+        if claims
+        else f"{_RUNS_FOLDER}/{cluster.run_name}"
+    )
 
 
-def command(cluster: Cluster, rank: str) -> list[str]:
+def command(cluster: ClusterPlan, rank: str) -> list[str]:
     """Return what a pod runs; `rank` is the variable with the number of the pod."""
     several = cluster.plan.nodes > 1
-    script = _POD.format(files=FILES, run=quoted(run_folder(cluster)), rank=f"${rank}" if several else "0")
-    script += _WAIT.format(address=cluster.plan.address) if several else ""
-    return ["bash", "-c", script + _UNSET + shell.run(cluster)]
+    script = _POD_SCRIPT.format(
+        files=FILES_FOLDER, run=quoted(run_folder(cluster)), rank=f"${rank}" if several else "0"
+    )
+    script += _WAIT_SCRIPT.format(address=cluster.plan.address) if several else ""
+    return ["bash", "-c", script + _UNSET_SCRIPT + shell.run_script(cluster)]
 
 
-def variables(cluster: Cluster) -> list[dict[str, Any]]:
+def variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
     """Return the variables of a container: the home and the caches, and the secrets by name."""
-    settings = container.settings(Container(engine="docker"))
+    settings = container.container_settings(Container(engine="docker"))
     plain: list[dict[str, Any]] = [{"name": setting.name, "value": setting.value} for setting in settings]
     secret = secret_name(cluster)
     return plain + [
@@ -98,69 +104,75 @@ def variables(cluster: Cluster) -> list[dict[str, Any]]:
     ]
 
 
-def secret_name(cluster: Cluster) -> str:
+def secret_name(cluster: ClusterPlan) -> str:
     """Return the name of the Secret that the user makes."""
     return f"{cluster.name}-secrets"
 
 
-def resources(cluster: Cluster) -> dict[str, Any]:
+def resources(cluster: ClusterPlan) -> dict[str, Any]:
     """Return how many GPUs a pod gets."""
     return {"limits": {"nvidia.com/gpu": str(cluster.gpus)}} if cluster.gpus else {}
 
 
-def volumes(cluster: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def volumes(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the volumes of a pod, and where its container has them."""
     memory: dict[str, Any] = {"medium": "Memory"}
-    limit = _size(cluster.shared_memory)
-    items = [{"key": key, "path": file.path} for key, file in _keys(cluster).items()]
-    made: list[dict[str, Any]] = [
+    limit = _kubernetes_size(cluster.shared_memory)
+    items = [{"key": key, "path": file.path} for key, file in _files_by_key(cluster).items()]
+    pod_volumes: list[dict[str, Any]] = [
         {"name": "shared-memory", "emptyDir": memory | ({"sizeLimit": limit} if limit else {})},
         {"name": "files", "configMap": {"name": f"{cluster.name}-files", "items": items}},
         {"name": "cache", "emptyDir": {}},
     ]
     mounted: list[dict[str, Any]] = [
         {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
-        {"name": "files", "mountPath": FILES, "readOnly": True},
-        {"name": "cache", "mountPath": container.CACHE},
+        {"name": "files", "mountPath": FILES_FOLDER, "readOnly": True},
+        {"name": "cache", "mountPath": container.CACHE_FOLDER},
     ]
     if not cluster.claims:
-        made.append({"name": "runs", "emptyDir": {}})
-        mounted.append({"name": "runs", "mountPath": _RUNS})
+        pod_volumes.append({"name": "runs", "emptyDir": {}})
+        mounted.append({"name": "runs", "mountPath": _RUNS_FOLDER})
     for number, claim in enumerate(cluster.claims):
-        made.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim.name}})
+        pod_volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim.name}})
         mounted.append({"name": f"claim-{number}", "mountPath": claim.folder})
     for number, mount in enumerate(cluster.mounts):
-        kind = "DirectoryOrCreate" if mount.host in cluster.outputs else _KINDS.get(cluster.paths.get(mount.host, ""))
-        made.append({"name": f"host-{number}", "hostPath": {"path": mount.host} | ({"type": kind} if kind else {})})
+        kind = (
+            "DirectoryOrCreate"
+            if mount.host in cluster.outputs
+            else _HOST_PATH_TYPES.get(cluster.paths.get(mount.host, ""))
+        )
+        pod_volumes.append(
+            {"name": f"host-{number}", "hostPath": {"path": mount.host} | ({"type": kind} if kind else {})}
+        )
         mounted.append(
             {"name": f"host-{number}", "mountPath": mount.inside} | ({"readOnly": True} if mount.read_only else {})
         )
-    return made, mounted
+    return pod_volumes, mounted
 
 
-_KINDS = {"file": "File", "folder": "Directory"}
+_HOST_PATH_TYPES = {"file": "File", "folder": "Directory"}
 
 
-def _size(text: str) -> str:
+def _kubernetes_size(text: str) -> str:
     """Return a size as docker writes it in the words of Kubernetes; empty for that of the machine."""
-    match = _SIZE.fullmatch(text)
+    match = _MEMORY_SIZE.fullmatch(text)
     if not match:
         return ""
     unit = match[2].lower()
     return match[1] + (f"{unit.upper()}i" if unit in {"k", "m", "g"} else "")
 
 
-def config_map(cluster: Cluster) -> dict[str, Any]:
+def config_map(cluster: ClusterPlan) -> dict[str, Any]:
     """Return the files of the run as a ConfigMap."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"{cluster.name}-files"},
-        "data": {key: file.text for key, file in _keys(cluster).items()},
+        "data": {key: file.text for key, file in _files_by_key(cluster).items()},
     }
 
 
-def _keys(cluster: Cluster) -> dict[str, File]:
+def _files_by_key(cluster: ClusterPlan) -> dict[str, File]:
     """Return the files by the keys of the ConfigMap, which have no slashes."""
     keys: dict[str, File] = {}
     for number, file in enumerate(cluster.files):
@@ -169,18 +181,18 @@ def _keys(cluster: Cluster) -> dict[str, File]:
     return keys
 
 
-def grace(cluster: Cluster) -> int:
+def grace_seconds(cluster: ClusterPlan) -> int:
     """Return the seconds from the signal to the end of a pod: those to save, and what the supervisor takes."""
     return cluster.plan.grace + _SECONDS_TO_END
 
 
-def watch(cluster: Cluster) -> str:
+def watch_sentence(cluster: ClusterPlan) -> str:
     """Return how the logs of all pods are watched."""
     pods = f"-l jobset.sigs.k8s.io/jobset-name={cluster.name} --prefix --max-log-requests={max(5, cluster.plan.nodes)}"
     return f"Watch: kubectl logs -f {pods}."
 
 
-def said(cluster: Cluster, file: str) -> list[str]:
+def manifest_notes(cluster: ClusterPlan, file: str) -> list[str]:
     """Return what the user has to do, and what of the plan does not hold in pods."""
     lines = [
         f"Start: kubectl apply --server-side -f {file} (without --server-side the files are too large for kubectl)."
@@ -194,20 +206,20 @@ def said(cluster: Cluster, file: str) -> list[str]:
             f"Each pod gets {cluster.gpus} {each} of any type; the plan is for {cluster.gpu_name}: a nodeSelector for "
             "nvidia.com/gpu.product asks for a type."
         )
-    lines += _of_the_image(cluster)
-    lines += _of_the_folders(cluster)
-    return [*lines, *cluster.of_the_plan, *cluster.of_the_end]
+    lines += _image_notes(cluster)
+    lines += _folder_notes(cluster)
+    return [*lines, *cluster.machine_notes, *cluster.notify_notes]
 
 
-def _of_the_image(cluster: Cluster) -> list[str]:
-    if cluster.was_boxed:
+def _image_notes(cluster: ClusterPlan) -> list[str]:
+    if cluster.had_container:
         return ["Limits of locked memory and of the stack are those of the node: a pod cannot set them."]
     libraries = ", ".join(cluster.libraries).replace("==", " ")
     made_for = f" The plan was made for {libraries}." if libraries else ""
     return [f"The image needs bash 4.4, coreutils and `python` with the libraries of the training.{made_for}"]
 
 
-def _of_the_folders(cluster: Cluster) -> list[str]:
+def _folder_notes(cluster: ClusterPlan) -> list[str]:
     lines = []
     if cluster.mounts:
         names = ", ".join(mount.host for mount in cluster.mounts)

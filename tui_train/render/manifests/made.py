@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 
-class Made(Struct, frozen=True):
+class RenderedManifest(Struct, frozen=True):
     """A manifest's text, and what is said at its head and on the screen: a sentence each."""
 
     text: str
-    said: tuple[str, ...]
+    notes: tuple[str, ...]

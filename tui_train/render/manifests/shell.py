@@ -1,9 +1,9 @@
 """What a machine of a cluster runs: launch.sh under its supervisor, with the log of the training as its output."""
 
-from tui_train.render.manifests.cluster import Cluster
+from tui_train.render.manifests.cluster import ClusterPlan
 
 # $rank and $run are set before. A signal goes to the supervisor, which lets the training save.
-_RUN = """\
+_RUN_SCRIPT = """\
 own=$run; [ "$rank" = 0 ] || own=$run/node-$rank
 mkdir -p "$own" || exit 73
 number=1 logs=()
@@ -22,7 +22,7 @@ exit "$code"
 """
 
 
-def run(cluster: Cluster) -> str:
+def run_script(cluster: ClusterPlan) -> str:
     """Return bash that trains in the folder `$run` as the machine `$rank`, and ends with the exit code of launch.sh."""
     words = ' --node-rank="$rank"' if cluster.plan.nodes > 1 else ""
-    return _RUN.format(attempts=len(cluster.plan.attempts), words=words)
+    return _RUN_SCRIPT.format(attempts=len(cluster.plan.attempts), words=words)

@@ -6,16 +6,16 @@ from typing import Any
 
 from tui_train.base.errors import BadInput
 from tui_train.render.manifests import shell
-from tui_train.render.manifests.cluster import Cluster
-from tui_train.render.manifests.made import Made
+from tui_train.render.manifests.cluster import ClusterPlan
+from tui_train.render.manifests.made import RenderedManifest
 from tui_train.render.manifests.text import manifest_text
 
 LABEL: str = "SkyPilot"
 FILE: str = "skypilot.yaml"
-CLAIMS: bool = False
+ACCEPTS_CLAIMS: bool = False
 
 _PYTHON = "~/tui-train-python"
-_FIRST = "export TUI_TRAIN_ADDRESS=${SKYPILOT_NODE_IPS%%$'\\n'*} # one address a line, that of rank 0 first\n"
+_SET_ADDRESS = "export TUI_TRAIN_ADDRESS=${SKYPILOT_NODE_IPS%%$'\\n'*} # one address a line, that of rank 0 first\n"
 # As SkyPilot names them; the first that fits. Other names lose the words of the maker.
 _ACCELERATORS = (
     (r"\bA100\b.*\b80GB\b", "A100-80GB"),
@@ -32,7 +32,7 @@ def address(name: str) -> str:
     return "first-of-SKYPILOT_NODE_IPS"
 
 
-def accelerator(name: str) -> str:
+def accelerator_name(name: str) -> str:
     """Return a GPU, as its driver names it, in the words of SkyPilot."""
     for pattern, named in _ACCELERATORS:
         if match := re.search(pattern, name):
@@ -41,32 +41,32 @@ def accelerator(name: str) -> str:
     return plain.replace("RTX ", "RTX").replace("GTX ", "GTX").replace(" ", "-")
 
 
-def manifest(cluster: Cluster) -> Made:
+def manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the task; BadInput where it cannot hold the plan."""
-    boxed = bool(cluster.image)
-    if not boxed and not cluster.libraries:
+    has_image = bool(cluster.image)
+    if not has_image and not cluster.libraries:
         message = "neither an image nor a Python is known, from which the libraries of the training could come"
         raise BadInput(message, "Name an image: --set container.image=NAME:TAG.")
     document: dict[str, Any] = {"name": cluster.name, "num_nodes": cluster.plan.nodes}
     resources: dict[str, Any] = {}
     if cluster.gpus:
-        resources["accelerators"] = {accelerator(cluster.gpu_name): cluster.gpus}
-    if boxed:
+        resources["accelerators"] = {accelerator_name(cluster.gpu_name): cluster.gpus}
+    if has_image:
         resources["image_id"] = f"docker:{cluster.image}"
     document |= {"resources": resources} if resources else {}
     document["workdir"] = "."
     copied = {mount.inside: mount.host for mount in cluster.mounts if mount.host not in cluster.outputs}
     document |= {"file_mounts": copied} if copied else {}
     document |= {"secrets": dict.fromkeys(cluster.secrets)} if cluster.secrets else {}
-    if not boxed:
-        document["setup"] = _setup(cluster)
-    document["run"] = _run(cluster, boxed=boxed)
-    said = (*_said(cluster, boxed=boxed),)
-    comment = (f"{cluster.plan.name}: {cluster.plan.title}", *said)
-    return Made(manifest_text(comment, (document,)), said)
+    if not has_image:
+        document["setup"] = _setup_script(cluster)
+    document["run"] = _run_script(cluster, has_image=has_image)
+    notes = (*_notes(cluster, has_image=has_image),)
+    comment = (f"{cluster.plan.name}: {cluster.plan.title}", *notes)
+    return RenderedManifest(manifest_text(comment, (document,)), notes)
 
 
-def _setup(cluster: Cluster) -> str:
+def _setup_script(cluster: ClusterPlan) -> str:
     libraries = " ".join(map(shlex.quote, cluster.libraries))
     return (
         f"[ -x {_PYTHON}/bin/python ] || python3 -m venv {_PYTHON}\n"
@@ -74,27 +74,27 @@ def _setup(cluster: Cluster) -> str:
     )
 
 
-def _run(cluster: Cluster, *, boxed: bool) -> str:
+def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
     several = cluster.plan.nodes > 1
-    lines = "" if boxed else f"export TUI_TRAIN_PYTHON={_PYTHON}/bin/python\n"
-    lines += _FIRST if several else ""
+    lines = "" if has_image else f"export TUI_TRAIN_PYTHON={_PYTHON}/bin/python\n"
+    lines += _SET_ADDRESS if several else ""
     rank = "$SKYPILOT_NODE_RANK" if several else "0"
-    return f"{lines}run=$PWD rank={rank}\n{shell.run(cluster)}"
+    return f"{lines}run=$PWD rank={rank}\n{shell.run_script(cluster)}"
 
 
-def _said(cluster: Cluster, *, boxed: bool) -> list[str]:
+def _notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
     secrets = "".join(f" --secret {name}" for name in cluster.secrets)
     lines = [f"Start in this folder: sky launch -c {cluster.name}{secrets} {FILE}"]
     if cluster.secrets:
         lines.append(f"{', '.join(cluster.secrets)} must be exported in that shell; the file has only the names.")
     if cluster.gpus:
-        named = accelerator(cluster.gpu_name)
+        named = accelerator_name(cluster.gpu_name)
         lines.append(f"Asks for {cluster.gpus} x {named} a machine; `sky gpus list` has the names.")
-    if not boxed:
+    if not has_image:
         lines.append(
             "setup installs the libraries that the plan was made for; add there what your script needs besides."
         )
-    elif not cluster.was_boxed:
+    elif not cluster.had_container:
         libraries = ", ".join(cluster.libraries).replace("==", " ")
         lines.append(f"The image needs bash 4.4, coreutils and `python`. The plan was made for {libraries}.")
     copied = [mount.host for mount in cluster.mounts if mount.host not in cluster.outputs]
@@ -109,4 +109,4 @@ def _said(cluster: Cluster, *, boxed: bool) -> list[str]:
         lines.append(
             "To resume, the output folder must be on a disk that all share (file_mounts of a bucket, MOUNT mode)."
         )
-    return [*lines, *cluster.of_the_plan, *cluster.of_the_end]
+    return [*lines, *cluster.machine_notes, *cluster.notify_notes]

@@ -11,11 +11,11 @@ from tui_train.base.text import visible
 _WIDTH = 116
 
 
-class _Block(str):
+class _BlockText(str):
     __slots__ = ()
 
 
-class _Quoted(str):
+class _QuotedText(str):
     __slots__ = ()
 
 
@@ -31,16 +31,16 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, indentless=False)
 
 
-def _block(dumper: yaml.SafeDumper, text: _Block) -> yaml.Node:
+def _represent_block(dumper: yaml.SafeDumper, text: _BlockText) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 
-def _single(dumper: yaml.SafeDumper, text: _Quoted) -> yaml.Node:
+def _represent_quoted(dumper: yaml.SafeDumper, text: _QuotedText) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="'")
 
 
-_Dumper.add_representer(_Block, _block)
-_Dumper.add_representer(_Quoted, _single)
+_Dumper.add_representer(_BlockText, _represent_block)
+_Dumper.add_representer(_QuotedText, _represent_quoted)
 
 
 def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
@@ -48,7 +48,7 @@ def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]
     head = [line for paragraph in comment for line in (_wrapped(paragraph) or [""])]
     lines = "".join(f"# {line}".rstrip() + "\n" for line in head)
     bodies = (
-        yaml.dump(_styled(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+        yaml.dump(_with_styles(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
         for document in documents
     )
     return lines + "---\n".join(bodies)
@@ -61,18 +61,20 @@ def _wrapped(paragraph: str) -> list[str]:
     )
 
 
-def _styled(value: Any) -> Any:
+def _with_styles(value: Any) -> Any:
     """Return a value whose texts are all quoted: to one reader or another 1e3 is a number, and no is false."""
     if isinstance(value, Mapping):
-        return {(_Quoted(name) if _ambiguous(name) else name): _styled(item) for name, item in value.items()}
+        return {
+            (_QuotedText(name) if _needs_quotes(name) else name): _with_styles(item) for name, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [_styled(item) for item in value]
+        return [_with_styles(item) for item in value]
     if isinstance(value, str):
-        return (_Block if "\n" in value else _Quoted)(value)
+        return (_BlockText if "\n" in value else _QuotedText)(value)
     return value
 
 
-def _ambiguous(name: str) -> bool:
+def _needs_quotes(name: str) -> bool:
     """Return whether a key is more than a word, such as the name of a file or the path of a folder."""
     return not (name.isidentifier() and name.isascii()) or name.lower() in {
         "y",

@@ -1,13 +1,13 @@
 """A Kubeflow TrainJob for the runtime `torch-distributed`, whose pods run launch.sh."""
 
 from tui_train.render.manifests import kubernetes
-from tui_train.render.manifests.cluster import Cluster
-from tui_train.render.manifests.made import Made
+from tui_train.render.manifests.cluster import ClusterPlan
+from tui_train.render.manifests.made import RenderedManifest
 from tui_train.render.manifests.text import manifest_text
 
 LABEL: str = "TrainJob of Kubeflow Trainer"
 FILE: str = "trainjob.yaml"
-CLAIMS: bool = True
+ACCEPTS_CLAIMS: bool = True
 
 _RUNTIME = "torch-distributed"
 # The name of the runtime's job, and of the container in it.
@@ -20,10 +20,10 @@ def address(name: str) -> str:
     return f"{name}-{_NODE}-0-0.{name}"
 
 
-def manifest(cluster: Cluster) -> Made:
+def manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the ConfigMap and the TrainJob; BadInput where they cannot hold the plan."""
-    kubernetes.check(cluster)
-    made, mounted = kubernetes.volumes(cluster)
+    kubernetes.check_cluster(cluster)
+    volumes, mounted = kubernetes.volumes(cluster)
     name, resources = cluster.name, kubernetes.resources(cluster)
     trainer = {
         "image": cluster.image,
@@ -34,8 +34,8 @@ def manifest(cluster: Cluster) -> Made:
         **({"resourcesPerNode": resources} if resources else {}),
     }
     pod = {
-        "terminationGracePeriodSeconds": kubernetes.grace(cluster),
-        "volumes": made,
+        "terminationGracePeriodSeconds": kubernetes.grace_seconds(cluster),
+        "volumes": volumes,
         "containers": [{"name": _NODE, "volumeMounts": mounted}],
     }
     jobs = [{"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}]
@@ -51,14 +51,14 @@ def manifest(cluster: Cluster) -> Made:
             ],
         },
     }
-    said = (
-        *kubernetes.said(cluster, FILE),
-        f"{kubernetes.watch(cluster)} Stop, and let it save: kubectl delete trainjob {name}.",
+    notes = (
+        *kubernetes.manifest_notes(cluster, FILE),
+        f"{kubernetes.watch_sentence(cluster)} Stop, and let it save: kubectl delete trainjob {name}.",
         f"The ClusterTrainingRuntime {_RUNTIME} says how often a pod that fails is started again.",
     )
     comment = (
         f"{cluster.plan.name}: {cluster.plan.title}",
         "For Kubeflow Trainer 2.2 or newer in the cluster (spec.runtimePatches).",
-        *said,
+        *notes,
     )
-    return Made(manifest_text(comment, (kubernetes.config_map(cluster), document)), said)
+    return RenderedManifest(manifest_text(comment, (kubernetes.config_map(cluster), document)), notes)

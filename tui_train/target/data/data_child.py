@@ -30,7 +30,7 @@ import data_turns as turns
 from data_tally import Format, Problems, Tally, short
 
 _PR_SET_PDEATHSIG = 1
-_MOST_FILES = 100
+_MAX_FILES = 100
 
 
 def look(question: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def look(question: dict[str, Any]) -> dict[str, Any]:
     name, chat = main
     chosen = tally.formats.get(main, Format()) if name else Format()
     answer: dict[str, Any] = {
-        "files": files[:_MOST_FILES],
+        "files": files[:_MAX_FILES],
         "file_count": len(files),
         "size": sum(file["size"] for file in files),
         "done": sum(file["done"] for file in files),
@@ -54,7 +54,7 @@ def look(question: dict[str, Any]) -> dict[str, Any]:
         "desirable": chosen.desirable,
         "conversions": [{"why": why, "rows": many} for why, many in chosen.conversions.most_common(10)],
     }
-    answer |= _counted(tally.problems, chosen, main, question)
+    answer |= _count_tokens(tally.problems, chosen, main, question)
     usable, by_file = chosen.usable - answer.pop("refused"), answer.pop("by_file", {})
     if question["weights"] and all_read:
         mixed = mixture.shares([_paths(named) for named in question["files"]], question, chosen.files, by_file)
@@ -111,7 +111,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], question: dict[str, Any]) -> dict[str, Any]:
+def _count_tokens(
+    problems: Problems, chosen: Format, main: tuple[str, bool], question: dict[str, Any]
+) -> dict[str, Any]:
     """Return samples and tokens through a model's tokenizer, or the samples and why there are no tokens."""
     without = {
         "samples": [tokens.plain(row, answers_only=bool(question["answers_only"])) for row in chosen.first],

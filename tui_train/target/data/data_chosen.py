@@ -17,8 +17,8 @@ import data_turns as turns
 from data_bounds import BoundError
 from data_tally import Format, Tally
 
-_NAMED = 5
-_MOST_COUNTED = 10_000
+_MAX_PRINTED = 5
+_MAX_COUNTED = 10_000
 
 
 class DataError(Exception):
@@ -95,13 +95,13 @@ class ChatTemplate:
                 return []
             with contextlib.suppress(Exception):
                 self._tokenizer = template.load(self.model, self.revision, self.own)
-        every = -(-chosen.usable() // _MOST_COUNTED)
-        found = []
+        every = -(-chosen.usable() // _MAX_COUNTED)
+        counted = []
         for number, row in enumerate(chosen.rows() if self._tokenizer is not None else ()):
             if number % every == 0:
                 with contextlib.suppress(Exception):
-                    found.append(lengths.row(template.encode(self._tokenizer, row, only=self._only)))
-        return found
+                    counted.append(lengths.row(template.encode(self._tokenizer, row, only=self._only)))
+        return counted
 
     def finds(self, format_name: str) -> bool:
         """Return whether the template marks answers, after the rows were tried."""
@@ -154,7 +154,7 @@ def choose(files: list[str], chat_template: ChatTemplate, wanted: tuple[str, boo
 def name_problems(tally: Tally) -> None:
     """Say where the first rows are that are left out, and why."""
     wrong = [problem for problem in tally.problems.named if problem["kind"] != "duplicate"]
-    for problem in wrong[:_NAMED]:
+    for problem in wrong[:_MAX_PRINTED]:
         say(f"{problem['file']}, line {problem['line']}: {problem['why']}")
 
 
@@ -172,13 +172,13 @@ def usable_rows(files: list[str], main_format: tuple[str, bool]) -> Iterator[tup
     """Yield the usable rows of the main format, each also as TRL takes it."""
     name, chat = main_format
     for path in _paths(files):
-        for found in rows.read(path):
-            value = found.value
+        for source_row in rows.read(path):
+            value = source_row.value
             if value is None or formats.name(value) != name or formats.chat(value, name) != chat:
                 continue
             if not formats.wrong(value, name) and _writable(value):
                 row = convert.as_trl(value, name)[0]
-                yield found, convert.with_prompt(row) if name == "preference" else row
+                yield source_row, convert.with_prompt(row) if name == "preference" else row
 
 
 def _writable(value: dict[str, Any]) -> bool:

@@ -7,16 +7,16 @@ from typing import Any
 import data_formats as formats
 
 _Row = dict[str, Any]
-_KEPT = {
+_COLUMNS_BY_FORMAT = {
     "messages": ("messages",),
     "prompt_completion": ("prompt", "completion"),
     "preference": ("prompt", "chosen", "rejected"),
     "kto": ("prompt", "completion", "label"),
     "text": ("text",),
 }
-_ALSO = ("tools", "chat_template_kwargs")
+_EXTRA_COLUMNS = ("tools", "chat_template_kwargs")
 # By these columns TRL decides what a row is.
-_TAKEN = frozenset((
+_COLUMNS_OF_TRL = frozenset((
     "prompt", "completion", "chosen", "rejected", "messages", "conversations", "text",
     "image", "images", "input_ids", "labels",
 ))  # fmt: skip
@@ -28,9 +28,15 @@ def as_trl(row: _Row, format_name: str) -> tuple[_Row, str]:
         return _alpaca(row), "instruction, input and output become prompt and completion"
     if format_name == "sharegpt":
         return _sharegpt(row)
-    kept = {column: row[column] for column in (*_KEPT[format_name], *_ALSO) if row.get(column) is not None}
-    kept, why = _of_one_kind(kept, format_name)
-    unwanted = sorted(column for column in row if column in _TAKEN and column not in _KEPT[format_name])
+    kept = {
+        column: row[column]
+        for column in (*_COLUMNS_BY_FORMAT[format_name], *_EXTRA_COLUMNS)
+        if row.get(column) is not None
+    }
+    kept, why = _unify_prompt(kept, format_name)
+    unwanted = sorted(
+        column for column in row if column in _COLUMNS_OF_TRL and column not in _COLUMNS_BY_FORMAT[format_name]
+    )
     if unwanted and not why:
         why = f"{', '.join(unwanted)} left out, which TRL would read too"
     return kept, why
@@ -50,7 +56,7 @@ def with_prompt(row: _Row) -> _Row:
     return {**row, "prompt": chosen[:at], "chosen": chosen[at:], "rejected": rejected[at:]}
 
 
-def _of_one_kind(row: _Row, format_name: str) -> tuple[_Row, str]:
+def _unify_prompt(row: _Row, format_name: str) -> tuple[_Row, str]:
     """Return a row whose prompt is messages where its answers are, and the other way round."""
     prompt = row.get("prompt")
     if prompt is None or not formats.chat(row, format_name):
@@ -60,17 +66,17 @@ def _of_one_kind(row: _Row, format_name: str) -> tuple[_Row, str]:
     if isinstance(prompt, list) and isinstance(first, list):
         return row, ""
     if isinstance(prompt, list):
-        said: _Row = {column: [{"role": "assistant", "content": row[column]}] for column in answers}
-        return {**row, **said}, "the answer becomes a message of the assistant"
+        answer_messages: _Row = {column: [{"role": "assistant", "content": row[column]}] for column in answers}
+        return {**row, **answer_messages}, "the answer becomes a message of the assistant"
     if format_name == "preference" and any(message["role"] == "user" for message in first):
         return {column: row[column] for column in row if column != "prompt"}, "prompt is left out: the messages hold it"
     return {**row, "prompt": [{"role": "user", "content": prompt}]}, "prompt becomes a message of the user"
 
 
 def _alpaca(row: _Row) -> _Row:
-    given = row.get("input")
-    asked = f"{row['instruction']}\n\n{given}" if given and given.strip() else row["instruction"]
-    turns = [{"role": "user", "content": asked}]
+    input_text = row.get("input")
+    prompt_text = f"{row['instruction']}\n\n{input_text}" if input_text and input_text.strip() else row["instruction"]
+    turns = [{"role": "user", "content": prompt_text}]
     system = row.get("system")
     if isinstance(system, str) and system.strip():
         turns.insert(0, {"role": "system", "content": system})
@@ -81,7 +87,7 @@ def _alpaca(row: _Row) -> _Row:
 def _sharegpt(row: _Row) -> tuple[_Row, str]:
     column = "conversations" if "conversations" in row else "conversation"
     turns = row[column]
-    also = {name: row[name] for name in _ALSO if row.get(name) is not None}
+    also = {name: row[name] for name in _EXTRA_COLUMNS if row.get(name) is not None}
     system = row.get("system")
     first = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
     if "role" in turns[0]:

@@ -20,7 +20,7 @@ SHAREGPT = {
 }
 _Row = dict[str, Any]
 # The first that a row has make its format.
-_COLUMNS = tuple(
+_FORMAT_COLUMNS = tuple(
     (frozenset(wanted.split()), name)
     for wanted, name in (
         ("chosen rejected", "preference"),
@@ -38,11 +38,13 @@ _COLUMNS = tuple(
 
 def name(row: _Row) -> str:
     """Return the format of a row by its columns, empty where it is of none that is known."""
-    return _named(frozenset(column for column, value in row.items() if value is not None)) or _named(frozenset(row))
+    return _format_by_columns(
+        frozenset(column for column, value in row.items() if value is not None)
+    ) or _format_by_columns(frozenset(row))
 
 
-def _named(has: frozenset[str]) -> str:
-    return next((name for wanted, name in _COLUMNS if wanted <= has), "")
+def _format_by_columns(has: frozenset[str]) -> str:
+    return next((name for wanted, name in _FORMAT_COLUMNS if wanted <= has), "")
 
 
 def chat(row: _Row, format_name: str) -> bool:
@@ -74,7 +76,7 @@ def _messages(row: _Row) -> str:
 def conversation(value: Any, column: str, *, answers: bool = True) -> str:
     """Return what is wrong with a list of messages, of which one must be an answer."""
     if not isinstance(value, list):
-        return f"{column} is {_kind(value)}, not a list of messages"
+        return f"{column} is {_json_type(value)}, not a list of messages"
     if not value:
         return f"no {column}"
     for number, message in enumerate(value, start=1):
@@ -87,7 +89,7 @@ def conversation(value: Any, column: str, *, answers: bool = True) -> str:
 
 def _message(message: Any) -> str:
     if not isinstance(message, dict):
-        return f"is {_kind(message)}, not an object"
+        return f"is {_json_type(message)}, not an object"
     role = message.get("role")
     if not isinstance(role, str):
         return "has no role"
@@ -103,11 +105,11 @@ def _content(content: Any) -> str:
     if content is None:
         return "has no content"
     if not isinstance(content, str):
-        return f"has {_kind(content)} as content, not text"
+        return f"has {_json_type(content)} as content, not text"
     return "" if content.strip() else "is empty"
 
 
-def _kind(value: Any) -> str:
+def _json_type(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
     return kinds.get(type(value), "null")
 
@@ -116,7 +118,7 @@ def _sharegpt(row: _Row) -> str:
     column = "conversations" if "conversations" in row else "conversation"
     value = row[column]
     if not isinstance(value, list):
-        return f"{column} is {_kind(value)}, not a list"
+        return f"{column} is {_json_type(value)}, not a list"
     if not value:
         return f"no {column}"
     if all(isinstance(turn, dict) and "role" in turn for turn in value):
@@ -130,17 +132,17 @@ def _sharegpt(row: _Row) -> str:
 
 
 def _turn(turn: Any) -> str:
-    who, said = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
-    if not isinstance(who, str) or said is None:
+    who, text = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
+    if not isinstance(who, str) or text is None:
         return "has no from and value"
     if who not in SHAREGPT:
         return f"is from the unknown role {who[:30]!r}"
-    if not isinstance(said, str):
-        return f"has {_kind(said)} as value, not text"
-    return "" if said.strip() else "is empty"
+    if not isinstance(text, str):
+        return f"has {_json_type(text)} as value, not text"
+    return "" if text.strip() else "is empty"
 
 
-def _filled(*names: str) -> Callable[[_Row], str]:
+def _require_filled(*names: str) -> Callable[[_Row], str]:
     """Return a check that these columns are text or messages, and not empty."""
 
     def check(row: _Row) -> str:
@@ -152,7 +154,7 @@ def _filled(*names: str) -> Callable[[_Row], str]:
             elif value is None:
                 return f"{column} is empty"
             elif not isinstance(value, str):
-                return f"{column} is {_kind(value)}, not text"
+                return f"{column} is {_json_type(value)}, not text"
             elif not value.strip():
                 return f"{column} is empty"
         return ""
@@ -161,14 +163,14 @@ def _filled(*names: str) -> Callable[[_Row], str]:
 
 
 def _alpaca(row: _Row) -> str:
-    why = _filled("instruction", "output" if "output" in row else "response")(row)
+    why = _require_filled("instruction", "output" if "output" in row else "response")(row)
     given = row.get("input")
-    return why or ("" if given is None or isinstance(given, str) else f"input is {_kind(given)}, not text")
+    return why or ("" if given is None or isinstance(given, str) else f"input is {_json_type(given)}, not text")
 
 
 def _preference(row: _Row) -> str:
     asked = ("prompt",) if row.get("prompt") is not None else ()
-    why = _filled(*asked, "chosen", "rejected")(row)
+    why = _require_filled(*asked, "chosen", "rejected")(row)
     if why:
         return why
     if isinstance(row["chosen"], list) != isinstance(row["rejected"], list):
@@ -177,16 +179,16 @@ def _preference(row: _Row) -> str:
 
 
 def _kto(row: _Row) -> str:
-    why = _filled("prompt", "completion")(row)
+    why = _require_filled("prompt", "completion")(row)
     return why or ("" if isinstance(row["label"], bool) else "label is neither true nor false")
 
 
 _CHECKS: dict[str, Callable[[_Row], str]] = {
     "messages": _messages,
     "sharegpt": _sharegpt,
-    "prompt_completion": _filled("prompt", "completion"),
+    "prompt_completion": _require_filled("prompt", "completion"),
     "alpaca": _alpaca,
     "preference": _preference,
     "kto": _kto,
-    "text": _filled("text"),
+    "text": _require_filled("text"),
 }

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 _STEP, _TOP = 64, 1024
 _NEVER = 1 << 40
 # Bytes of a token where none can be counted: English has 4, code and other scripts fewer. And tokens around a turn.
-_BYTES, _AROUND = 3, 6
+_BYTES_PER_TOKEN, _TOKENS_PER_TURN = 3, 6
 
 
 class Row(NamedTuple):
@@ -52,13 +52,13 @@ def table(rows: list[Row], method: str, limit: int, scale: float) -> dict[str, A
 
 def candidates(longest: int, limit: int = 0) -> list[int]:
     """Return the sequence lengths that may be chosen, up to one that the longest row fits."""
-    found: list[int] = []
+    lengths: list[int] = []
     step, top = _STEP, _TOP
-    while not found or found[-1] < longest:
-        if found and found[-1] >= top:
+    while not lengths or lengths[-1] < longest:
+        if lengths and lengths[-1] >= top:
             top, step = top * 2, step * 2
-        found.append((found[-1] if found else 0) + step)
-    return sorted({*found, limit} - {0})
+        lengths.append((lengths[-1] if lengths else 0) + step)
+    return sorted({*lengths, limit} - {0})
 
 
 def _scaled(count: int, scale: float) -> int:
@@ -67,14 +67,18 @@ def _scaled(count: int, scale: float) -> int:
 
 def by_bytes(value: dict[str, Any]) -> Row:
     """Return a row's lengths by the bytes of its texts."""
-    shared = _texts(value.get("messages")) + _texts(value.get("prompt")) + _texts(value.get("text"))
-    answers = [_texts(value[name]) for name in ("completion", "chosen", "rejected") if name in value]
+    shared = (
+        _estimate_tokens(value.get("messages"))
+        + _estimate_tokens(value.get("prompt"))
+        + _estimate_tokens(value.get("text"))
+    )
+    answers = [_estimate_tokens(value[name]) for name in ("completion", "chosen", "rejected") if name in value]
     asked = shared if answers else 0
     return Row(tuple(shared + answer for answer in answers or [0]), tuple(asked for _ in answers or [0]))
 
 
-def _texts(said: Any) -> int:
+def _estimate_tokens(said: Any) -> int:
     if isinstance(said, str):
-        return len(said.encode("utf-8", "replace")) // _BYTES + 1
+        return len(said.encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1
     turns = said if isinstance(said, list) else []
-    return sum(_texts(turn.get("content")) + _AROUND for turn in turns if isinstance(turn, dict))
+    return sum(_estimate_tokens(turn.get("content")) + _TOKENS_PER_TURN for turn in turns if isinstance(turn, dict))

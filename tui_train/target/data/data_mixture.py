@@ -13,8 +13,8 @@ def spread(rows: list[int], weights: list[float]) -> list[int]:
     """Return how many rows of an epoch each file has by its weight: as many in all as the files have rows."""
     total = sum(rows)
     parts = [weight if count else 0.0 for weight, count in zip(weights, rows, strict=True)]
-    whole = sum(parts)
-    exact = [total * part / whole if whole else 0.0 for part in parts]
+    weight_sum = sum(parts)
+    exact = [total * part / weight_sum if weight_sum else 0.0 for part in parts]
     taken = [int(share) for share in exact]
     # What rounding leaves goes where it cut off most.
     order = sorted((at for at, part in enumerate(parts) if part), key=lambda at: taken[at] - exact[at])
@@ -29,9 +29,11 @@ def times(rows: array[int], counts: list[int], weights: list[float], seed: int) 
     `counts` are the rows of each file, in the order of `rows`. Which rows are written once more follows from the seed.
     """
     starts = [sum(counts[:at]) for at in range(len(counts))]
-    mine = [[at for at in range(start, start + count) if rows[at]] for start, count in zip(starts, counts, strict=True)]
-    taken = spread([len(numbers) for numbers in mine], weights)
-    for which, numbers in enumerate(mine):
+    rows_by_file = [
+        [at for at in range(start, start + count) if rows[at]] for start, count in zip(starts, counts, strict=True)
+    ]
+    taken = spread([len(numbers) for numbers in rows_by_file], weights)
+    for which, numbers in enumerate(rows_by_file):
         each, more = divmod(taken[which], max(len(numbers), 1))
         once_more = random.Random(f"{seed} {which}").sample(numbers, more)  # noqa: S311 - the same each time
         for at in numbers:
@@ -48,7 +50,7 @@ def shares(
 
     `entries` are the paths of each; `usable` the rows of a path, `counted` what was counted of a sample of them.
     """
-    found, tokens, lost, rows, sums = [], 0.0, 0.0, [], []
+    by_entry, tokens, lost, rows, sums = [], 0.0, 0.0, [], []
     # A file that is named twice, or that is in a folder that is named as well, was counted as often.
     times_read = Counter(path for paths in entries for path in paths)
     for paths in entries:
@@ -62,5 +64,5 @@ def shares(
         done, gone, epoch = sums[at]
         tokens += taken[at] * epoch / done
         lost += taken[at] * gone / done
-        found.append({"file": named, "weight": question["weights"][at], "rows": rows[at], "taken": taken[at]})
-    return {"shares": found, "epoch": round(tokens), "unlearned": round(lost)}
+        by_entry.append({"file": named, "weight": question["weights"][at], "rows": rows[at], "taken": taken[at]})
+    return {"shares": by_entry, "epoch": round(tokens), "unlearned": round(lost)}

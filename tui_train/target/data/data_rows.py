@@ -15,11 +15,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".txt")
 LONGEST = 16 * 2**20
-_MOST_SKIPPED = 16 * LONGEST
+_MAX_SKIPPED = 16 * LONGEST
 _PIECE = 2**16
 # Rows of Parquet at a time: a text that is there once in a small file may be in each of them.
-_BATCH = 16
-_MARK = codecs.BOM_UTF8
+_BATCH_ROWS = 16
+_BYTE_ORDER_MARK = codecs.BOM_UTF8
 _BLANK = re.compile(r"[ \t\n\r]*")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -97,8 +97,8 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         skipped = LONGEST
         while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
             skipped += len(rest)
-            if skipped > _MOST_SKIPPED:
-                raise UnreadableError(f"has no line break in {_MOST_SKIPPED >> 20} MiB from line {number} on")
+            if skipped > _MAX_SKIPPED:
+                raise UnreadableError(f"has no line break in {_MAX_SKIPPED >> 20} MiB from line {number} on")
         yield number, None
 
 
@@ -107,10 +107,10 @@ def _jsonl(path: str, file: BinaryIO) -> Iterator[Row]:
         if line is None:
             yield Row(path, number, None, f"is longer than {LONGEST >> 20} MiB", file.tell())
         elif line.strip():
-            yield Row(path, number, *_object(line), file.tell())
+            yield Row(path, number, *_parse_object(line), file.tell())
 
 
-def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+def _parse_object(text: bytes) -> tuple[dict[str, Any] | None, str]:
     try:
         value = _DECODER.decode(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -121,10 +121,10 @@ def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
         return None, f"is not JSON at column {error.pos + 1}: {error.msg.removesuffix(' at')}"
     except ValueError as error:
         return None, f"is not JSON: {error}"[:200]
-    return _dictionary(value)
+    return _require_object(value)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         # Arrow, which reads it for TRL, refuses the whole file.
@@ -132,10 +132,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
 
 
-def _dictionary(value: Any) -> tuple[dict[str, Any] | None, str]:
+def _require_object(value: Any) -> tuple[dict[str, Any] | None, str]:
     if isinstance(value, dict):
         return value, ""
     kinds = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
@@ -143,24 +143,24 @@ def _dictionary(value: Any) -> tuple[dict[str, Any] | None, str]:
 
 
 def _json(path: str, file: BinaryIO) -> Iterator[Row]:
-    if file.read(_PIECE).removeprefix(_MARK).lstrip()[:1] == b"[":
+    if file.read(_PIECE).removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"[":
         file.seek(0)
-        yield from _listed(path, file)
+        yield from _read_list(path, file)
         return
     file.seek(0)
     size, first = os.fstat(file.fileno()).st_size, b"\n"
     while first and not first.strip():
         first = file.readline(LONGEST)
     file.seek(0)
-    if len(first) < LONGEST and _object(first)[0] is not None:
+    if len(first) < LONGEST and _parse_object(first)[0] is not None:
         # One object a line, as many write it under this name; a single object is a row, or holds the rows.
         rows = _jsonl(path, file)
-        one, more = next(rows), next(rows, None)
-        if more is None:
-            yield from _of_value(path, one.value, size)
+        first_row, second_row = next(rows), next(rows, None)
+        if second_row is None:
+            yield from _rows_of_value(path, first_row.value, size)
         else:
-            yield one
-            yield more
+            yield first_row
+            yield second_row
             yield from rows
         return
     if size > 32 * LONGEST:
@@ -171,7 +171,7 @@ def _json(path: str, file: BinaryIO) -> Iterator[Row]:
         raise UnreadableError("is nested too deeply") from None
     except ValueError as error:
         raise _not_json(error) from None
-    yield from _of_value(path, value, size)
+    yield from _rows_of_value(path, value, size)
 
 
 def _not_json(error: ValueError) -> UnreadableError:
@@ -179,9 +179,9 @@ def _not_json(error: ValueError) -> UnreadableError:
     return UnreadableError(f"is {reason}"[:200])
 
 
-def _listed(path: str, file: BinaryIO) -> Iterator[Row]:
+def _read_list(path: str, file: BinaryIO) -> Iterator[Row]:
     """Yield the elements of a JSON list, of which no more is held than the one that is read."""
-    text = _Text(file)
+    text = _JsonText(file)
     text.take()
     number = 0
     while (mark := text.next()) != "]":
@@ -190,13 +190,13 @@ def _listed(path: str, file: BinaryIO) -> Iterator[Row]:
                 raise UnreadableError(f"is not JSON: no comma after row {number:,}")
             text.take()
         number += 1
-        yield Row(path, number, *_dictionary(text.value(number)), text.done())
+        yield Row(path, number, *_require_object(text.value(number)), text.done())
     text.take()
     if text.next():
         raise UnreadableError("is not JSON: there is more after the list")
 
 
-class _Text:
+class _JsonText:
     """The text of a file, a piece at a time."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -262,7 +262,7 @@ class _Text:
         return not self._ended
 
 
-def _of_value(path: str, value: Any, size: int) -> Iterator[Row]:
+def _rows_of_value(path: str, value: Any, size: int) -> Iterator[Row]:
     """Yield the rows of one JSON value: a list of objects, an object with one list of objects, or a single row."""
     wrapped = False
     if isinstance(value, dict):
@@ -273,25 +273,25 @@ def _of_value(path: str, value: Any, size: int) -> Iterator[Row]:
     if not isinstance(value, list):
         raise UnreadableError("holds neither rows nor a list of rows")
     for number, row in enumerate(value, start=1):
-        yield Row(path, number, *_dictionary(row), size * number // len(value), wrapped)
+        yield Row(path, number, *_require_object(row), size * number // len(value), wrapped)
 
 
 def _csv(path: str, file: BinaryIO) -> Iterator[Row]:
     csv.field_size_limit(LONGEST)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    reader = csv.reader(_bounded(text), strict=True)
+    reader = csv.reader(_bounded_lines(text), strict=True)
     try:
         head = next(reader, [])
         for cells in reader:
             if not cells:
                 continue
-            value, why = _cells(head, cells)
+            value, why = _row_of_cells(head, cells)
             yield Row(path, reader.line_num, value, why, file.tell())
     except csv.Error as error:
         yield Row(path, reader.line_num, None, f"is not CSV: {error}"[:200], file.tell())
 
 
-def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
+def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
     """Yield the lines of a text; csv.Error for one that is too long."""
     while line := text.readline(LONGEST):
         if len(line) == LONGEST and not line.endswith("\n"):
@@ -299,7 +299,7 @@ def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _cells(head: list[str], cells: list[str]) -> tuple[dict[str, Any] | None, str]:
+def _row_of_cells(head: list[str], cells: list[str]) -> tuple[dict[str, Any] | None, str]:
     if len(cells) != len(head):
         return None, f"has {len(cells)} columns, and the first line has {len(head)}"
     if any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
@@ -322,7 +322,7 @@ def _parquet(path: str, file: BinaryIO) -> Iterator[Row]:
     try:
         table = parquet.ParquetFile(file)
         size, total, number = os.fstat(file.fileno()).st_size, table.metadata.num_rows, 0
-        for batch in table.iter_batches(_BATCH):
+        for batch in table.iter_batches(_BATCH_ROWS):
             for value in batch.to_pylist():
                 number += 1
                 yield Row(path, number, value, "", size * number // max(total, 1))

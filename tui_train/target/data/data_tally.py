@@ -15,10 +15,10 @@ from data_rows import Row
 # Of each kind of problem, so many rows are named.
 MOST_NAMED = 20
 FIRST = 4
-_MOST_KEPT = 10_000
-_MOST_BYTES = 256 * 2**20
+_MAX_SAMPLE = 10_000
+_MAX_SAMPLE_BYTES = 256 * 2**20
 # Of so many different rows it is known where they were; each takes 250 bytes.
-_MOST_DIGESTS = 2_000_000
+_MAX_DIGESTS = 2_000_000
 # Equal rows give equal texts.
 _ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 
@@ -58,7 +58,7 @@ class Format:
         self.desirable = 0
         self.files: Counter[str] = Counter()
         self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
-        self._most, self._bytes = _MOST_KEPT, 0
+        self._most, self._bytes = _MAX_SAMPLE, 0
 
     def keep(self, row: Kept, size: int) -> None:
         """Count a usable row, and keep it as any other with the same chance."""
@@ -71,7 +71,7 @@ class Format:
             self._bytes += size
         elif (at := self._random.randrange(self.usable)) < self._most:
             self.sample[at] = row
-        if self._bytes > _MOST_BYTES and len(self.sample) > 1:
+        if self._bytes > _MAX_SAMPLE_BYTES and len(self.sample) > 1:
             self._random.shuffle(self.sample)
             self._most = len(self.sample) // 2
             del self.sample[self._most :]
@@ -125,7 +125,7 @@ class Tally:
         tally.keep(Kept(row.file, row.line, value), len(text))
 
     def _twice(self, row: Row, text: bytes) -> None:
-        if len(self._digests) >= _MOST_DIGESTS:
+        if len(self._digests) >= _MAX_DIGESTS:
             return
         digest = hashlib.blake2b(text, digest_size=12).digest()
         file, line = self._digests.setdefault(digest, (row.file, row.line))

@@ -37,17 +37,17 @@ def load(model: str, revision: str = "", chat_template: str = "") -> Any:
     """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model, **_how(revision))
+    tokenizer = AutoTokenizer.from_pretrained(model, **_load_options(revision))
     if chat_template.endswith((".jinja", ".j2")) and Path(chat_template).is_file():
         tokenizer.chat_template = Path(chat_template).read_text("utf-8")
     elif chat_template:
-        other = AutoTokenizer.from_pretrained(chat_template, **_how(""))
+        other = AutoTokenizer.from_pretrained(chat_template, **_load_options(""))
         tokenizer.add_tokens([token for token in other.added_tokens_decoder.values() if token.special])
         tokenizer.chat_template, tokenizer.eos_token = other.chat_template, other.eos_token
     return tokenizer
 
 
-def _how(revision: str) -> dict[str, Any]:
+def _load_options(revision: str) -> dict[str, Any]:
     return {"revision": revision or "main", "local_files_only": True, "trust_remote_code": False}
 
 
@@ -58,7 +58,7 @@ def limit(tokenizer: Any, model: str, revision: str = "") -> int:
     with contextlib.suppress(Exception):
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(model, **_how(revision))
+        config = AutoConfig.from_pretrained(model, **_load_options(revision))
         numbers.append(getattr(config.get_text_config(), "max_position_embeddings", None))
     return min((number for number in numbers if isinstance(number, int) and 0 < number < 10**8), default=0)
 
@@ -110,7 +110,7 @@ def encode(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) 
     more = _more(row, only)
     mask = only is not None and only.possible
     if "messages" in row:
-        return [_rendered(tokenizer, row["messages"], more, mask=mask)]
+        return [_encode_messages(tokenizer, row["messages"], more, mask=mask)]
     if "text" in row:
         ids = _plain(tokenizer, _ended(tokenizer, row["text"]))
         return [Encoded(ids, [True] * len(ids))]
@@ -164,16 +164,16 @@ def _more(row: dict[str, Any], only: Answers | None) -> dict[str, Any]:
 
 def _answer(tokenizer: Any, prompt: Any, answer: Any, more: dict[str, Any], *, mask: bool) -> Encoded:
     if isinstance(answer, list):
-        whole = _rendered(tokenizer, [*prompt, *answer], more, mask=mask)
-        asked = _rendered(tokenizer, prompt, {**more, "add_generation_prompt": True}).ids if prompt else []
+        sequence = _encode_messages(tokenizer, [*prompt, *answer], more, mask=mask)
+        prompt_ids = _encode_messages(tokenizer, prompt, {**more, "add_generation_prompt": True}).ids if prompt else []
     else:
         ids = _plain(tokenizer, _ended(tokenizer, prompt + answer))
-        whole, asked = Encoded(ids, [True] * len(ids)), _plain(tokenizer, prompt) if prompt else []
+        sequence, prompt_ids = Encoded(ids, [True] * len(ids)), _plain(tokenizer, prompt) if prompt else []
     # As in TRL, the answer begins where the two differ.
     start = 0
-    while start < min(len(asked), len(whole.ids)) and asked[start] == whole.ids[start]:
+    while start < min(len(prompt_ids), len(sequence.ids)) and prompt_ids[start] == sequence.ids[start]:
         start += 1
-    return Encoded(whole.ids, [at >= start and learned for at, learned in enumerate(whole.learned)])
+    return Encoded(sequence.ids, [at >= start and learned for at, learned in enumerate(sequence.learned)])
 
 
 def _ended(tokenizer: Any, text: str) -> str:
@@ -185,7 +185,7 @@ def _plain(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text)["input_ids"])
 
 
-def _rendered(tokenizer: Any, messages: Any, more: dict[str, Any], *, mask: bool = False) -> Encoded:
+def _encode_messages(tokenizer: Any, messages: Any, more: dict[str, Any], *, mask: bool = False) -> Encoded:
     render(tokenizer, messages, more)
     made = tokenizer.apply_chat_template(
         messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **more

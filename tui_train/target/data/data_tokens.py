@@ -13,9 +13,9 @@ from data_tally import Kept, Problems, short
 
 # A template that takes too much time takes it for each row.
 MOST_BOUNDS = 2
-_SHOWN = 3000
+_SHOWN_CHARACTERS = 3000
 _BINS = 48
-_LONGEST = 4
+_LONGEST_ROWS = 4
 _STATES = dict.fromkeys(("messages", "text", "completion", "chosen"), "learned") | {"rejected": "rejected"}
 _Piece = list[str]
 
@@ -39,7 +39,7 @@ class Lengths:
         self.rows.append(lengths.row(sequences))
         self.tokens += sum(len(sequence.ids) for sequence in sequences)
         self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
-        self.longest = sorted([*self.longest, (length, short(row.file), row.line)], reverse=True)[:_LONGEST]
+        self.longest = sorted([*self.longest, (length, short(row.file), row.line)], reverse=True)[:_LONGEST_ROWS]
         most = self.most or length
         self.cut += length > most
         left = length <= most if self.method == "reward" else all(any(each.learned[:most]) for each in sequences)
@@ -54,7 +54,7 @@ class Lengths:
 
     def _note(self, row: Kept, *counts: int) -> None:
         before = self.files.get(row.file, [0] * len(counts))
-        self.files[row.file] = [one + more for one, more in zip(before, counts, strict=True)]
+        self.files[row.file] = [total + more for total, more in zip(before, counts, strict=True)]
 
     def told(self, usable: int) -> dict[str, Any]:
         """Return the numbers for `usable` rows, of which those that were counted are a fair sample."""
@@ -117,7 +117,7 @@ def shown(tokenizer: Any, row: Kept, question: dict[str, Any], only: template.An
     except Exception:  # noqa: BLE001 - it was counted and named before
         return None
     pieces: list[_Piece] = []
-    left = _SHOWN
+    left = _SHOWN_CHARACTERS
     for number, (ids, learned) in enumerate(sequences):
         # Of a pair the second one is shown from where it differs.
         mark, first = ("rejected", learned.index(True) if any(learned) else len(ids)) if number else ("learned", 0)
@@ -147,10 +147,10 @@ def _segments(tokenizer: Any, ids: list[int], states: list[str], start: int) -> 
     for at in range(start + 1, len(ids) + 1):
         if at == len(ids) or states[at] != states[start]:
             # A token's text may depend on those before it.
-            whole = tokenizer.decode(ids[:at], clean_up_tokenization_spaces=False)
-            pieces.append([whole[len(before) :], states[start]])
-            start, before = at, whole
-        if sum(len(text) for text, _ in pieces) > _SHOWN:
+            decoded = tokenizer.decode(ids[:at], clean_up_tokenization_spaces=False)
+            pieces.append([decoded[len(before) :], states[start]])
+            start, before = at, decoded
+        if sum(len(text) for text, _ in pieces) > _SHOWN_CHARACTERS:
             break
     return pieces
 
@@ -159,8 +159,14 @@ def plain(row: Kept, *, answers_only: bool) -> dict[str, Any]:
     """Return a sample without a tokenizer: each text with its role, and which part would be learned."""
     value, pieces = row.value, []
     for name in ("messages", "prompt", "text", "completion", "chosen", "rejected"):
-        said = value.get(name)
-        turns = said if isinstance(said, list) else [] if said is None else [{"role": name, "content": said}]
+        field_value = value.get(name)
+        turns = (
+            field_value
+            if isinstance(field_value, list)
+            else []
+            if field_value is None
+            else [{"role": name, "content": field_value}]
+        )
         for turn in turns:
             content = turn.get("content")
             text = content if isinstance(content, str) else json.dumps(content or turn.get("tool_calls"), default=str)
@@ -168,7 +174,7 @@ def plain(row: Kept, *, answers_only: bool) -> dict[str, Any]:
             if name == "messages" and answers_only and turn["role"] != "assistant":
                 state = "read"
             pieces.append([f"{turn['role']}: {text}\n", state])
-    left, cut = _SHOWN, []
+    left, cut = _SHOWN_CHARACTERS, []
     for text, state in pieces:
         cut.append([text[: max(left, 0)], state])
         left -= len(text)

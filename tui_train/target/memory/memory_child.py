@@ -19,17 +19,17 @@ _PR_SET_PDEATHSIG = 1
 
 def main(kind: str, asked: str) -> None:
     """Print the result, or the `problem`."""
-    _end_with_whoever_asked()
+    _end_with_parent()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     try:
-        told = getattr(importlib.import_module(f"memory_{kind}"), kind)(json.loads(asked))
+        answer = getattr(importlib.import_module(f"memory_{kind}"), kind)(json.loads(asked))
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
-        told = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"}
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
+        answer = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
 
 
-def _end_with_whoever_asked() -> None:
+def _end_with_parent() -> None:
     """Let Linux kill this process when its parent is gone."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -62,7 +62,7 @@ class TiledLoss(torch.autograd.Function):
     def forward(ctx: Any, hidden: Any, weight: Any, kind: Any) -> Any:
         ctx.save_for_backward(hidden, weight)
         ctx.kind = kind
-        held = _tile(hidden, weight, kind)
+        held = _tile_tensors(hidden, weight, kind)
         del held
         return hidden.new_zeros((), dtype=torch.float32)
 
@@ -71,7 +71,7 @@ class TiledLoss(torch.autograd.Function):
         hidden, weight = ctx.saved_tensors
         grads = [torch.zeros_like(hidden, dtype=torch.float32)]
         grads += [torch.zeros_like(weight, dtype=torch.float32)] if weight.requires_grad else []
-        held = [_tile(hidden, weight, ctx.kind)]
+        held = [_tile_tensors(hidden, weight, ctx.kind)]
         if len(hidden) > TILE[0] or len(weight) > TILE[1]:
             # The words of one tile are still there when those of the next are cast.
             held.append(weight[: TILE[1]].to(ctx.kind))
@@ -80,7 +80,7 @@ class TiledLoss(torch.autograd.Function):
         return given[0], given[1] if len(given) > 1 else None, None
 
 
-def _tile(hidden: Any, weight: Any, kind: Any) -> tuple[Any, ...]:
+def _tile_tensors(hidden: Any, weight: Any, kind: Any) -> tuple[Any, ...]:
     """Return what works on one tile: its logits, its tokens and its words."""
     tokens, words = min(len(hidden), TILE[0]), TILE[1]
     logits = torch.empty(tokens, words, dtype=kind, device=hidden.device)
@@ -128,12 +128,12 @@ def losses_of(model: Any, beside: Any, tokens: Any, asked: dict[str, Any], devic
 
 def loss_over(model: Any, tokens: Any, kind: str) -> Any:
     """Return the loss as transformers before 4.49 computed it, or a fused kernel, or a script without fp32."""
-    fast, upcast, held = LOSSES[kind]
+    fast, upcast, holds_logits = LOSSES[kind]
     logits = model(input_ids=tokens).logits
-    kept = [logits] if held else []
+    kept = [logits] if holds_logits else []
     if upcast:
         logits = logits.float()
-        kept += [logits] if held else []
+        kept += [logits] if holds_logits else []
     # Each predicts the next token: what is left of all but the last is a copy.
     logits = logits[:, :-1].contiguous().flatten(0, 1)
     loss = _fast(logits) if fast else torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())

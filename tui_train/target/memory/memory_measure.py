@@ -46,8 +46,8 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
 
     with contextlib.nullcontext() if on_card else Watch(account):
         with torch.device(device):
-            model, beside = build(asked), reference(asked)
-        for held in (model, beside) if beside else (model,):
+            model, frozen_reference = build(asked), reference(asked)
+        for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor)
         account.peaks["load"] = account.live
@@ -58,7 +58,7 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.randint(0, model.config.vocab_size, shape, device=device)
-            loss = losses_of(model, beside, tokens, asked, device)
+            loss = losses_of(model, frozen_reference, tokens, asked, device)
             ended("forward")
             account.phase = "backward"
             loss.backward()
@@ -70,9 +70,9 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
                 optimizer.zero_grad()
             ended("step")
     numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
-    told: dict[str, Any] = {"phases": peaks, "parameters": numbers[0], "trained": numbers[1], "device": "cpu"}
+    result: dict[str, Any] = {"phases": peaks, "parameters": numbers[0], "trained": numbers[1], "device": "cpu"}
     if on_card:
         free, total = torch.cuda.mem_get_info()
-        told |= {"device": torch.cuda.get_device_name(), "reserved": torch.cuda.max_memory_reserved()}
-        told["used"] = total - free
-    return told
+        result |= {"device": torch.cuda.get_device_name(), "reserved": torch.cuda.max_memory_reserved()}
+        result["used"] = total - free
+    return result

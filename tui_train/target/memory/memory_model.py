@@ -247,7 +247,7 @@ def hold(model: Any) -> None:
 
 
 def release(model: Any) -> None:
-    """End at the end of a backward pass what `hold` began."""
+    """End at the end of a backward pass what `hold_layer_inputs` began."""
     for block in blocks(model):
         if hasattr(block, "waits"):
             block.waits.remove()
@@ -261,8 +261,8 @@ def adapt(model: Any, asked: dict[str, Any]) -> None:
     targets = {word for name, also in asked["targets"].items() for word in ({name} & names or {*also} & names)}
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            fan = getattr(child, "weight", None)
-            if fan is None or fan.dim() != 2 or isinstance(child, torch.nn.Embedding) or child is head:
+            weight = getattr(child, "weight", None)
+            if weight is None or weight.dim() != 2 or isinstance(child, torch.nn.Embedding) or child is head:
                 continue
             aimed = name in targets or not asked["targets"]
             if asked["packed"] or aimed:

@@ -130,8 +130,8 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and the number of parameters."""
     account = Account(asked.get("shards", 1))
     with as_on_cuda(), FakeTensorMode(allow_non_fake_inputs=True), Watch(account):
-        model, beside = build(asked), reference(asked)
-        for held in (model, beside) if beside else (model,):
+        model, frozen_reference = build(asked), reference(asked)
+        for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor, account.shards)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -147,7 +147,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.zeros(asked["micro_batch"], asked["sequence_length"], dtype=torch.int64)
-            loss = losses_of(model, beside, tokens, asked)
+            loss = losses_of(model, frozen_reference, tokens, asked)
             account.phase = "backward"
             loss.backward()
             del loss

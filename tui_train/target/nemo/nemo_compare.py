@@ -28,21 +28,21 @@ def difference(folder: Path, checkpoint: Path, *, fused: bool) -> float | None:
     import torch
 
     with torch.inference_mode():
-        tokens, expected = _of_transformers(folder)
+        tokens, expected = _transformers_logits(folder)
         gc.collect()
-        computed = _of_nemo(checkpoint, tokens)
+        computed = _nemo_logits(checkpoint, tokens)
     # Either may have rows beyond its tokens.
     rows = min(expected.shape[-1], computed.shape[-1])
     expected, computed = expected[..., :rows], computed[..., :rows]
-    found = float((computed - expected).abs().max()) / (float(expected.abs().max()) or 1.0)
+    share = float((computed - expected).abs().max()) / (float(expected.abs().max()) or 1.0)
     # Also true for what is not a number.
-    if not found <= TOLERANCE:
-        why = f"NeMo computes something else with this model: its logits differ by {found:.2g} of the largest"
+    if not share <= TOLERANCE:
+        why = f"NeMo computes something else with this model: its logits differ by {share:.2g} of the largest"
         raise Refused(f"{why}, at most {TOLERANCE:g} is allowed", "Nothing was kept. Train this model with TRL.")
-    return found
+    return share
 
 
-def _of_transformers(folder: Path) -> tuple[Any, Any]:
+def _transformers_logits(folder: Path) -> tuple[Any, Any]:
     """Return one sample of many different tokens, and its logits."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -54,7 +54,7 @@ def _of_transformers(folder: Path) -> tuple[Any, Any]:
     return tokens, loaded(tokens).logits
 
 
-def _of_nemo(checkpoint: Path, tokens: Any) -> Any:
+def _nemo_logits(checkpoint: Path, tokens: Any) -> Any:
     """Return the logits of a checkpoint, read as it was written."""
     import torch
     from megatron.core.tensor_parallel import random

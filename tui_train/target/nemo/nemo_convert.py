@@ -96,7 +96,7 @@ def same_kind(source: Any, target: Any) -> None:
 def plain(key: Any) -> Any:
     """Return the name of a weight, or several, as it is without Transformer Engine."""
     if isinstance(key, dict):
-        return {name: plain(one) for name, one in key.items()}
+        return {name: plain(weight_name) for name, weight_name in key.items()}
     if isinstance(key, (tuple, list)):
         return tuple(map(plain, key))
     for fused, alone in NORMS.items():
@@ -113,18 +113,18 @@ def with_all_of_llama3() -> None:
         "high_freq_factor": "high_freq_factor",
         "original_max_position_embeddings": "old_context_len",
     }
-    importer, whole = llama.HFLlamaImporter, llama.Llama31Config
+    importer, original = llama.HFLlamaImporter, llama.Llama31Config
     read = importer.config.fget
 
     def config(self: Any) -> Any:
         scaling = hf_folder.read(Path(str(self)) / "config.json").get("rope_scaling") or {}
         given = {own: scaling[name] for name, own in names.items() if name in scaling}
         # A checkpoint keeps what its configuration was made with, and nothing that is set afterwards.
-        llama.Llama31Config = functools.partial(whole, **given)
+        llama.Llama31Config = functools.partial(original, **given)
         try:
             return read(self)
         finally:
-            llama.Llama31Config = whole
+            llama.Llama31Config = original
 
     importer.config = property(config)
 
@@ -168,14 +168,14 @@ def main(what: str, source: str, target: str, work: str) -> None:
     # What NeMo starts has the usual output, and must not hold the one that is waited for.
     answer = os.dup(1)
     os.dup2(2, 1)
-    told: dict[str, object]
+    outcome: dict[str, object]
     try:
-        told = {"finished": True, "difference": convert(what, Path(source), Path(target), Path(work))}
+        outcome = {"finished": True, "difference": convert(what, Path(source), Path(target), Path(work))}
     except Refused as error:
-        told = {"problem": error.args[0], "remedy": error.args[1]}
+        outcome = {"problem": error.args[0], "remedy": error.args[1]}
     except Exception as error:  # noqa: BLE001 - whatever NeMo raises is the answer
-        told = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"[:400]}
-    os.write(answer, (json.dumps(told) + "\n").encode())
+        outcome = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"[:400]}
+    os.write(answer, (json.dumps(outcome) + "\n").encode())
     # What NeMo leaves running must not keep it from ending.
     os._exit(0)
 

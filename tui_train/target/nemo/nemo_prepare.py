@@ -73,13 +73,13 @@ def of_jsonl(path: Path, begin: int, line: int) -> Iterator[Document]:
             text = decoded(data, path, line).lstrip("\ufeff")
             if text.strip():
                 try:
-                    found = json.loads(text)["text"]
+                    document = json.loads(text)["text"]
                 except (ValueError, KeyError, TypeError):
-                    found = None
-                if not isinstance(found, str):
+                    document = None
+                if not isinstance(document, str):
                     remedy = 'Write one document per line: {"text": "…"}.'
                     raise Refused(f'{path}, line {line} is not JSON with a "text"', remedy)
-                text = found
+                text = document
             line += 1
             begin += len(data)
             yield Document(text.strip("\n"), begin, line)
@@ -174,19 +174,19 @@ class Preparing:
             while begin < size:
                 stem = self.work / f"{name}-{number:04}-{len(parts):05}"
                 parts.append(stem)
-                told = self.finished(stem) or self.part(name, file, stem, begin, line)
-                self.done += told["end"] - begin
-                begin, line = told["end"], told["line"]
+                part = self.finished(stem) or self.part(name, file, stem, begin, line)
+                self.done += part["end"] - begin
+                begin, line = part["end"], part["line"]
                 for key in counted:
-                    counted[key] += told[key]
-                self.documents += told["documents"]
-                self.tokens += told["tokens"]
+                    counted[key] += part[key]
+                self.documents += part["documents"]
+                self.tokens += part["tokens"]
         if not counted["documents"]:
             raise Refused(f"there is no text in {', '.join(map(str, self.splits[name]))}", "Give files with text.")
-        whole = self.builder(str(self.work / f"{name}.bin"), dtype=self.kind)
+        joined = self.builder(str(self.work / f"{name}.bin"), dtype=self.kind)
         for stem in parts:
-            whole.add_index(str(stem))
-        whole.finalize(str(self.work / f"{name}.idx"))
+            joined.add_index(str(stem))
+        joined.finalize(str(self.work / f"{name}.idx"))
         return counted
 
     def finished(self, stem: Path) -> dict[str, int] | None:
@@ -198,33 +198,33 @@ class Preparing:
 
     def part(self, name: str, file: Path, stem: Path, begin: int, line: int) -> dict[str, int]:
         """Make one part of a file from a byte on; return where it ends, and what it has."""
-        told = {"end": begin, "line": line, "documents": 0, "tokens": 0}
+        numbers = {"end": begin, "line": line, "documents": 0, "tokens": 0}
         read = of_jsonl if file.suffix in {".jsonl", ".json", ".ndjson"} else of_text
-        made = self.builder(str(stem.with_suffix(".bin")), dtype=self.kind)
+        builder = self.builder(str(stem.with_suffix(".bin")), dtype=self.kind)
         before = self.done, self.documents, self.tokens
         for batch in together(read(file, begin, line)):
-            told["end"], told["line"] = batch[-1].end, batch[-1].line
+            numbers["end"], numbers["line"] = batch[-1].end, batch[-1].line
             texts = [document.text for document in batch if document.text.strip()]
             for ids in self.numbers(texts):
-                made.add_document(ids, [len(ids)])
-                told["documents"] += 1
-                told["tokens"] += len(ids)
+                builder.add_document(ids, [len(ids)])
+                numbers["documents"] += 1
+                numbers["tokens"] += len(ids)
             self.done, self.documents, self.tokens = (
-                before[0] + told["end"] - begin,
-                before[1] + told["documents"],
-                before[2] + told["tokens"],
+                before[0] + numbers["end"] - begin,
+                before[1] + numbers["documents"],
+                before[2] + numbers["tokens"],
             )
             self.tell(name)
-            if told["end"] - begin >= PART:
+            if numbers["end"] - begin >= PART:
                 break
-        made.finalize(str(stem.with_suffix(".idx")))
+        builder.finalize(str(stem.with_suffix(".idx")))
         self.done, self.documents, self.tokens = before
         for ending in (".bin", ".idx"):
             flush(stem.with_suffix(ending))
         beside = stem.with_suffix(".json.new")
-        beside.write_text(json.dumps(told), encoding="utf-8")
+        beside.write_text(json.dumps(numbers), encoding="utf-8")
         beside.replace(stem.with_suffix(".json"))
-        return told
+        return numbers
 
     def numbers(self, texts: list[str]) -> Iterator[list[int]]:
         """Return the tokens of texts, each with the token for its end."""
@@ -257,8 +257,8 @@ def main(question: Path) -> None:
     with question.open("rb") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            asked = json.loads(held.read())
-            work = Preparing(asked, question.parent)
+            request = json.loads(held.read())
+            work = Preparing(request, question.parent)
             counts = {name: work.split(name) for name in work.splits}
             work.publish()
         except Refused as error:

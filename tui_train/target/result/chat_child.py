@@ -22,7 +22,7 @@ import result_load as load
 from result_load import Messages, RefusedError
 
 # Of what the model takes, what is kept for an answer at least: one in so many tokens.
-_SHARE = 4
+_ANSWER_SHARE = 4
 _BROKEN = "\ufffd"  # what an incomplete character is decoded to
 
 
@@ -120,8 +120,8 @@ class Chat:
         side, number = asked["side"], asked["id"]
         model = self._base if side == "base" else self._result
         tokens = self._tokens[side]
-        made, forgotten = self._fitting(tokens, asked, model.device)
-        length, most = made["input_ids"].shape[-1], asked["tokens"]
+        inputs, forgotten = self._fitting(tokens, asked, model.device)
+        length, most = inputs["input_ids"].shape[-1], asked["tokens"]
         if self._limit:
             most = min(most, self._limit - length)
         if most < 1:
@@ -129,11 +129,11 @@ class Chat:
         stream = Stream(tokens, lambda text: self._messages.send("text", id=number, side=side, text=text))
         began = time.monotonic()
         bare = model.disable_adapter() if side == "base" and self._adapter else contextlib.nullcontext()
-        how = {"max_new_tokens": most, "do_sample": False, "num_beams": 1, "streamer": stream}
-        how |= {"eos_token_id": ends} if (ends := _ends(model, tokens)) else {}
+        options = {"max_new_tokens": most, "do_sample": False, "num_beams": 1, "streamer": stream}
+        options |= {"eos_token_id": ends} if (ends := _ends(model, tokens)) else {}
         padding = tokens.pad_token_id if tokens.pad_token_id is not None or not ends else ends[0]
         with torch.inference_mode(), bare:
-            model.generate(**made, pad_token_id=padding, stopping_criteria=StoppingCriteriaList([Stop()]), **how)
+            model.generate(**inputs, pad_token_id=padding, stopping_criteria=StoppingCriteriaList([Stop()]), **options)
         why = "stopped" if stop.is_set() else "length" if stream.count >= most else "end"
         took = {"tokens": stream.count, "seconds": time.monotonic() - began}
         self._messages.send("end", id=number, side=side, why=why, forgotten=forgotten, **took)
@@ -143,14 +143,14 @@ class Chat:
 
         What was said before is counted in turns, each a prompt and its answer.
         """
-        said = asked["messages"]
-        room = min(asked["tokens"], self._limit // _SHARE) if self._limit else 0
-        turns = len(said) // 2
+        messages = asked["messages"]
+        room = min(asked["tokens"], self._limit // _ANSWER_SHARE) if self._limit else 0
+        turns = len(messages) // 2
         for turn in range(turns):
-            made = load.encoded(tokens, said[2 * turn :], device)
-            if not self._limit or made["input_ids"].shape[-1] + room <= self._limit:
-                return made, turn
-        return load.encoded(tokens, said[2 * turns :], device), turns
+            inputs = load.encoded(tokens, messages[2 * turn :], device)
+            if not self._limit or inputs["input_ids"].shape[-1] + room <= self._limit:
+                return inputs, turn
+        return load.encoded(tokens, messages[2 * turns :], device), turns
 
 
 def _ends(model: Any, tokens: Any) -> list[int]:
@@ -161,7 +161,7 @@ def _ends(model: Any, tokens: Any) -> list[int]:
     return [number for number in dict.fromkeys(numbers) if number is not None]
 
 
-def _listen(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
+def _read_prompts(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
     """Take prompts as they come, so that an answer can be stopped; whoever asks no more ends this program."""
     for line in sys.stdin.buffer:
         asked = json.loads(line)
@@ -178,7 +178,7 @@ def main() -> None:
     messages = load.begin(dies_with_parent=False)
     prompts: queue.Queue[dict[str, Any]] = queue.Queue()
     stop = threading.Event()
-    threading.Thread(target=_listen, args=(prompts, stop), daemon=True).start()
+    threading.Thread(target=_read_prompts, args=(prompts, stop), daemon=True).start()
     try:
         chat = Chat(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told

@@ -20,7 +20,7 @@ from result_load import Messages, RefusedError
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
 _PROMPT = "The capital of France is"
 # Beside the weights: tokenizer, configuration.
-_MORE = 64 << 20
+_SPARE_BYTES = 64 << 20
 
 
 def merge(request: dict[str, Any], messages: Messages) -> None:
@@ -29,7 +29,7 @@ def merge(request: dict[str, Any], messages: Messages) -> None:
     messages.send("step", what="reading", of=request["base"])
     base = load.folder_of(request["base"], request["revision"])
     _refuse_quantized(base)
-    need, free = load.weights_size(base) + _MORE, shutil.disk_usage(into).free
+    need, free = load.weights_size(base) + _SPARE_BYTES, shutil.disk_usage(into).free
     if free < need:
         raise RefusedError("space", f"the model takes {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free")
     tokens = load.tokenizer(adapter, base, trusted=trusted)
@@ -88,15 +88,15 @@ def _labels(adapter: Path) -> int:
         import torch
 
         tensors = torch.load(adapter / "adapter_model.bin", map_location="cpu", weights_only=True)
-        return next((int(tensors[name].shape[0]) for name in tensors if _of_head(name)), 1)
+        return next((int(tensors[name].shape[0]) for name in tensors if _is_head(name)), 1)
     from safetensors import safe_open
 
     with safe_open(weights, framework="pt") as file:
-        heads = [name for name in file.keys() if _of_head(name)]  # noqa: SIM118 - no mapping
+        heads = [name for name in file.keys() if _is_head(name)]  # noqa: SIM118 - no mapping
         return int(file.get_slice(heads[0]).get_shape()[0]) if heads else 1
 
 
-def _of_head(name: str) -> bool:
+def _is_head(name: str) -> bool:
     return "score" in name or "classifier" in name
 
 

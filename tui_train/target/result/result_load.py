@@ -24,7 +24,7 @@ import data_turns as turns
 
 _PR_SET_PDEATHSIG = 1
 _WEIGHTS = ("*.safetensors", "*.bin")
-_LONGEST = 600
+_MAX_TEXT = 600
 
 
 class RefusedError(Exception):
@@ -84,7 +84,7 @@ def explained(error: BaseException) -> RefusedError:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:_LONGEST] if lines else ""
+    return lines[0][:_MAX_TEXT] if lines else ""
 
 
 def folder_of(model: str, revision: str = "") -> str:
@@ -113,24 +113,24 @@ def weights_size(folder: str) -> int:
 
 
 @contextlib.contextmanager
-def _without_code(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
+def _code_guard(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
     """Give how transformers is to treat a folder's own code; RefusedError, with its file, where it would need that."""
     try:
         yield {"trust_remote_code": trusted}
     except (ValueError, OSError) as error:
         if trusted or "trust_remote_code" not in str(error):
             raise
-        raise RefusedError("code", f"it needs Python code of its own: {_code_of(folder)}") from None
+        raise RefusedError("code", f"it needs Python code of its own: {_code_file(folder)}") from None
 
 
-def _code_of(folder: str) -> str:
+def _code_file(folder: str) -> str:
     """Return the Python file that a model or tokenizer names as its code, or the folder where none is named."""
     for name in ("config.json", "tokenizer_config.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             named = json.loads(Path(folder, name).read_text(encoding="utf-8")).get("auto_map", {}).values()
             words = [word for value in named for word in (value if isinstance(value, list) else [value])]
             if files := [str(word).rpartition("--")[2].split(".")[0] for word in words if word]:
-                return str(Path(folder, f"{files[-1]}.py"))[-_LONGEST:]
+                return str(Path(folder, f"{files[-1]}.py"))[-_MAX_TEXT:]
     return folder
 
 
@@ -141,7 +141,7 @@ def tokenizer(*folders: str, trusted: bool) -> Any:
     names = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json")
     for folder in folders:
         if folder and any(Path(folder, name).is_file() for name in names):
-            with _without_code(folder, trusted=trusted) as how:
+            with _code_guard(folder, trusted=trusted) as how:
                 return AutoTokenizer.from_pretrained(folder, **how)
     raise RefusedError("missing", f"there is no tokenizer in {' or '.join(filter(None, folders))}")
 
@@ -164,7 +164,7 @@ def model(folder: str, device: str, labels: int = 0, *, trusted: bool) -> Any:
         if not torch.cuda.is_available():
             raise RefusedError("lacks", "torch sees no GPU here")
         several = torch.cuda.device_count() > 1
-    with _without_code(folder, trusted=trusted) as trust:
+    with _code_guard(folder, trusted=trusted) as trust:
         if several:
             return kind.from_pretrained(folder, device_map="auto", **how, **trust).eval()
         return kind.from_pretrained(folder, **how, **trust).to(device).eval()
