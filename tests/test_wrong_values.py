@@ -15,7 +15,6 @@ from tui_train.screens.widgets.keys import Keys
 from tui_train.memory.predict import predict
 from tui_train.profile import fields
 from tui_train.resolve.setup import Setup
-from tui_train.trainers import field_for_trainer
 from tui_train.wizard import wizard
 
 __all__ = ["machine"]  # a fixture
@@ -102,9 +101,11 @@ async def test_the_key_of_a_fix_stays_where_an_error_is_long(app: Any) -> None:
         await choose(pilot, recipe__global_batch=17)
         await keys("f2")(pilot)
         assert len(app._notifications) == 1, "only the last change can be taken back"
-        app.screen.form.go_to_row("recipe.steps")
+        await keys("ctrl+z")(pilot)
+        assert "Taken back" in hint(app)
+        app.screen.form.go_to_row("recipe.precision")
         await settle(pilot)
-        assert hint(app).endswith(field_for_trainer("recipe.steps", app.profile).help)
+        assert "bf16 needs" in hint(app)
 
 
 async def test_f2_is_there_only_where_it_fixes_what_is_said(app: Any) -> None:
