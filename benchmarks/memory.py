@@ -21,7 +21,7 @@ from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
 from tui_train.memory.verdict import bytes_on_card, memory_verdict, reserved_bytes
-from tui_train.resolve.setup import Setup
+from tui_train.setup.setup import Setup
 
 
 def predict(case: Case) -> Case:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
-from tui_train.facts.dimensions import Dimensions, known_models
+from tui_train.facts.models.dimensions import Dimensions, known_models
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
 from tui_train.memory.types import ALL_TARGETS, QUERY_VALUE_TARGETS, MemorySettings

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.facts.dimensions import Dimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.memory.types import ALL_TARGETS, ATTENTION_TARGETS, MemorySettings
 from tui_train.profile import fields

@@ -10,20 +10,20 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+from tui_train.actions.tune import summary as words
+from tui_train.actions.tune.search import Setting, best_trial
+from tui_train.actions.tune.space import search_space, trial_profile
+from tui_train.actions.tune.trial import TrialResources
+from tui_train.actions.tune.tune import TRIAL_SECONDS, TuningState, run_setting, tune
 from tui_train.base.text import text_table
-from tui_train.cli.plans import apply_edits, load_profile
+from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
-from tui_train.memory.length import set_up
+from tui_train.memory.data_defaults import set_up
+from tui_train.plan.render.prepare import prepare
 from tui_train.profile.types import Profile
-from tui_train.render.prepare import prepare
-from tui_train.resolve.setup import Setup
 from tui_train.runs.rundir import RunDir
+from tui_train.setup.setup import Setup
 from tui_train.targets.here import probe_facts
-from tui_train.tune import summary as words
-from tui_train.tune.search import Setting, best_trial
-from tui_train.tune.space import search_space, trial_profile
-from tui_train.tune.trial import TrialResources
-from tui_train.tune.tune import TRIAL_SECONDS, TuningState, run_setting, tune
 
 
 def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]) -> tuple[TuningState, str]:

@@ -27,4 +27,4 @@ IMPORT_LOCK = threading.RLock()
 def load_module(module: str) -> Any:
     """Return a module of the screens, imported while no other thread imports one."""
     with IMPORT_LOCK:
-        return import_module(f".{module}", __package__)
+        return import_module(f".{module}.screen", __package__)

@@ -13,12 +13,12 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
-from tui_train.facts.names import local_names
+from tui_train.facts.machine.folder_names import local_names
 
-from .looking import DiscoveryApp
+from .app.discovery import DiscoveryApp
+from .help_lines import help_lines
 from .messages import ScreenShown
-from .widgets.entry import NamesIn
-from .widgets.help_lines import help_lines
+from .widgets.form.entry import NamesIn
 
 
 class Base(Screen[None]):

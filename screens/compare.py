@@ -14,7 +14,7 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import duration_text, grouped_digits, visible
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.compare import (
+from tui_train.views.compare import (
     LETTERS,
     Axis,
     ComparedRun,
@@ -25,17 +25,17 @@ from tui_train.workflow.compare import (
     setting_rows,
     verdict_sentence,
 )
-from tui_train.workflow.effective import shortened
+from tui_train.views.run_settings import shortened
 
 from .base import Base
 from .messages import ErrorToShow, OpenRun
 from .widgets.bar import StepBar
 from .widgets.braille import Axes, Series
 from .widgets.hint import Hint
-from .widgets.ink import DONE, MUTED, Piece, Styled, columns, fit, heading, styled
 from .widgets.keys import Keys
 from .widgets.lines import Lines
 from .widgets.plot import Plot
+from .widgets.text_layout import DONE, MUTED, Piece, Styled, columns, fit, heading, styled
 
 _STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on

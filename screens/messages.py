@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tui_train.profile.changes import Change, Difference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
-    from tui_train.runs.result import Result
+    from tui_train.runs.results.result import Result
     from tui_train.runs.rundir import RunDir
 
 

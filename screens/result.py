@@ -9,14 +9,14 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.worker import get_current_worker
 
+from tui_train.actions.dialogue import AnswerCancelled, NeedsOwnCode
+from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
+from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
-from tui_train.facts.names import local_names
-from tui_train.runs.result import Loss, Result
+from tui_train.facts.machine.folder_names import local_names
+from tui_train.runs.results.result import Loss, Result
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.dialogue import AnswerCancelled, NeedsOwnCode
-from tui_train.workflow.merge import MergeOptions, MergeResult, merge_adapter
-from tui_train.workflow.serving import serve_commands, shell_command
 
 from .base import Base
 from .messages import ErrorToShow, TryResult
@@ -24,9 +24,9 @@ from .widgets.bar import StepBar
 from .widgets.code import Page
 from .widgets.dialogs import TextDialog
 from .widgets.hint import Hint
-from .widgets.ink import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, styled
 from .widgets.keys import Keys
 from .widgets.lines import Lines
+from .widgets.text_layout import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, styled
 
 _LABEL_WIDTH = 14
 _HINTS = {

@@ -12,19 +12,19 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
+from tui_train.actions.tune import summary as words
+from tui_train.actions.tune.search import MAX_TRIALS
+from tui_train.actions.tune.tune import TRIAL_SECONDS, TuningState, tune
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, text_table, typeset
-from tui_train.resolve.setup import Setup
-from tui_train.tune import summary as words
-from tui_train.tune.search import MAX_TRIALS
-from tui_train.tune.tune import TRIAL_SECONDS, TuningState, tune
+from tui_train.setup.setup import Setup
 
 from .base import Base
 from .messages import ApplyFix, ErrorToShow
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.ink import styled
 from .widgets.keys import Keys
+from .widgets.text_layout import styled
 
 
 class TuningScreen(Base):

@@ -191,7 +191,7 @@ def without_a_gpu():
 def ask():
     """Run the program that is asked which recipes there are."""
     sys.argv = ["nemo_recipes.py", "bridge"]
-    runpy.run_path(str(Path(__file__).parents[1] / "tui_train" / "target" / "nemo_recipes.py"), run_name="__main__")
+    runpy.run_path(str(Path(__file__).parents[1] / "tui_train" / "programs" / "nemo_recipes.py"), run_name="__main__")
 
 
 def main():

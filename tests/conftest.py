@@ -13,7 +13,7 @@ import rig
 import warm
 from support import SCRIPTS, WHOLE
 
-from tui_train.facts.ask import cancel_children
+from tui_train.facts.machine.child_process import cancel_children
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

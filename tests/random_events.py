@@ -24,7 +24,7 @@ from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
 from textual.keys import _character_to_key
-from tui_train.screens.app import Wizard
+from tui_train.screens.app.app import Wizard
 
 # Seconds of processor time that one event may take: more is a loop that does not end.
 _STUCK = 20.0

@@ -19,15 +19,17 @@ from fake_driver import driver_environment
 from support import HOSTILE, profile, stub
 from test_wizard import CPU, CUDA, DOCKER, SEED, finished_run
 
+from tui_train.actions.last_profile import remember_profile
+from tui_train.actions.machine_facts import MachineSource
 from tui_train.base.errors import CannotWrite, TuiTrainError
-from tui_train.facts import images, live, probe, saved
-from tui_train.facts.samples import Sample, Samples
+from tui_train.facts.gpus import live_samples
+from tui_train.facts.gpus.samples import Sample, Samples
+from tui_train.facts.machine import container_images, probe
+from tui_train.facts.other_machines import saved
 from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.supervisor.processes import boot_id, start_ticks
-from tui_train.workflow.machines import MachineSource
-from tui_train.workflow.session import remember_profile
 
 _MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
 _LOGS = (
@@ -78,9 +80,8 @@ class World(NamedTuple):
 @functools.cache
 def read_machine(name: str) -> Machine:
     """Return what the real probe reads from a machine's driver, in a process of its own."""
-    code = (
-        "import msgspec\nfrom tui_train.facts import probe\nprint(msgspec.json.encode(probe.probe_machine()).decode())"
-    )
+    code = "import msgspec\nfrom tui_train.facts.machine import probe\n"
+    code += "print(msgspec.json.encode(probe.probe_machine()).decode())"
     try:
         environment = driver_environment(name)
     except pytest.skip.Exception:
@@ -111,8 +112,8 @@ def world(seed: int, folder: Path) -> Iterator[World]:
         for target, name, value in (
             (probe, "probe_machine", lambda *_args, **_named: machine),
             (probe, "probe_toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
-            (images, "read_engines", lambda: (DOCKER,)),
-            (live, "live_samples", _samples(machine, random.Random(seed))),
+            (container_images, "read_engines", lambda: (DOCKER,)),
+            (live_samples, "live_samples", _samples(machine, random.Random(seed))),
             (rundir, "export", _fenced(folder)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))

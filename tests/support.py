@@ -16,14 +16,14 @@ import psutil
 import pytest
 
 from tui_train import checks
-from tui_train.environments import pip_settings
+from tui_train.actions.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
-from tui_train.memory.length import set_up
+from tui_train.memory.data_defaults import set_up
 from tui_train.plan.plan import make_plan as planned
-from tui_train.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
+from tui_train.plan.render import prepare as preparing
 from tui_train.profile import fields
+from tui_train.profile.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.render import prepare as preparing
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.processes import Family, boot_id, process_at

@@ -331,7 +331,7 @@ def changed(module, act):
 def core():
     """Return the modules of this program that need no screen."""
     paths = [path.relative_to(ROOT) for path in (ROOT / "tui_train").rglob("*.py")]
-    kept = [path for path in paths if not {"target", "__main__.py"} & {*path.parts}]
+    kept = [path for path in paths if not {"programs", "__main__.py"} & {*path.parts}]
     return [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in kept]
 
 

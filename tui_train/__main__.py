@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tui_train.base.errors import BadInput, LeftBySignal, TuiTrainError
-from tui_train.base.handlers import install_handlers
+from tui_train.base.signal_handlers import install_handlers
 
 _ROOT = Path(__file__).absolute().parent.parent
 # A shell sets it to ask how a word can end.

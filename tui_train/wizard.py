@@ -11,12 +11,12 @@ from tui_train.base.errors import Unavailable
 if TYPE_CHECKING:
     from textual.app import App
 
-    from tui_train.workflow.machines import MachineSource
+    from tui_train.actions.machine_facts import MachineSource
 
 
 def wizard(run: str = "", source: "MachineSource | None" = None) -> "App[int]":
     """Return the wizard, opened on a run's folder when one is named, or for another machine."""
-    app: App[int] = import_module("tui_train.screens.app").Wizard(run, source)
+    app: App[int] = import_module("tui_train.screens.app.app").Wizard(run, source)
     return app
 
 
@@ -28,8 +28,8 @@ def open_wizard(run: str = "", source: "MachineSource | None" = None) -> int:
     # The wizard turns it on again after its first picture: what is imported for that is no garbage.
     gc.disable()
     if source and (source.machine or source.host):
+        from tui_train.actions.machine_facts import facts_for
         from tui_train.profile.types import Profile
-        from tui_train.workflow.machines import facts_for
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
         facts_for(Profile(), source)

@@ -5,9 +5,9 @@ from textual.content import Content
 from textual.widget import Widget
 
 from .. import STEPS
-from ..looking import DiscoveryApp
+from ..app.discovery import DiscoveryApp
 from ..messages import GoToStep
-from .ink import DONE, LIVE, MUTED, OPEN, RULE, fit, styled
+from .text_layout import DONE, LIVE, MUTED, OPEN, RULE, fit, styled
 
 # So that all steps have room beside it.
 _MAX_NAME = 14

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tui_train.base.text import grouped_digits
 
-from .ink import MUTED, RULE
+from .text_layout import MUTED, RULE
 
 Cell = tuple[str, str]
 Row = tuple[Cell, ...]

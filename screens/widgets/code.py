@@ -13,10 +13,10 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from tui_train.base.text import counted, visible
-from tui_train.render import File
+from tui_train.plan.render import File
 
-from .ink import KEY, MUTED, fit, heading, styled
 from .lines import Lines
+from .text_layout import KEY, MUTED, fit, heading, styled
 
 _LANGUAGES = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
 _MAX_CHARACTERS = 40_000

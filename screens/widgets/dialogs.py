@@ -16,9 +16,9 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
 from .code import Page
-from .entry import NamesIn, PathSuggester
-from .ink import FAILED, KEY, styled
+from .form.entry import NamesIn, PathSuggester
 from .lines import Draw, Lines
+from .text_layout import FAILED, KEY, styled
 
 
 def _keys_line(*pairs: tuple[str, str]) -> Content:

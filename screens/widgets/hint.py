@@ -3,7 +3,7 @@
 from textual.content import Content
 from textual.widgets import Static
 
-from .ink import KEY, MUTED, styled
+from .text_layout import KEY, MUTED, styled
 
 _MIN_LINES = 2
 _MARK_WIDTH = 2  # cells of the mark before the words

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from tui_train.base.text import counted
 
-from .ink import KEY, fit, styled
+from .text_layout import KEY, fit, styled
 
 _HELP = "f1"
 _FIRST = ("enter", "escape", "f2", "left", "space")

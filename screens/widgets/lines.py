@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .ink import differing_cells
+from .text_layout import differing_cells
 
 Draw = Callable[[int], Sequence[Content]]
 

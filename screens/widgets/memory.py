@@ -10,7 +10,7 @@ from tui_train.memory.trace import TRACE_ERROR, CountedMemory
 from tui_train.memory.types import Phase
 from tui_train.memory.verdict import MemoryVerdict
 
-from .ink import DONE, FAILED, MUTED, WARNING, Styled, fit, heading, stacked_bar, styled
+from .text_layout import DONE, FAILED, MUTED, WARNING, Styled, fit, heading, stacked_bar, styled
 
 _MAX_EFFECTS = 2
 _MIN_WIDTH = 20

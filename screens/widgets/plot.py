@@ -7,7 +7,7 @@ from textual.geometry import Region
 from textual.widget import Widget
 
 from .braille import Axes, Row, Series, draw_plot
-from .ink import Styled, heading, merge_runs
+from .text_layout import Styled, heading, merge_runs
 
 
 class Plot(Widget):

@@ -8,14 +8,14 @@ from textual.content import Content
 from tui_train.base.text import counted, typeset, visible
 from tui_train.checks import Finding
 from tui_train.memory.predict import Prediction
+from tui_train.plan.render.script.plain_command import OneCommand, wrapped_command
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import Difference
-from tui_train.render.command import OneCommand, wrapped_command
-from tui_train.supervisor.memory_words import PHASE_TEXT
-from tui_train.workflow.overview import OverviewLine
+from tui_train.supervisor.memory_patterns import PHASE_TEXT
+from tui_train.views.overview import OverviewLine
 
-from .ink import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, styled
 from .memory import memory_lines
+from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, styled
 
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
 _LABEL_WIDTH, _MOST_VALUE = 9, 24

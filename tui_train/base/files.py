@@ -9,8 +9,8 @@ from stat import S_ISREG
 
 from tui_train.base.errors import CannotWrite
 from tui_train.base.text import size, visible
-from tui_train.supervisor import regular
-from tui_train.supervisor.regular import open_folder, open_regular, user_name
+from tui_train.supervisor import safe_open
+from tui_train.supervisor.safe_open import open_folder, open_regular, user_name
 
 # For files that only the user may read.
 PRIVATE = 0o600
@@ -30,7 +30,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 def read_regular(path: Path | str, max_size: int, folder: int | None = None) -> bytes:
     """Return the bytes of a regular file; OSError if there are more than `max_size`."""
-    data = regular.read(path, max_size + 1, folder)
+    data = safe_open.read(path, max_size + 1, folder)
     if len(data) > max_size:
         limit = size(max_size) if max_size >= 1 << 20 else f"{max_size >> 10} KiB"
         raise OSError(errno.EFBIG, f"it is larger than {limit}", str(path))

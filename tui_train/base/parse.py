@@ -8,8 +8,8 @@ import msgspec
 
 from tui_train.base.files import error_reason, read_regular
 from tui_train.base.text import visible
-from tui_train.supervisor import outside
-from tui_train.supervisor.outside import MAX_DEPTH, Missing, Unparsable, is_deeper
+from tui_train.supervisor import untrusted_json
+from tui_train.supervisor.untrusted_json import MAX_DEPTH, Missing, Unparsable, is_deeper
 
 __all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_type", "read_bytes", "toml_table"]
 
@@ -43,7 +43,7 @@ def read_bytes(path: Path | str, max_size: int) -> bytes:
 
 def json_as(data: bytes, kind: type[_Kind]) -> _Kind:
     """Return JSON in UTF-8 as a value of `kind`; Unparsable if it is not one."""
-    outside.check_size(data)
+    untrusted_json.check_size(data)
     try:
         return msgspec.json.decode(data, type=prepared_type(kind))
     except msgspec.ValidationError as error:
@@ -56,18 +56,18 @@ def json_as(data: bytes, kind: type[_Kind]) -> _Kind:
         raise Unparsable(_short_message(error)) from None
 
 
-def json_table(data: bytes, max_values: int = outside.MAX_VALUES) -> dict[str, Any]:
+def json_table(data: bytes, max_values: int = untrusted_json.MAX_VALUES) -> dict[str, Any]:
     """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one.
 
     Nor may it hold more values than `max_values`.
     """
-    table: dict[str, Any] = outside.parse(data, max_values=max_values)
+    table: dict[str, Any] = untrusted_json.parse(data, max_values=max_values)
     return table
 
 
 def toml_table(data: bytes | str) -> dict[str, Any]:
     """Return the table in a TOML text, with limited depth; Unparsable if it is not one."""
-    text = data if isinstance(data, str) else outside.decode(data)
+    text = data if isinstance(data, str) else untrusted_json.decode(data)
     try:
         table: dict[str, Any] = msgspec.toml.decode(text)
     except RecursionError:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from tui_train.base.secret_forms import (
+from tui_train.base.secret_formats import (
     CERTAIN_COMMAND_FORMATS,
     CERTAIN_FORMATS,
     GUESSED_FORMATS,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from stat import S_IWGRP, S_IWOTH
 from typing import Any
 
+from tui_train.base.app_paths import connections_folder
 from tui_train.base.errors import BadInput
-from tui_train.base.places import connections_folder
 from tui_train.base.text import visible
 from tui_train.supervisor.ssh import PLAIN_OPTIONS
 

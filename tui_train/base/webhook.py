@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tui_train.base.app_paths import webhooks_folder
 from tui_train.base.files import PRIVATE, write_new
-from tui_train.base.places import webhooks_folder
 
 _ADDRESS = re.compile(r"https?://[^\s/?#]+\S*", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*", re.ASCII)

@@ -5,41 +5,18 @@ from collections.abc import Iterator
 import msgspec
 
 from tui_train.base.text import visible
-from tui_train.checks import (
-    accelerate,
-    beyond,
-    bridge,
-    cluster,
-    communication,
-    conflicts,
-    container,
-    disk,
-    finetune,
-    finetune_options,
-    hardware,
-    hosts,
-    hub,
-    idle,
-    launch,
-    nemo,
-    nemo_options,
-    preset,
-    recipe,
-    script,
-    script_arguments,
-    slurm,
-    tracking,
-    trainer,
-    unused,
-    wandb,
-)
 from tui_train.checks.finding import Check, Finding
-from tui_train.memory.length import set_up
+from tui_train.checks.machine import communication, conflicts, container, disk, hardware, idle
+from tui_train.checks.nemo import bridge, nemo, nemo_options
+from tui_train.checks.other_machines import cluster, hosts, slurm
+from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, unused
+from tui_train.checks.trainer import accelerate, declared_arguments, launch, preset, script, tracking, trainer, wandb
+from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.fields import Value, field, get, put
 from tui_train.profile.types import Profile
-from tui_train.resolve.in_force import is_default
-from tui_train.resolve.setup import Setup
+from tui_train.setup.recipe.effective import is_default
+from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field
 
 __all__ = ["CHECKS", "Finding", "find_problems"]
@@ -127,19 +104,19 @@ CHECKS: tuple[Check, ...] = (
     _only_for("trainer.script", script.loads_checkpoint),
     _only_for("trainer.script", script.local_rank),
     _only_for("trainer.progress", script.progress_expression),
-    _only_for("trainer.script", script_arguments.command),
-    _only_for("trainer.script", script_arguments.required_arguments),
-    _only_for("trainer.script", script_arguments.unknown),
-    _only_for("trainer.script", script_arguments.valid_values),
-    _only_for("trainer.script", script_arguments.recipe_lookalikes),
+    _only_for("trainer.script", declared_arguments.command),
+    _only_for("trainer.script", declared_arguments.required_arguments),
+    _only_for("trainer.script", declared_arguments.unknown),
+    _only_for("trainer.script", declared_arguments.valid_values),
+    _only_for("trainer.script", declared_arguments.recipe_lookalikes),
     _only_for("finetune", finetune.model_and_data),
     _only_for("finetune", finetune.targets),
     _only_for("finetune", finetune.data_weights),
     _only_for("finetune", finetune.unread_answers),
     _only_for("finetune", finetune.data_problems),
     _only_for("finetune", finetune.whole_chats),
-    _only_for("trainer.allow", beyond.sequence_length),
-    _only_for("trainer.allow", beyond.learning_rate),
+    _only_for("trainer.allow", extreme_values.sequence_length),
+    _only_for("trainer.allow", extreme_values.learning_rate),
     _only_for("finetune", finetune.fallback_rate),
     _only_for("finetune", finetune.steps_or_epochs),
     _only_for("finetune", finetune.micro_batch),

@@ -6,8 +6,8 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.profile.changes import Change
-from tui_train.resolve.own_arguments import argument_row_key
-from tui_train.resolve.setup import Setup
+from tui_train.setup.recipe.given_arguments import argument_row_key
+from tui_train.setup.setup import Setup
 
 
 class EnvironmentInstall(Struct, frozen=True):

@@ -86,7 +86,7 @@ def logs(context: click.Context, parameter: click.Parameter, text: str) -> list[
 def edits(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
     """Return the keys of a profile, and behind the = the values of one."""
     from tui_train.profile import fields
-    from tui_train.workflow import choices
+    from tui_train.views import choices
 
     key, equals, value = text.partition("=")
     if not equals:

@@ -14,7 +14,7 @@ from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError
 from tui_train.supervisor.refused import BUSY
 
 if TYPE_CHECKING:
-    from tui_train.workflow.machines import MachineSource
+    from tui_train.actions.machine_facts import MachineSource
 
 # Click's own code is 2, which a training may end with.
 _WRONG_USAGE = 64
@@ -123,7 +123,7 @@ def source_of(
 
     With Slurm a host is where jobs are submitted, and the machine in a file is a node.
     """
-    from tui_train.workflow.machines import MachineSource
+    from tui_train.actions.machine_facts import MachineSource
 
     if machine and host is not None and not slurm:
         raise click.UsageError("--machine and --on exclude each other.")

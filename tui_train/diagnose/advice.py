@@ -2,7 +2,7 @@
 
 import re
 
-from tui_train.diagnose import packages, unknown
+from tui_train.diagnose import packages, refused_arguments
 from tui_train.diagnose.frames import user_frame
 from tui_train.diagnose.remedies import REMEDIES
 from tui_train.diagnose.types import Evidence, LogLine, Signature
@@ -42,6 +42,6 @@ def remedy_and_values(
     if signature.remedy.startswith(_TRACEBACK_REMEDY) and (frame := user_frame(evidence.lines, line)):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
         return place, {**groups, "place": frame.line, "file": frame.file, "function": frame.function}
-    refused = unknown.refused_remedy(evidence, profile) if signature.change == "leave_out" and profile else ""
+    refused = refused_arguments.refused_remedy(evidence, profile) if signature.change == "leave_out" and profile else ""
     # Braces would be taken for those of a signature.
     return re.sub("[{}]", "", refused) or signature.remedy, groups

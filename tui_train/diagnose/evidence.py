@@ -13,20 +13,24 @@ from tui_train.base.text import visible
 from tui_train.diagnose.reader import ReadWatcher, read_log_lines
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
-from tui_train.facts import documents, host, hub, sources
-from tui_train.facts.safetensors import read_tensors
+from tui_train.facts import yaml_documents
+from tui_train.facts.machine import host
+from tui_train.facts.models import hub
+from tui_train.facts.models.safetensors import read_tensors
+from tui_train.facts.scripts import script_source
 from tui_train.facts.types import Facts, YamlDocument
-from tui_train.presets import Preset, accepted_placeholders
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
-from tui_train.resolve import fallbacks, launcher_config
-from tui_train.resolve.in_force import effective_values, with_effective_values
 from tui_train.runs import ranks
-from tui_train.runs.resuming import newest_checkpoint
+from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor import regular
+from tui_train.setup import blocked_fallbacks
+from tui_train.setup.recipe import launcher_config
+from tui_train.setup.recipe.effective import effective_values, with_effective_values
+from tui_train.supervisor import safe_open
 from tui_train.supervisor.first_step import first_step
 from tui_train.trainers import takes_field, trainer_of
 
@@ -65,7 +69,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
     profile, plan = _profile(run), ranks.parse_planned_ranks(_read_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     stored = profile
-    document = documents.read_document(profile.trainer.config) if profile and profile.trainer.config else None
+    document = yaml_documents.read_document(profile.trainer.config) if profile and profile.trainer.config else None
     chosen = _preset(profile) if profile else None
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
@@ -89,8 +93,8 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         phase=attempt.phase,
         resumed=attempt.resumed,
         first_step=first_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
-        eval_batch=fallbacks.default_eval_batch(chosen, document) if chosen else 0,
-        source=sources.read_source(profile.trainer.script) if profile and profile.trainer.script else None,
+        eval_batch=blocked_fallbacks.default_eval_batch(chosen, document) if chosen else 0,
+        source=script_source.read_source(profile.trainer.script) if profile and profile.trainer.script else None,
         preset=chosen,
     )
     tried = _attempt_change(profile, run, attempt.position) if profile else None
@@ -158,7 +162,7 @@ def _passed_values(profile: Profile, document: YamlDocument | None) -> frozenset
     if chosen is None:
         return frozenset()
     passed = accepted_placeholders(chosen, profile.trainer.arguments)
-    return frozenset(name for name in passed if not fallbacks.user_setting(name, profile, chosen, document))
+    return frozenset(name for name in passed if not blocked_fallbacks.user_setting(name, profile, chosen, document))
 
 
 def _preset(profile: Profile) -> Preset | None:
@@ -172,7 +176,7 @@ def _preset(profile: Profile) -> Preset | None:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return regular.read(path, MAX_PLAN_BYTES)
+        return safe_open.read(path, MAX_PLAN_BYTES)
     except OSError:
         return b""
 

@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
 from tui_train.checks import find_problems
-from tui_train.checks.script import USE_TORCHRUN
-from tui_train.diagnose import unknown
+from tui_train.checks.trainer.script import USE_TORCHRUN
+from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
-from tui_train.ladder.rungs import get_rung, helps_phase, why_rung_unusable
-from tui_train.memory.length import set_up
+from tui_train.memory.data_defaults import set_up
+from tui_train.memory.ladder.rungs import get_rung, helps_phase, why_rung_unusable
 from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.resolve.context import LadderContext
-from tui_train.supervisor.memory_words import PHASES
+from tui_train.setup.ladder_context import LadderContext
+from tui_train.supervisor.memory_patterns import PHASES
 from tui_train.trainers import takes_field
 
 _PORT_STEP = 1000
@@ -207,5 +207,5 @@ _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "no_quantization": _no_quantization,
     "torchrun": _torchrun,
     "whole_conversations": _whole_conversations,
-    "leave_out": unknown.refused_change,
+    "leave_out": refused_arguments.refused_change,
 }

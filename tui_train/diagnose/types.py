@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from tui_train.facts.types import Source
-from tui_train.presets import Preset
 from tui_train.profile.changes import Change
+from tui_train.profile.presets import Preset
 
 # Lines of the end of a log have numbers from here on while it is not known how many come before them.
 UNKNOWN_NUMBER = 1 << 40

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from tui_train.facts.cluster import Cluster
-from tui_train.facts.data import DataReport
-from tui_train.facts.hub import HubCache, HubModel
-from tui_train.facts.models import ModelFolder
-from tui_train.presets import UserPreset
+from tui_train.facts.data.data_report import DataReport
+from tui_train.facts.models.hub import HubCache, HubModel
+from tui_train.facts.models.model_folders import ModelFolder
+from tui_train.facts.other_machines.cluster import Cluster
+from tui_train.profile.presets import UserPreset
 
 ComputeMode = Literal["default", "exclusive", "prohibited"]
 PathState = Literal["file", "folder", "missing", "unreadable"]

@@ -1,6 +1,6 @@
 """The activations that a layer keeps for its backward pass, in bytes, per operator of eager transformers."""
 
-from tui_train.facts.dimensions import Dimensions
+from tui_train.facts.models.dimensions import Dimensions
 from tui_train.memory.types import DTYPE_BYTES, MemorySettings
 
 # Types whose activation function consists of single operators, each of which keeps its input.

@@ -4,11 +4,11 @@ import math
 
 from msgspec import Struct
 
+from tui_train.memory.conventions import is_on
 from tui_train.memory.estimate import checkpoint_sizes
 from tui_train.memory.predict import predict
-from tui_train.memory.trainers import is_on
-from tui_train.resolve.data import training_steps
-from tui_train.resolve.setup import Setup
+from tui_train.setup.recipe.data_questions import training_steps
+from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import KEPT_CHECKPOINTS, keeps_best
 

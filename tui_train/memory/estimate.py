@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tui_train.facts.dimensions import Dimensions
+from tui_train.facts.models.dimensions import Dimensions
 from tui_train.memory import activations, losses
 from tui_train.memory.types import DTYPE_BYTES, Estimate, MemorySettings, Phase
 

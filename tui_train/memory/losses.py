@@ -4,7 +4,7 @@ import math
 
 from msgspec import Struct
 
-from tui_train.facts.dimensions import Dimensions
+from tui_train.facts.models.dimensions import Dimensions
 from tui_train.memory.types import DTYPE_BYTES, MemorySettings
 
 # TRL's losses since 1.15 and 1.7: never all logits at once, with a copy of the input of the head.

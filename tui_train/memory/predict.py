@@ -6,15 +6,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.facts.types import Gpu, Machine
-from tui_train.ladder.rungs import RUNGS, get_rung, why_rung_unusable
 from tui_train.memory.estimate import estimate
-from tui_train.memory.settings import Workload, workload
+from tui_train.memory.ladder.rungs import RUNGS, get_rung, why_rung_unusable
 from tui_train.memory.types import Estimate
 from tui_train.memory.verdict import Band, MemoryVerdict, judge_memory, reserved_bytes
+from tui_train.memory.workload import Workload, workload
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change, profile_differences
 from tui_train.profile.types import Profile
-from tui_train.resolve.setup import Setup
+from tui_train.setup.setup import Setup
 
 _MAX_STEPS = 32
 # Of the effect of a change that is a smaller part than this of what is reserved, nothing is said.

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.ask import ChildResult, run_child
-from tui_train.facts.dimensions import Dimensions
+from tui_train.facts.machine.child_process import ChildResult, run_child
+from tui_train.facts.models.dimensions import Dimensions
 from tui_train.memory.estimate import QUANTIZED_BYTES
 from tui_train.memory.types import ALL_TARGETS, DTYPE_BYTES, OTHER_TARGET_NAMES, MemorySettings
 
@@ -97,7 +97,7 @@ def trace_request(model: Dimensions, how: MemorySettings, folder: str = "") -> d
 
 def memory_child_command(python: str, kind: str, request: dict[str, Any]) -> list[str]:
     """Return the command that starts the child; `kind` is "trace" or "measure"."""
-    child = str(resources.files("tui_train").joinpath("target/memory/memory_child.py"))
+    child = str(resources.files("tui_train").joinpath("programs/memory/memory_child.py"))
     return [python, "-B", child, kind, msgspec.json.encode(request).decode()]
 
 

@@ -3,24 +3,24 @@
 from collections.abc import Iterable, Mapping
 
 from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, Word, in_run_dir, joined
-from tui_train.ladder.climb import AttemptPlan, rung_titles
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
+from tui_train.memory.ladder.attempt_order import AttemptPlan, rung_titles
+from tui_train.plan.description import batch_text
 from tui_train.plan.environment import attempt_variables
 from tui_train.plan.types import Attempt, CheckpointRule
-from tui_train.plan.words import batch_text
-from tui_train.presets import PLACEHOLDERS, PresetArgument
-from tui_train.resolve import config_file
-from tui_train.resolve.arguments import fill_placeholders
-from tui_train.resolve.in_force import working_folder
-from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import (
+from tui_train.profile.presets import PLACEHOLDERS, PresetArgument
+from tui_train.setup.recipe import config_file
+from tui_train.setup.recipe.effective import working_folder
+from tui_train.setup.recipe.placeholder_values import (
     PlaceholderValue,
     keys_to_pass,
     placeholder_values,
     placeholder_words,
     save_on_stop_arguments,
 )
+from tui_train.setup.recipe.placeholders import fill_placeholders
+from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
 

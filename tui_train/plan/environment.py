@@ -6,12 +6,13 @@ from tui_train.base.command import GPUS, PYTHONPATH, RUN_DIR, Joined, Setting, W
 from tui_train.base.versions import at_least, older
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
-from tui_train.presets import PresetArgument, condition_holds
+from tui_train.profile.presets import PresetArgument, condition_holds
 from tui_train.profile.types import Profile
-from tui_train.resolve import container, reach, variables
-from tui_train.resolve.arguments import fill_placeholders, first_texts
-from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import PlaceholderValue, placeholder_words
+from tui_train.setup.machine import container, overridden_variables
+from tui_train.setup.recipe import no_effect
+from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
+from tui_train.setup.recipe.placeholders import fill_placeholders, first_texts
+from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM_FOLDER
 
@@ -38,7 +39,7 @@ def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderVa
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[setup.launcher].settings(job)
-    settings += variables.backend_settings(setup, cuda=bool(job.gpus))
+    settings += overridden_variables.backend_settings(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
@@ -80,7 +81,7 @@ def _wandb_settings(setup: Setup) -> list[Setting]:
     """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
     profile = setup.rung
     tracking = profile.tracking
-    if not tracking.wandb or reach.why_no_effect("tracking.wandb", setup):
+    if not tracking.wandb or no_effect.why_no_effect("tracking.wandb", setup):
         return []
     settings = [Setting("WANDB_DIR", in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
     if tracking.project:

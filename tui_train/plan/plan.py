@@ -8,22 +8,23 @@ from tui_train.base import webhook
 from tui_train.base.command import Command, ConfigFile, Part, Word, in_run_dir
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
-from tui_train.ladder.climb import AttemptPlan, fallback_attempts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
+from tui_train.memory.ladder.attempt_order import AttemptPlan, fallback_attempts
 from tui_train.memory.predict import is_hopeless
 from tui_train.plan.attempts import build_attempt, output_folder
+from tui_train.plan.description import plan_notes, plan_numbers, plan_title
 from tui_train.plan.environment import preparation_variables
 from tui_train.plan.types import Attempt, LogRules, Notification, Plan, Preparation, SlurmJob
-from tui_train.plan.words import plan_notes, plan_numbers, plan_title
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
-from tui_train.resolve import config_file, container, hub, launcher_config
-from tui_train.resolve.naming import profile_name
-from tui_train.resolve.options import set_options
-from tui_train.resolve.others import other_hosts_gpus
-from tui_train.resolve.setup import Setup
-from tui_train.resolve.values import gradient_accumulation
+from tui_train.setup.machine import container
+from tui_train.setup.machine.other_hosts import other_hosts_gpus
+from tui_train.setup.profile_summary import profile_name
+from tui_train.setup.recipe import config_file, hub_model, launcher_config
+from tui_train.setup.recipe.options import set_options
+from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, takes_field, trainer_of
 
 
@@ -65,7 +66,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         attempts=attempts,
         phases=setup.context.phases,
         configs=(*launcher_configs, *configs),
-        programs=(*trainer.files(profile), *hub.download_programs(setup)),
+        programs=(*trainer.files(profile), *hub_model.download_programs(setup)),
         nemo=nemo.build_nemo_file(settled, setup.nemo, setup.gpus, setup.facts, setup.toolchain)
         if setup.nemo
         else None,
@@ -129,7 +130,7 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     profile = setup.profile
     env = preparation_variables(profile)
     # What prepares the data may need the model.
-    items = (*hub.download_steps(setup), *trainer_of(profile).preparations(setup.settled, setup.facts))
+    items = (*hub_model.download_steps(setup), *trainer_of(profile).preparations(setup.settled, setup.facts))
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
         for item in items

@@ -12,13 +12,13 @@ from typing import cast
 import msgspec
 
 from tui_train.base import secrets, webhook
+from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput
-from tui_train.base.places import expand_home
 from tui_train.base.text import visible
-from tui_train.profile import lists
+from tui_train.profile import typed_lists
 from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
-from tui_train.target import hub_cache
+from tui_train.programs import hub_cache
 
 _SECRET_VARIABLE = re.compile(
     r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE
@@ -148,7 +148,7 @@ def closest_value(row: Field, text: str) -> Value:
     """
     if row.kind not in {"integer", "number"}:
         return (
-            _parse_or_none(row, lists.commas_to_spaces(row, text))
+            _parse_or_none(row, typed_lists.commas_to_spaces(row, text))
             or _parse_or_none(row, text + "'")
             or _parse_or_none(row, text + '"')
         )
@@ -190,9 +190,9 @@ def format_value(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return lists.join_values(f"{name}={text}" for name, text in value.items())
+        return typed_lists.join_values(f"{name}={text}" for name, text in value.items())
     if isinstance(value, tuple):
-        return lists.join_values(map(_format_part, value))
+        return typed_lists.join_values(map(_format_part, value))
     return repr(value) if isinstance(value, float) else str(value)
 
 
@@ -245,7 +245,7 @@ def _parse_integer(row: Field, text: str, _folder: Path) -> int:
 
 
 def _parse_integers(row: Field, text: str, folder: Path) -> tuple[int, ...]:
-    return tuple(_parse_integer(row, word, folder) for word in lists.split_values(row, text))
+    return tuple(_parse_integer(row, word, folder) for word in typed_lists.split_values(row, text))
 
 
 def _parse_number(row: Field, text: str, _folder: Path) -> float:
@@ -256,7 +256,7 @@ def _parse_number(row: Field, text: str, _folder: Path) -> float:
 
 
 def _parse_numbers(row: Field, text: str, folder: Path) -> tuple[float, ...]:
-    return tuple(_parse_number(row, word, folder) for word in lists.split_values(row, text))
+    return tuple(_parse_number(row, word, folder) for word in typed_lists.split_values(row, text))
 
 
 def _parse_switch(row: Field, text: str, _folder: Path) -> bool:
@@ -269,15 +269,15 @@ def _parse_switch(row: Field, text: str, _folder: Path) -> bool:
 
 
 def _parse_words(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
-    return lists.split_values(row, text)
+    return typed_lists.split_values(row, text)
 
 
 def _parse_names(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
-    return tuple(filter(None, lists.split_values(row, text)))
+    return tuple(filter(None, typed_lists.split_values(row, text)))
 
 
 def _parse_paths(row: Field, text: str, folder: Path) -> tuple[str, ...]:
-    return tuple(absolute(word, folder) for word in lists.split_values(row, text))
+    return tuple(absolute(word, folder) for word in typed_lists.split_values(row, text))
 
 
 def _parse_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
@@ -295,11 +295,11 @@ def _parse_named_values(
 ) -> dict[str, str]:
     """Return values by name; BadInput for what is not of this form, and for a name that is there twice."""
     table: dict[str, str] = {}
-    for word in lists.split_values(row, text):
+    for word in typed_lists.split_values(row, text):
         name, equals, value = word.partition("=")
         if not (equals and is_valid_name(name)):
             raise BadInput(
-                f"{row.label}: {visible(word)!r} is not {form}", f"Write it as {example}; {lists.QUOTING_RULE}."
+                f"{row.label}: {visible(word)!r} is not {form}", f"Write it as {example}; {typed_lists.QUOTING_RULE}."
             )
         if name in table:
             raise BadInput(f"{row.label}: {visible(name)} is there twice", "Leave one of them out.")

@@ -5,10 +5,10 @@ import re
 import tomli_w
 
 from tui_train.base import ssh
+from tui_train.base.app_paths import hosts_file
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE, write_atomically
 from tui_train.base.parse import Missing, Unparsable, read_bytes, toml_table
-from tui_train.base.places import hosts_file
 from tui_train.base.text import visible
 
 _SAVED_NAME = re.compile(r"[^\W_][\w.@:%+-]{0,79}|\[[\w.:%]{2,79}\]")

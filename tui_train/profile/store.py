@@ -8,14 +8,14 @@ import msgspec
 import tomli_w
 
 from tui_train.base import webhook
+from tui_train.base.app_paths import expand_home, profiles_folder
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE, reporting_write_errors, write_atomically, write_new
 from tui_train.base.parse import Missing, Unparsable, prepared_type, read_bytes, toml_table
-from tui_train.base.places import expand_home, profiles_folder
 from tui_train.base.text import visible
-from tui_train.presets import shipped_presets
-from tui_train.presets.user import plain_error_message, user_preset_names, user_presets
 from tui_train.profile import fields
+from tui_train.profile.presets import shipped_presets
+from tui_train.profile.presets.user_presets import plain_error_message, user_preset_names, user_presets
 from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import AUTO, SCHEMA, Profile
 from tui_train.profile.upgrade import upgraded

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tui_train.presets import PLACEHOLDERS, UserPresets, accepted_placeholders, get_preset
+from tui_train.profile.presets import PLACEHOLDERS, UserPresets, accepted_placeholders, get_preset
 
 _MODEL_SIZES = ("layers", "hidden_size", "heads")
 # Defaults of schema 1 for values that a file does not set.

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from tui_train.base.app_paths import runs_folder, trials_folder
 from tui_train.base.errors import Unavailable
-from tui_train.base.places import runs_folder, trials_folder
 from tui_train.base.text import visible
-from tui_train.facts.ports import path_spellings, port_in_use, resource_conflict
+from tui_train.facts.machine.exclusive_resources import path_spellings, port_in_use, resource_conflict
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runs.listing import read_run
-from tui_train.runs.place import place_of
+from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import may_write
 

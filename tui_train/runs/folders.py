@@ -8,11 +8,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
-from tui_train.base.places import runs_folder
 from tui_train.base.text import visible
-from tui_train.runs import leftovers
+from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import start_lock
 from tui_train.runs.rundir import STAMP, RunDir, slug
 from tui_train.runs.status import status
@@ -75,7 +75,7 @@ def remove_run(run: RunDir) -> int:
             why = f"{visible(taken.protected)} belongs to another user, or may not be changed"
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
         # Out of the list first, so that nobody resumes half a run; what is left of it is removed with half-made ones.
-        hidden = run.path.with_name(f"{leftovers.INCOMPLETE_PREFIX}{secrets.token_hex(8)}")
+        hidden = run.path.with_name(f"{incomplete_runs.INCOMPLETE_PREFIX}{secrets.token_hex(8)}")
         _move(run, hidden)
     failed: list[str] = []
     shutil.rmtree(hidden, onerror=lambda _call, path, _error: failed.append(path))

@@ -7,8 +7,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.files import read_regular
-from tui_train.runs import queue
 from tui_train.runs.health import MANY_LINES, unread_text
+from tui_train.runs.logs.tail import Tail
+from tui_train.runs.other_machines import queue
+from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
@@ -19,13 +21,11 @@ from tui_train.runs.ranks import (
     parse_ranks,
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.slurm_end import slurm_end_reason
 from tui_train.runs.status import may_write, status
-from tui_train.runs.tail import Tail
 from tui_train.supervisor.first_step import HEAD_BYTES, first_step, ignored_sentence
 from tui_train.supervisor.lines import rank_of
 from tui_train.supervisor.progress import Progress, Reading, advance, for_next_attempt
-from tui_train.supervisor.regular import open_regular
+from tui_train.supervisor.safe_open import open_regular
 from tui_train.supervisor.state import AttemptStatus, Status
 
 _PAUSE_SECONDS = 0.15

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from tui_train.base.errors import Interrupted
-from tui_train.base.handlers import Handler, install_handlers, restore_handlers
+from tui_train.base.signal_handlers import Handler, install_handlers, restore_handlers
 from tui_train.base.text import visible
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

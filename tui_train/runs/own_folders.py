@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.facts.sources import read_source
+from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.resolve.own_arguments import given_arguments
 from tui_train.runs.rundir import RunDir
+from tui_train.setup.recipe.given_arguments import given_arguments
 from tui_train.trainers import takes_field
 
 _MOST = 1000  # files of a folder that are looked at

@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tui_train.base.app_paths import expand_home, runs_folder
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import foreign_owner, reporting_write_errors, write_inside
 from tui_train.base.parse import Missing, Unparsable, json_table, prepared_type, read_bytes
-from tui_train.base.places import expand_home, runs_folder
 from tui_train.base.text import visible
+from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, File
 from tui_train.plan.types import LogRules
-from tui_train.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, File
-from tui_train.runs import leftovers
+from tui_train.runs import incomplete_runs
 from tui_train.runs.order import NUMBER, next_number, number_of
 from tui_train.supervisor import events, state
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
-from tui_train.supervisor.regular import open_folder
+from tui_train.supervisor.safe_open import open_folder
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
@@ -122,11 +122,11 @@ def create_run(name: str, files: Sequence[File]) -> RunDir:
     parent = runs_folder()
     with reporting_write_errors(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        leftovers.remove_incomplete(parent)
+        incomplete_runs.remove_incomplete(parent)
         number = next_number(run.path for run in all_runs())
-        beside = Path(tempfile.mkdtemp(dir=parent, prefix=leftovers.INCOMPLETE_PREFIX))
+        beside = Path(tempfile.mkdtemp(dir=parent, prefix=incomplete_runs.INCOMPLETE_PREFIX))
     try:
-        with reporting_write_errors(beside), leftovers.mark_in_creation(beside):
+        with reporting_write_errors(beside), incomplete_runs.mark_in_creation(beside):
             write_files(beside, (*files, File(NUMBER, f"{number}\n")))
             return RunDir(_first_free(name, parent, beside.rename))
     except BaseException:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import size
-from tui_train.facts import probe
+from tui_train.facts.machine import probe
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.supervisor import state

@@ -11,9 +11,9 @@ from . import cgroup, checkpoints, commands, container, energy, lock, machines
 from .planned import reading_of
 from .processes import MARK, Family, Process, become_subreaper, process_at, send_signal
 from .refused import CANNOT_WRITE, TRAINED_APART, Refused
+from .safe_text import visible
 from .signals import reset_signals
 from .start import Start, print_message, record_event
-from .text import visible
 from .transport import NodeCommand, Task
 
 # What SIGKILL does not end in so long hangs in a driver.
@@ -80,7 +80,7 @@ def _run_from_checkpoint(start: Start, position: int, number: int, log: str, res
     task: Task = started
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
-    from . import first_step, memory_end, outcome, rejoin  # noqa: F401
+    from . import first_step, group_check, memory_end, rejoin  # noqa: F401
 
     details: dict[str, object] = {"resumed": resumed} if resumed else {}
     if name:
@@ -275,10 +275,10 @@ def _first_step(start: Start, log: str, resumed: int) -> int:
 def _end_from_log(start: Start, position: int, log: str, code: int, family: Family) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
-    from . import memory_end, outcome
+    from . import group_check, memory_end
 
     if code == 0:
-        apart = outcome.trained_apart(log, start.planned.world_size)
+        apart = group_check.trained_apart(log, start.planned.world_size)
         return AttemptEnd(TRAINED_APART, trained_apart=True) if apart else AttemptEnd(0)
     end = memory_end.memory_end(log, family.seen_ticks)
     # Whoever was killed had no error of its own.

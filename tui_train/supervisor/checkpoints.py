@@ -6,7 +6,7 @@ import os
 import re
 
 from .planned import CheckpointRule
-from .regular import open_regular
+from .safe_open import open_regular
 
 _NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)

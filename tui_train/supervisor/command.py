@@ -8,7 +8,7 @@ import sys
 from typing import Sequence
 
 from .refused import USAGE, Refused
-from .text import visible
+from .safe_text import visible
 
 _USAGE = """usage: python3 RUN/supervisor COMMAND
   status [--json]          the run's state
@@ -70,12 +70,12 @@ def _run_internal(name: str, rest: list[str], run_dir: str) -> int:
 
 def _run_multi_machine(name: str, rest: list[str], run_dir: str) -> int:
     """Do what one of several machines does for the others."""
-    from . import fan, node, reach
+    from . import multi_machine_attempt, node, reach
 
     if name == "keep":
         return node.run_rank(run_dir)
     if name == "fan" and len(rest) > 1:
-        return fan.main(rest[0], rest[1:], run_dir)
+        return multi_machine_attempt.main(rest[0], rest[1:], run_dir)
     if len(rest) != 1:
         raise Refused(USAGE, f"{name}: what is asked?")
     return (reach.main if name == "reach" else node.preflight)(rest[0], run_dir)

@@ -10,7 +10,7 @@ from typing import Callable, Mapping
 from . import commands
 from .planned import Planned
 from .refused import CANNOT_WRITE, MISSING, Refused
-from .text import visible
+from .safe_text import visible
 
 # Engines whose containers live beside whoever started them, and are stopped by name.
 OUTLIVING_ENGINES = frozenset({"docker", "podman"})

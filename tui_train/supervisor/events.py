@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any, Callable, NamedTuple
 
-from . import outside, regular
+from . import safe_open, untrusted_json
 
 NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
@@ -70,14 +70,14 @@ def read(folder: str) -> tuple[Event, ...]:
 def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
     """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
-        data = regular.read(os.path.join(folder, NAME), regular.MAX_BYTES + 1, end=True)
+        data = safe_open.read(os.path.join(folder, NAME), safe_open.MAX_BYTES + 1, end=True)
     except FileNotFoundError:
         return (), ""
     except OSError as error:
         return (), f"{NAME}: {error.strerror}"
     events, damage = (
         [],
-        f"{NAME}: it is larger than {regular.MAX_BYTES >> 20} MiB" if len(data) > regular.MAX_BYTES else "",
+        f"{NAME}: it is larger than {safe_open.MAX_BYTES >> 20} MiB" if len(data) > safe_open.MAX_BYTES else "",
     )
     *complete, rest = data.split(b"\n")
     for number, line in enumerate((*complete, rest), 1):
@@ -91,8 +91,8 @@ def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
 
 def _parse_event(line: bytes) -> Event | None:
     try:
-        values = outside.parse(line)
-    except outside.Unparsable:
+        values = untrusted_json.parse(line)
+    except untrusted_json.Unparsable:
         return None
     if not isinstance(values.get("event"), str):
         return None
@@ -107,7 +107,7 @@ def _is_valid(name: str, value: Any) -> bool:
     if kind is float:
         return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < LATEST_TIME
     if kind is str:
-        return regular.is_text(value)
+        return safe_open.is_text(value)
     return type(value) is kind and (not isinstance(value, int) or -1 <= value < _FIELD_LIMITS.get(name, _MAX_INTEGER))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from . import regular
+from . import safe_open
 from .refused import Refused
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def fill(planned: Planned, attempt: int, run_dir: str, checkpoint: str) -> None:
     for path, otherwise in planned.attempts[attempt - 1].fills:
         source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled_path(path))
         try:
-            text = regular.read(source).decode("utf-8", "surrogateescape")
+            text = safe_open.read(source).decode("utf-8", "surrogateescape")
         except OSError as error:
             raise Refused(69, f"{source} cannot be read: {error.strerror}") from None
         _write(target, _insert_paths(text, run_dir, checkpoint, otherwise))
@@ -84,6 +84,6 @@ def _escape(char: str) -> str:
 
 def _write(target: str, text: str) -> None:
     try:
-        regular.write_beside(target, text.encode("utf-8", "surrogateescape"))
+        safe_open.write_beside(target, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise Refused(73, f"{target} cannot be written: {error.strerror}") from None

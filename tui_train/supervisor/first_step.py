@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from . import regular
+from . import safe_open
 from .lines import fold
 from .progress import Progress, Reading, advance
 
@@ -17,7 +17,7 @@ _LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 def first_step(log: str, reading: Reading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
-        head = regular.read(log, HEAD_BYTES)
+        head = safe_open.read(log, HEAD_BYTES)
     except OSError:
         return 0
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:

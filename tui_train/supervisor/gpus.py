@@ -9,7 +9,7 @@ from typing import Callable, Collection, NamedTuple, Sequence
 from . import commands
 from .planned import Planned
 from .refused import MISSING, USAGE, Refused
-from .text import visible
+from .safe_text import visible
 
 # A driver that wakes up takes its time; one that hangs never answers.
 _ANSWER_SECONDS = 30.0

@@ -9,13 +9,13 @@ import sys
 import time
 from typing import Any, Mapping
 
-from . import commands, machines, node, outside
+from . import commands, machines, node, untrusted_json
 from .planned import Planned
 from .processes import send_signal
 from .refused import MISSING, Refused
+from .safe_text import visible
 from .signals import AT_ONCE
 from .start import Start, print_message
-from .text import visible
 from .transport import LocalTask, LocalTransport, NodeCommand
 
 _ADDRESS = "TUI_TRAIN_ADDRESS"
@@ -121,8 +121,8 @@ def _is_sharded(checkpoint: str) -> bool:
 
 def _parse_answers(probe_answer: commands.Answer) -> list[dict[str, Any]]:
     try:
-        answers = outside.parse(probe_answer.out.encode(), list)
-    except outside.Unparsable:
+        answers = untrusted_json.parse(probe_answer.out.encode(), list)
+    except untrusted_json.Unparsable:
         last = (probe_answer.err.strip().splitlines() or ["no answer"])[-1]
         raise Refused(MISSING, f"the other machines cannot be asked: {visible(last)}") from None
     return [dict(answer) for answer in answers]

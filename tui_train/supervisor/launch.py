@@ -8,7 +8,7 @@ import time
 import zlib
 from typing import Collection, NamedTuple, Sequence
 
-from . import cgroup, commands, container, events, gpus, machines, planned, regular, state
+from . import cgroup, commands, container, events, gpus, machines, planned, safe_open, state
 from .attempt import resume_checkpoint
 from .events import Journal
 from .lock import Lock, drop_reserve, output_lock
@@ -18,10 +18,10 @@ from .planned import Planned
 from .processes import Family, boot_id, process_at
 from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
 from .run import Outcome, run_attempts
+from .safe_text import visible
 from .signals import Signals
 from .srun import SrunTransport
 from .start import Start, print_message, record_event
-from .text import visible
 from .transport import LocalTransport
 
 _RESERVE_BYTES = 16384
@@ -250,7 +250,7 @@ def _plan_checksum(start: Start) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
     checksum = 0
     for path in (start.script, os.path.join(start.run_dir, planned.NAME)):
-        checksum = zlib.crc32(regular.read(path), checksum)
+        checksum = zlib.crc32(safe_open.read(path), checksum)
     return f"{checksum:08x}"
 
 

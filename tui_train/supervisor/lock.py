@@ -14,10 +14,10 @@ import stat
 import time
 from typing import Callable
 
-from . import lock_owner, regular
+from . import lock_owner, safe_open
 from .lock_owner import LEASE_SECONDS, OWNER_FILE, Owner
 from .refused import BUSY, CANNOT_WRITE, Refused
-from .text import visible
+from .safe_text import visible
 
 _HEIR = "heir"
 _RESERVE_FILE = "reserve"
@@ -80,7 +80,7 @@ class Lock:
         except OSError as error:
             raise self._cannot_write(error) from None
         try:
-            with regular.open_folder(beside, self._parent) as folder:
+            with safe_open.open_folder(beside, self._parent) as folder:
                 self._uid = self._write_owner(folder)
             # An empty folder is of one that was about to leave, and gives way.
             os.rename(beside, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
@@ -95,7 +95,7 @@ class Lock:
     def _take_over(self, waited: float) -> bool:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
         try:
-            with regular.open_folder(self._name, self._parent) as folder:
+            with safe_open.open_folder(self._name, self._parent) as folder:
                 who = lock_owner.read_in(folder)
                 lives = who is not None and lock_owner.is_working(who, folder, self._parent, asks_disk=True)
                 if waited < _OWNER_WAIT and (lives or who is None):
@@ -111,7 +111,7 @@ class Lock:
             if found is None or stat.S_ISDIR(found.st_mode):
                 raise self._cannot_write(error) from None
             whose = f" of {self._foreign_user_of(found)}" if self._foreign_user_of(found) else ""
-            raise self._blocked_by(f"is {regular.file_kind(found.st_mode)}{whose}, not a lock: ") from None
+            raise self._blocked_by(f"is {safe_open.file_kind(found.st_mode)}{whose}, not a lock: ") from None
 
     def _refuse_foreign(self, folder: int, who: Owner | None) -> None:
         """Refuse to take over another user's lock, and a folder that is none."""
@@ -121,7 +121,7 @@ class Lock:
         if who:
             # It is a lock, whatever lies beside its owner: that stays.
             return
-        with regular.open_folder(".", folder, readable=True) as listed:
+        with safe_open.open_folder(".", folder, readable=True) as listed:
             strange = [name for name in os.listdir(listed) if not (_is_of_lock(name) or _is_disk_leftover(name))]
         if strange:
             raise self._blocked_by(f"is not a lock, it holds {visible(min(strange))}: ")
@@ -149,12 +149,12 @@ class Lock:
         return True
 
     def _write_owner(self, folder: int) -> int:
-        return regular.write_beside(OWNER_FILE, json.dumps(self.me._asdict()).encode(), folder=folder)
+        return safe_open.write_beside(OWNER_FILE, json.dumps(self.me._asdict()).encode(), folder=folder)
 
     def _is_mine(self) -> bool:
         """Tell whether what is at the lock's name is a lock of this process."""
         try:
-            with regular.open_folder(self._name, self._parent) as folder:
+            with safe_open.open_folder(self._name, self._parent) as folder:
                 return lock_owner.read_in(folder) == self.me and not self._foreign_user(folder)
         except OSError:
             return False
@@ -168,7 +168,7 @@ class Lock:
 
     def _foreign_user_of(self, status: os.stat_result | None) -> str:
         """Return the name of the other user that something belongs to, empty for this one."""
-        return "" if status is None or self._is_ours(status.st_uid) else visible(regular.user_name(status.st_uid))
+        return "" if status is None or self._is_ours(status.st_uid) else visible(safe_open.user_name(status.st_uid))
 
     def _is_ours(self, uid: int) -> bool:
         return uid in (os.geteuid(), self._uid)
@@ -211,7 +211,7 @@ class Lock:
             if self._stat() is None:
                 # Somebody removed it.
                 return self._make()
-            with regular.open_folder(self._name, self._parent) as folder:
+            with safe_open.open_folder(self._name, self._parent) as folder:
                 who = lock_owner.read_in(folder)
                 if who == self.me:
                     os.utime(OWNER_FILE, dir_fd=folder, follow_symlinks=False)
@@ -222,8 +222,8 @@ class Lock:
 
     def keep_reserve(self, size: int) -> None:
         """Keep some bytes of the disk in it, for `drop_reserve`, where they are to be had."""
-        with contextlib.suppress(OSError), regular.open_folder(self._name, self._parent) as folder:
-            regular.write_beside(_RESERVE_FILE, bytes(size), folder=folder)
+        with contextlib.suppress(OSError), safe_open.open_folder(self._name, self._parent) as folder:
+            safe_open.write_beside(_RESERVE_FILE, bytes(size), folder=folder)
 
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
@@ -233,14 +233,14 @@ class Lock:
 
     def _discard(self, name: str) -> None:
         """Remove a lock, but nothing of it that is none of a lock's."""
-        with contextlib.suppress(OSError), regular.open_folder(name, self._parent) as folder:
-            with regular.open_folder(".", folder, readable=True) as listed:
+        with contextlib.suppress(OSError), safe_open.open_folder(name, self._parent) as folder:
+            with safe_open.open_folder(".", folder, readable=True) as listed:
                 names = os.listdir(listed)
             ours = set(filter(_is_of_lock, names))
             if len(ours) < len(names):
                 # The folder stays, as a lock of nobody, which any start takes over.
                 left = json.dumps(self.me._replace(pid=0)._asdict()).encode()
-                regular.write_beside(OWNER_FILE, left, folder=folder)
+                safe_open.write_beside(OWNER_FILE, left, folder=folder)
                 os.utime(OWNER_FILE, (0, 0), dir_fd=folder, follow_symlinks=False)
                 ours.discard(OWNER_FILE)
             for each in ours:
@@ -256,13 +256,13 @@ class Lock:
 
 def drop_reserve(run_dir: int) -> None:
     """Give up the reserve of a run folder's lock, by the descriptor of that folder."""
-    with contextlib.suppress(OSError), regular.open_folder(lock_owner.NAME, run_dir) as folder:
+    with contextlib.suppress(OSError), safe_open.open_folder(lock_owner.NAME, run_dir) as folder:
         os.unlink(_RESERVE_FILE, dir_fd=folder)
 
 
 def _is_of_lock(name: str) -> bool:
     return name in (OWNER_FILE, _HEIR, _RESERVE_FILE) or name.startswith(
-        (OWNER_FILE + regular.NEW_SUFFIX, _RESERVE_FILE + regular.NEW_SUFFIX)
+        (OWNER_FILE + safe_open.NEW_SUFFIX, _RESERVE_FILE + safe_open.NEW_SUFFIX)
     )
 
 

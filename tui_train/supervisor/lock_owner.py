@@ -11,7 +11,7 @@ import os
 import time
 from typing import Iterator, NamedTuple
 
-from . import outside, regular
+from . import safe_open, untrusted_json
 from .processes import Process, boot_id, process_at
 
 # The lock of a run folder, and the file in any lock.
@@ -72,8 +72,8 @@ def read(at: str) -> Owner | None:
 def read_in(folder: int) -> Owner | None:
     """Return who a lock names, by the descriptor of its folder."""
     try:
-        values = outside.parse(regular.read(OWNER_FILE, _MAX_BYTES, folder))
-    except (OSError, outside.Unparsable):
+        values = untrusted_json.parse(safe_open.read(OWNER_FILE, _MAX_BYTES, folder))
+    except (OSError, untrusted_json.Unparsable):
         return None
     if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
@@ -82,7 +82,9 @@ def read_in(folder: int) -> Owner | None:
     if any(type(value) is not _FIELD_TYPES[name] for name, value in fields.items()):
         return None
     return (
-        Owner(**fields) if all(regular.is_text(value) for value in fields.values() if isinstance(value, str)) else None
+        Owner(**fields)
+        if all(safe_open.is_text(value) for value in fields.values() if isinstance(value, str))
+        else None
     )
 
 
@@ -125,7 +127,7 @@ def _disk_time(folder: int) -> float:
 @contextlib.contextmanager
 def _open_lock(at: str) -> Iterator[tuple[int, int]]:
     """Yield the descriptors of a lock and of the folder around it."""
-    with regular.open_folder(os.path.dirname(at) or ".") as parent, regular.open_folder(
+    with safe_open.open_folder(os.path.dirname(at) or ".") as parent, safe_open.open_folder(
         os.path.basename(at), parent
     ) as folder:
         yield folder, parent
@@ -140,6 +142,6 @@ def _pid_namespace() -> int:
 
 def _machine_id() -> str:
     try:
-        return regular.read("/etc/machine-id", 64).decode("ascii", "replace").strip()
+        return safe_open.read("/etc/machine-id", 64).decode("ascii", "replace").strip()
     except OSError:
         return ""

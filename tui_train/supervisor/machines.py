@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Mapping, Sequence
 from . import commands, events
 from .planned import Planned
 from .refused import BUSY, MISSING, USAGE, Refused
-from .text import visible
+from .safe_text import visible
 
 if TYPE_CHECKING:
     import socket

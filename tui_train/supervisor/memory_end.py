@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .holders import foreign_pid
 from .lines import unstyled
 from .progress import Progress, advance
-from .regular import open_regular
+from .safe_open import open_regular
 from .tracebacks import ECHO, MEMORY, LoggedError, read_errors
 
 _TAIL_BYTES = 4_000_000

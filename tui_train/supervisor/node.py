@@ -14,9 +14,9 @@ from typing import Any, Sequence
 from . import commands, gpus, machines, planned
 from .processes import MARK, Family, Process, become_subreaper, has_variable, machine_identity, process_at, send_signal
 from .refused import MISSING, Refused
+from .safe_text import visible
 from .signals import Signals
 from .ssh import CONNECTION_LOST
-from .text import visible
 
 # What is written to a keeper: it lives, and its training is to save and end.
 HEARTBEAT = b"h"

@@ -10,10 +10,10 @@ from typing import Mapping
 
 from . import commands
 from .planned import Planned
-from .regular import open_regular, user_name
 from .run import Outcome
+from .safe_open import open_regular, user_name
+from .safe_text import visible
 from .start import print_message
-from .text import visible
 
 _TIMEOUT_SECONDS = 30.0  # seconds
 _MAX_SHOWN = 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from . import outside, regular
+from . import safe_open, untrusted_json
 from .refused import MISSING, Refused
-from .text import visible
+from .safe_text import visible
 
 if TYPE_CHECKING:
     from .progress import Reading
@@ -89,7 +89,7 @@ def read(run_dir: str) -> Planned:
     """Return the plan of a run folder; Refused where it is not there, or is none of ours."""
     path = os.path.join(run_dir, NAME)
     try:
-        return parse(outside.parse(regular.read(path)), run_dir)
+        return parse(untrusted_json.parse(safe_open.read(path)), run_dir)
     except OSError as error:
         why = f"{error.strerror}: export the plan again, or run the command alone: bash launch.sh --plain"
         raise Refused(MISSING, f"cannot read {visible(path)}: {why}") from None
@@ -201,7 +201,7 @@ def _variable_value(name: str, run_dir: str) -> str:
 
 
 def _require_text(value: Any) -> str:
-    if not regular.is_text(value):
+    if not safe_open.is_text(value):
         raise TypeError("not a text")
     return str(value)
 

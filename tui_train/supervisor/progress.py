@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from . import records
-from .bars import parse_bar
 from .curve import Curve, CurveBuilder, Point
 from .lines import without_rank
 from .losses import ASSIGNMENT, NUMBER, Losses, losses_in_line
+from .progress_bars import parse_bar
 from .records import Record, Table, parse_number
 from .step_lines import MAX_DIGITS, Counting, Position, advance_count, epoch_header, parse_count, position
 

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import machines, outside, planned, regular, ssh
+from . import machines, planned, safe_open, ssh, untrusted_json
 from .planned import Planned
 from .processes import machine_identity
 
@@ -97,7 +97,7 @@ class _Link:
 
     def __init__(self, host: str, python: str, question: dict[str, Any], files: dict[str, str]) -> None:
         folder = os.path.dirname(os.path.realpath(__file__))
-        program = regular.read(os.path.join(folder, "receive.py")).decode()
+        program = safe_open.read(os.path.join(folder, "receive.py")).decode()
         words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", program))
         self.question, self.files = question, files
         self.child = subprocess.Popen(
@@ -142,8 +142,8 @@ class _Link:
         lines = self.child.stdout
         assert lines is not None  # noqa: S101 - for the type
         while line := lines.readline(_MAX_ANSWER):
-            with contextlib.suppress(outside.Unparsable):
-                answer: dict[str, Any] = outside.parse(line)
+            with contextlib.suppress(untrusted_json.Unparsable):
+                answer: dict[str, Any] = untrusted_json.parse(line)
                 return answer
         return None
 

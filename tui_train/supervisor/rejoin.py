@@ -11,7 +11,7 @@ from typing import NamedTuple
 from . import commands, container
 from .overlap import LoggedTail, Source, skip_logged
 from .processes import MARK
-from .text import visible
+from .safe_text import visible
 from .transport import NodeCommand, Task, Transport
 
 # What an engine's own client ends with when it fails.

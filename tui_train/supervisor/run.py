@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from . import gpus
 from .attempt import AttemptEnd, attempt_title, newest_loadable, run_attempt
-from .memory_words import PHASE_TEXT
+from .memory_patterns import PHASE_TEXT
 from .refused import CANNOT_WRITE
+from .safe_text import visible
 from .start import Start, print_message
-from .text import visible
 
 _CARD_WAIT_SECONDS = 60.0
 

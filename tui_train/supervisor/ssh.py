@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Sequence
 
-from .text import visible
+from .safe_text import visible
 
 # The exit code of ssh itself; no training on another machine ends with it (see node.py).
 CONNECTION_LOST = 255

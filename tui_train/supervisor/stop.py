@@ -9,9 +9,9 @@ from typing import Callable
 from . import cgroup, container, state
 from .processes import Family, Process, send_signal
 from .refused import BUSY, MISSING, Refused
+from .safe_text import visible
 from .signals import AT_ONCE
 from .state import Status
-from .text import visible
 
 _EXTRA_SECONDS = 40.0
 

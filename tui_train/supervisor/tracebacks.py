@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from .lines import split_origin
-from .memory_words import OUT_OF_MEMORY
+from .memory_patterns import OUT_OF_MEMORY
 
 MEMORY, ECHO, OTHER = "memory", "echo", "other"
 _BEGIN = "(most recent call last)"

@@ -8,13 +8,13 @@ import sys
 import time
 from typing import Iterator
 
-from . import planned, regular, state, stop
+from . import planned, safe_open, state, stop
 from .lines import MAX_LINE, fold
 from .progress import Progress, advance
 from .refused import MISSING, Refused
 from .run import attempt_log
+from .safe_text import visible
 from .state import Status
-from .text import visible
 
 _TAIL_BYTES = 1 << 20
 _PROGRESS_BYTES = 64 << 10
@@ -41,7 +41,7 @@ def show_tail(run_dir: str, *, as_json: bool, most: int) -> int:
     """Print the last lines of the newest attempt's log."""
     number = newest_attempt(run_dir)
     try:
-        data = regular.read(_log_path(run_dir, number), _TAIL_BYTES, end=True)
+        data = safe_open.read(_log_path(run_dir, number), _TAIL_BYTES, end=True)
     except FileNotFoundError:
         data = b""
     except OSError as error:
@@ -114,7 +114,7 @@ def _split_lines(data: bytes) -> tuple[list[bytes], bytes]:
 def _read_since(path: str, offset: int) -> bytes:
     """Return the next piece of a log, empty where there is none yet; OSError where it cannot be read."""
     try:
-        with regular.open_regular(path) as file:
+        with safe_open.open_regular(path) as file:
             file.seek(offset)
             return file.read(_TAIL_BYTES)
     except FileNotFoundError:
@@ -147,7 +147,7 @@ def _progress_text(run_dir: str, log: str) -> list[str]:
     """Return in words how far the end of a log says that its training is."""
     try:
         reading = planned.reading_of(planned.read(run_dir))
-        pieces = regular.read(log, _PROGRESS_BYTES, end=True).replace(b"\r", b"\n").split(b"\n")
+        pieces = safe_open.read(log, _PROGRESS_BYTES, end=True).replace(b"\r", b"\n").split(b"\n")
     except (OSError, Refused):
         return []
     now = advance(Progress(), [line for piece in pieces[:-1] for line in fold(piece)], reading)

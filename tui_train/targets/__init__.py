@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Protocol
 
 from tui_train.facts.types import Facts
+from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
-from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.place import place_of
-from tui_train.runs.queue import job_of
+from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.other_machines.queue import job_of
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
 from tui_train.targets.elsewhere import MachineFile

@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts import saved
-from tui_train.facts.documents import read_documents
+from tui_train.facts.other_machines import saved
 from tui_train.facts.types import Facts
-from tui_train.memory import settings
+from tui_train.facts.yaml_documents import read_documents
+from tui_train.memory import workload
+from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
-from tui_train.presets.user import user_presets
+from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import Profile
-from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
@@ -28,7 +28,7 @@ def with_local_files(profile: Profile, facts: Facts) -> Facts:
     A YAML file and a model may be on both; one that is missing here is no error.
     """
     read = facts.documents or read_documents(config_files(profile))
-    shapes = {name: model_shape(profile, name) for name in settings.models_to_read(profile, read)}
+    shapes = {name: model_shape(profile, name) for name in workload.models_to_read(profile, read)}
     known = {
         name: found
         for name, found in shapes.items()

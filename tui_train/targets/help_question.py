@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.memory.length import set_up
+from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import AUTO, Profile
 from tui_train.trainers import takes_field
 from tui_train.trainers.script import entry_point

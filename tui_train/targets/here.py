@@ -8,17 +8,19 @@ from typing import BinaryIO, ClassVar
 import msgspec
 from msgspec import Struct
 
+from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.places import runs_folder
-from tui_train.facts import hub, images, models, nemo_models, probe
-from tui_train.facts.data import DataQuestion, DataReport
-from tui_train.facts.data_cache import read_data
-from tui_train.facts.data_use import question_key as data_key
-from tui_train.facts.documents import read_documents
-from tui_train.facts.hub import HubModel
-from tui_train.facts.models import ModelFolder
-from tui_train.facts.script_help import read_script_help, with_help
-from tui_train.facts.sources import read_source
+from tui_train.facts.data.data_cache import read_data
+from tui_train.facts.data.data_report import DataQuestion, DataReport
+from tui_train.facts.data.data_use import question_key as data_key
+from tui_train.facts.machine import container_images, probe
+from tui_train.facts.machine.inherited_variables import inherited_variables
+from tui_train.facts.machine.wandb_key import has_wandb_key
+from tui_train.facts.models import hub, model_folders, nemo_models
+from tui_train.facts.models.hub import HubModel
+from tui_train.facts.models.model_folders import ModelFolder
+from tui_train.facts.scripts.script_help import read_script_help, with_help
+from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.types import (
     ContainerImage,
     Facts,
@@ -29,18 +31,15 @@ from tui_train.facts.types import (
     Toolchain,
     YamlDocument,
 )
-from tui_train.facts.variables import inherited_variables
-from tui_train.facts.wandb import has_wandb_key
-from tui_train.memory import settings
-from tui_train.memory.length import set_up
+from tui_train.facts.yaml_documents import read_documents
+from tui_train.memory import workload
+from tui_train.memory.data_defaults import set_up
+from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
-from tui_train.presets import UserPreset, UserPresets, get_preset
-from tui_train.presets.user import user_presets
+from tui_train.profile.presets import UserPreset, UserPresets, get_preset
+from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO, Profile
-from tui_train.render.prepare import Prepared
-from tui_train.resolve.data import question_of
-from tui_train.resolve.hub import hub_endpoint, model_to_query
-from tui_train.resolve.in_force import user_output_folder
+from tui_train.programs.survey import closed, room
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
@@ -48,12 +47,14 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import restart_note, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor.regular import open_regular
+from tui_train.setup.recipe.data_questions import question_of
+from tui_train.setup.recipe.effective import user_output_folder
+from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
+from tui_train.supervisor.safe_open import open_regular
 from tui_train.supervisor.state import Status
-from tui_train.target.survey import closed, room
 from tui_train.targets.help_question import undecided
 from tui_train.trainers import profile_paths, takes_field
-from tui_train.trainers.suited import preset_for_source
+from tui_train.trainers.auto_preset import preset_for_source
 
 
 class ProfileFiles(Struct, frozen=True, kw_only=True):
@@ -85,7 +86,7 @@ def profile_files(profile: Profile) -> ProfileFiles:
         free={path: room(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
         documents=config_documents,
         presets=presets,
-        models={name: model_shape(profile, name) for name in settings.models_to_read(profile, config_documents)},
+        models={name: model_shape(profile, name) for name in workload.models_to_read(profile, config_documents)},
         sources=sources,
         wandb_key=has_wandb_key(),
         checkpoints=_checkpoints(profile),
@@ -108,12 +109,12 @@ def config_files(profile: Profile) -> tuple[str, ...]:
 def model_shape(profile: Profile, name: str) -> ModelFolder:
     """Return the shape of a model by its folder, or by its id of the Hub from the cache; empty where that lacks it."""
     if name.startswith("/"):
-        return models.read_model_folder(name)
+        return model_folders.read_model_folder(name)
     revision = profile.trainer.revision if name == profile.trainer.model else ""
     folder = hub.snapshot_folder(hub.hub_variables(profile), name, revision)
     if not folder:
         return ModelFolder()
-    return msgspec.structs.replace(models.read_model_folder(folder), path=folder)
+    return msgspec.structs.replace(model_folders.read_model_folder(folder), path=folder)
 
 
 def _user_output(
@@ -169,7 +170,7 @@ def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None)
         accelerate_config=files.accelerate_config,
         tokenizers=files.tokenizers,
         variables=inherited_variables(),
-        engines=images.read_engines() if in_container else (),
+        engines=container_images.read_engines() if in_container else (),
         images=chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),
         hub=hub.read_hub_cache(hub.hub_variables(profile)),
@@ -213,7 +214,9 @@ def rendezvous_port(profile: Profile) -> int:
 def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
     """Return the content of the profile's image, nothing where it has none; takes up to a minute."""
     chosen = profile.container
-    return (images.read_image(chosen.engine, chosen.image),) if chosen.engine != "none" and chosen.image else ()
+    return (
+        (container_images.read_image(chosen.engine, chosen.image),) if chosen.engine != "none" and chosen.image else ()
+    )
 
 
 def named_python(profile: Profile) -> tuple[str, ...]:

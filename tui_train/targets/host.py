@@ -13,23 +13,24 @@ from msgspec import Struct
 from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import duration_text, visible
-from tui_train.facts import remote
+from tui_train.facts.other_machines import remote
 from tui_train.facts.types import Facts
+from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.render.prepare import Prepared
-from tui_train.runs import far, rundir
-from tui_train.runs.feed import feed
-from tui_train.runs.heard import write_report
-from tui_train.runs.host_lines import RunGone
+from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.mirror import Mirror
-from tui_train.runs.place import PLACE, HostReport, Place, place_of, report_of
-from tui_train.runs.resuming import resumption
+from tui_train.runs.other_machines import far
+from tui_train.runs.other_machines.feed import feed
+from tui_train.runs.other_machines.heard import write_report
+from tui_train.runs.other_machines.host_lines import RunGone
+from tui_train.runs.other_machines.mirror import Mirror
+from tui_train.runs.other_machines.place import PLACE, HostReport, Place, place_of, report_of
+from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import status
-from tui_train.supervisor.regular import open_regular
+from tui_train.supervisor.safe_open import open_regular
 from tui_train.supervisor.state import UNCONFIRMED, Status
 from tui_train.targets.elsewhere import with_local_files
 from tui_train.targets.here import config_files, named_python

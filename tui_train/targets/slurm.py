@@ -11,22 +11,23 @@ from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts import saved
-from tui_train.facts.cluster import Cluster
-from tui_train.facts.slurm import gres_option, planned_machine, read_cluster
+from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines.cluster import Cluster
+from tui_train.facts.other_machines.slurm import gres_option, planned_machine, read_cluster
 from tui_train.facts.types import Facts, Machine, ResourcesInUse
+from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.slurm import SCRIPT_NAME as SCRIPT
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.render.prepare import Prepared
-from tui_train.render.slurm import SCRIPT_NAME as SCRIPT
-from tui_train.runs import far, queue, rundir, submission
+from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.place import place_of
-from tui_train.runs.resuming import resumption
+from tui_train.runs.other_machines import far, queue, submission
+from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained
 from tui_train.runs.status import status
-from tui_train.supervisor.regular import open_regular
+from tui_train.supervisor.safe_open import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.targets.here import probe_facts, profile_files
 from tui_train.targets.host import Host, copy_to_host, receive_last_log

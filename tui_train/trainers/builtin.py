@@ -1,4 +1,4 @@
-"""The built-in trainer: a script on transformers' Trainer, target/pretrain.py."""
+"""The built-in trainer: a script on transformers' Trainer, programs/pretrain.py."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.presets import Preset, PresetArgument, shipped_presets
+from tui_train.profile.presets import Preset, PresetArgument, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
@@ -73,7 +73,7 @@ class Builtin(Trainer):
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the script, and the sample text if no data is set."""
         names = (_SCRIPT,) if profile.trainer.data else (_SCRIPT, SAMPLE_FILE)
-        return (*(ProgramFile(name, f"target/{name}") for name in names), *super().files(profile))
+        return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().files(profile))
 
 
 def _evaluation_arguments(profile: Profile) -> tuple[PresetArgument, ...]:

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.base.versions import at_least
-from tui_train.facts.data_use import format_of_files
-from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.data.data_use import format_of_files
+from tui_train.facts.gpus.verdicts import supports_bf16
 from tui_train.facts.types import Facts, Gpu, Toolchain
-from tui_train.presets import Checkpoints, FileValue, GracefulStop, Preset, PresetArgument, Scalar, TrainerFile
+from tui_train.profile.presets import Checkpoints, FileValue, GracefulStop, Preset, PresetArgument, Scalar, TrainerFile
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
 from tui_train.trainers.finetune_data import PREPARE_MODULES, end_token, preparation_parts
@@ -238,7 +238,7 @@ class Finetune(Trainer):
 
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
-        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in PREPARE_MODULES)
+        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"programs/data/{name}.py") for name in PREPARE_MODULES)
         return (*prepare, *super().files(profile))
 
 

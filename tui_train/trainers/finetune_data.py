@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from tui_train.base.command import Part, in_run_dir
 from tui_train.base.parse import json_as
-from tui_train.facts.data import DataQuestion, DataReport
-from tui_train.profile.mixture import data_weights
+from tui_train.facts.data.data_report import DataQuestion, DataReport
+from tui_train.profile.data_weights import data_weights
 from tui_train.profile.types import Profile
 
 PREPARE_MODULES = (

@@ -1,6 +1,6 @@
 """What TRL is passed for a fine-tuning besides the recipe: what is learned, the adapter, the type of the weights."""
 
-from tui_train.presets import FileValue, Scalar
+from tui_train.profile.presets import FileValue, Scalar
 from tui_train.profile.types import Finetune as Chosen
 
 # What TRL calls a completion has a prompt of its own.

@@ -16,11 +16,11 @@ import msgspec
 from tui_train.base.command import Part, Setting, in_run_dir
 from tui_train.base.text import visible
 from tui_train.base.versions import at_least, older
-from tui_train.facts import nemo_models
-from tui_train.facts.nemo_models import RecipeDefaults
+from tui_train.facts.models import nemo_models
+from tui_train.facts.models.nemo_models import RecipeDefaults
 from tui_train.facts.types import Facts, Gpu, Toolchain
-from tui_train.presets import Preset, PresetArgument
 from tui_train.profile.batch import scaled_learning_rate
+from tui_train.profile.presets import Preset, PresetArgument
 from tui_train.profile.types import Nemo, Profile
 from tui_train.trainers import nemo_settings
 from tui_train.trainers.nemo_file import NemoFile

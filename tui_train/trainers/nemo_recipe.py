@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tui_train.base.command import Part
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.presets import Preset
+from tui_train.profile.presets import Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import Flavour

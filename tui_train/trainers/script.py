@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tui_train.base.command import Part
-from tui_train.facts.sources import read_source
+from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.presets import Preset
+from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO, Profile
+from tui_train.trainers.auto_preset import SCRIPT_SOURCE, preset_for_source
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.suited import SCRIPT_SOURCE, preset_for_source
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 

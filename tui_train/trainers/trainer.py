@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from tui_train.base.command import Part, ProgramFile
 from tui_train.facts.types import Facts, Gpu, Toolchain
-from tui_train.presets import Preset, Scalar
-from tui_train.presets import accepted_placeholders as preset_takes
-from tui_train.presets import get_preset as named_preset
+from tui_train.profile.presets import Preset, Scalar
+from tui_train.profile.presets import accepted_placeholders as preset_takes
+from tui_train.profile.presets import get_preset as named_preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 
@@ -159,4 +159,4 @@ class Trainer:
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the files of this package that it needs in the run folder: the module that prints its devices."""
         del profile
-        return (ProgramFile(f"{SHIM_FOLDER}/sitecustomize.py", "target/shim/sitecustomize.py"),)
+        return (ProgramFile(f"{SHIM_FOLDER}/sitecustomize.py", "programs/shim/sitecustomize.py"),)

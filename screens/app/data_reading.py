@@ -1,0 +1,118 @@
+"""The part of the wizard that reads training data: in a child of the Python that trains, after a second of quiet."""
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+from textual import on
+from textual.timer import Timer
+from textual.worker import get_current_worker
+
+from ..messages import OpenData
+from .profile_edits import EditingApp
+
+if TYPE_CHECKING:
+    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.facts.data.data_report import DataQuestion, DataReport
+    from tui_train.facts.types import Toolchain
+
+_DATA_PART = "data"
+_QUIET_SECONDS = 1.0  # seconds without a change
+
+
+class _DataQuery(NamedTuple):
+    key: str
+    question: "DataQuestion"
+    toolchain: "Toolchain"
+
+    @property
+    def python(self) -> str:
+        """The Python that reads."""
+        return self.toolchain.python
+
+
+class DataReadingApp(EditingApp):
+    """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
+
+    def __init__(self, source: "MachineSource | None" = None) -> None:
+        """Begin with nothing read."""
+        super().__init__(source)
+        self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
+        self._pythons_by_key: dict[str, str] = {}  # the Python of each answer
+        self._quiet_timer: Timer | None = None
+
+    def watch_profile(self) -> None:
+        """Read what a changed profile names."""
+        super().watch_profile()
+        self._start_reading()
+
+    def watch_facts(self) -> None:
+        """Read once the Python and the files are known."""
+        super().watch_facts()
+        self._start_reading()
+
+    def action_look(self, later: float = 0) -> None:
+        """Look at everything again, the data as well: it may have changed."""
+        if self.facts and self._source is None:
+            self._pythons_by_key.clear()
+            self._wanted_query = None
+            self.facts = replace(self.facts, data={})
+            self._start_reading()
+        super().action_look(later)
+
+    def _start_reading(self) -> None:
+        wanted = self._unread_query()
+        if wanted == self._wanted_query:
+            return
+        before, self._wanted_query = self._wanted_query, wanted
+        if self._quiet_timer:
+            self._quiet_timer.stop()
+        # One that has just answered ends by itself.
+        if before and self._pythons_by_key.get(before.key) != before.python:
+            self.workers.cancel_group(self, _DATA_PART)
+        if wanted is None:
+            self.looking -= {_DATA_PART}
+            return
+        self.mark_expected(_DATA_PART)
+        self._quiet_timer = self.set_timer(
+            _QUIET_SECONDS, partial(self.run_query, _DATA_PART, partial(self._read_answer, wanted))
+        )
+
+    def _unread_query(self) -> _DataQuery | None:
+        """Return what is to be asked of the data and was not; None where nothing is."""
+        profile, facts = self.profile, self.facts
+        if facts is None or self._source:
+            return None
+        from tui_train.trainers import trainer_of
+
+        if not trainer_of(profile).wants_data:
+            return None
+        from tui_train.targets.here import data_question
+
+        asked = data_question(profile, facts)
+        if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):
+            return None
+        wanted = _DataQuery(*asked)
+        known = wanted.key in facts.data and self._pythons_by_key.get(wanted.key, wanted.python) == wanted.python
+        return None if known else wanted
+
+    def _read_answer(self, asked: _DataQuery) -> "dict[str, DataReport]":
+        from tui_train.facts.data.data_cache import read_data
+
+        worker = get_current_worker()
+        look = read_data(asked.toolchain, asked.question, cancelled=lambda: worker.is_cancelled)
+        if worker.is_cancelled:
+            # It says no more than that it was ended.
+            return {}
+        self._pythons_by_key[asked.key] = asked.python
+        return {asked.key: look}
+
+    @on(OpenData)
+    def _open_data(self) -> None:
+        from ..data.screen import DataScreen
+        from ..steps.step import Step
+
+        if not isinstance(self.screen, DataScreen):
+            view = DataScreen(self.screen.step_title if isinstance(self.screen, Step) else "")
+            self.assign_shared(view)
+            self.push_screen(view)

@@ -1,0 +1,352 @@
+"""The part of the wizard that finds things out: it asks in workers, and alone assigns the facts that they bring."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+from textual import on
+from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState, get_current_worker
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import visible
+from tui_train.profile.types import Profile
+
+from ..messages import AskRecipes, AskScript, ScreenShown
+from .fault_guard import GuardedApp
+from .machine_queries import QUERIES, facts_of_host, import_modules, with_answer
+
+if TYPE_CHECKING:
+    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.facts.gpus.samples import Samples
+    from tui_train.facts.machine.folder_names import RemoteNames
+    from tui_train.facts.types import Facts, Machine
+    from tui_train.targets import Target
+    from tui_train.targets.help_question import HelpQuestion
+
+_SAMPLING = "live"
+# A second one would only wait for the same answer.
+_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
+
+
+class AnswerArrived(Message):
+    """A part of the facts is there."""
+
+    def __init__(self, number: int, part: str, value: Any) -> None:
+        """Carry which look it was, the part's name in Facts, and its value."""
+        super().__init__()
+        self.number = number
+        self.part = part
+        self.value = value
+
+
+class CardsSampled(Message):
+    """What the cards do has changed."""
+
+    def __init__(self, samples: "Samples") -> None:
+        """Carry the samples of all of them."""
+        super().__init__()
+        self.samples = samples
+
+
+class DiscoveryApp(GuardedApp):
+    """An app that looks: `looking` are the parts of `facts` that are being asked for, `live` what the cards do now."""
+
+    profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
+    facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    live: reactive["Samples"] = reactive((), init=False, repaint=False)
+
+    def __init__(self, source: "MachineSource | None" = None) -> None:
+        """Begin with nothing asked, of this machine or of the one that is named."""
+        super().__init__()
+        self._named_source = source if source and (source.machine or source.host) else None
+        self._query_numbers: dict[str, int] = {}
+        self._numbers_before_switch: dict[str, int] = {}  # what was asked of the machine before this one
+        self._machine_read: Machine | None = None
+        self._wants_samples = False
+        self.typed_host = ""  # the one that is saved once it answers
+        self._names_there: RemoteNames | None = None
+
+    # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
+    def assign_shared(self, screen: Screen[Any]) -> None:
+        """Give a new screen the values that it shares; later ones are assigned as they come."""
+        for name in getattr(screen, "SHARED", ()):
+            screen.set_reactive(getattr(type(screen), name), getattr(self, name))
+
+    def _assign_to_screens(self, name: str) -> None:
+        for screen in self.screen_stack:
+            if name in getattr(screen, "SHARED", ()):
+                setattr(screen, name, getattr(self, name))
+
+    def watch_profile(self) -> None:
+        """Assign it to the screens."""
+        self._assign_to_screens("profile")
+
+    def watch_facts(self) -> None:
+        """Assign them to the screens."""
+        self._assign_to_screens("facts")
+
+    def watch_looking(self) -> None:
+        """Assign it to the screens."""
+        self._assign_to_screens("looking")
+
+    def watch_live(self) -> None:
+        """Assign it to the screens."""
+        self._assign_to_screens("live")
+
+    @property
+    def _source(self) -> "MachineSource | None":
+        return self._source_for(self.profile)
+
+    def _source_for(self, profile: Profile) -> "MachineSource | None":
+        """Return the other machine: the one that was named for all, else the profile's; None: this one."""
+        if not self._named_source and not profile.hardware.host:
+            return None
+        from tui_train.actions.machine_facts import MachineSource, source_for
+
+        return source_for(profile, self._named_source or MachineSource())
+
+    @property
+    def has_named_machine(self) -> bool:
+        """Whether all is for a machine that was named when the wizard was opened."""
+        return self._named_source is not None
+
+    @property
+    def other_machine(self) -> str:
+        """The other machine that all is for, in words; empty: this one."""
+        return visible(self._source.host or str(self._source.machine)) if self._source else ""
+
+    @property
+    def names_in(self) -> Callable[[str], list[str]]:
+        """Return what names the files in a folder of the machine that all is for."""
+        from tui_train.facts.machine.folder_names import RemoteNames, local_names
+        from tui_train.profile import hosts
+
+        host = self._source.host if self._source else ""
+        if not host:
+            return local_names
+        address = hosts.address_of(host)
+        if self._names_there is None or self._names_there.host != address:
+            self._names_there = RemoteNames(address)
+        return self._names_there
+
+    @property
+    def uses_slurm(self) -> bool:
+        """Whether trainings are jobs of Slurm, submitted from this machine or from a host."""
+        source = self._source
+        return bool(source.host and source.slurm) if source else self.profile.hardware.scheduler == "slurm"
+
+    @property
+    def machine_title(self) -> str:
+        """Where all is for, in words: another machine or Slurm; empty: this machine itself."""
+        if not self.uses_slurm:
+            return self.other_machine
+        return f"{self.other_machine} (Slurm)" if self.other_machine else "Slurm"
+
+    @property
+    def can_start(self) -> bool:
+        """Whether trainings can be started on the machine that all is for: not on that of a file."""
+        return self._source is None or bool(self._source.host)
+
+    def target_for(self, profile: Profile) -> "Target":
+        """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
+        from tui_train.actions.machine_facts import MachineSource, source_for
+
+        return (self._source_for(profile) or source_for(profile, MachineSource())).target
+
+    @property
+    def initial_facts(self) -> "Facts":
+        """What is known before the first look; another machine that could not be asked is not one without cards."""
+        return self._facts_with_gap("it was not asked yet", "Look again.")
+
+    def _facts_with_gap(self, why: str, remedy: str) -> "Facts":
+        from tui_train.facts.types import Facts, Gap, Machine
+
+        gap = Gap(f"{self.other_machine} is not known", why, remedy, hides=True)
+        machine = Machine(hostname="", gaps=(gap,) if self.other_machine else ())
+        return Facts(machine=machine, other_machine=self.other_machine, scheduler="slurm" if self.uses_slurm else "")
+
+    def switch_machine(self) -> None:
+        """Forget the machine before, and look at the one that the profile is for now."""
+        self._numbers_before_switch = {**self._query_numbers}
+        self.workers.cancel_group(self, _SAMPLING)
+        self._machine_read, self.live = None, ()
+        self.looking = frozenset()
+        self.facts = self.initial_facts
+        self.action_look()
+
+    def action_look(self, later: float = 0) -> None:
+        """Look at everything again, some seconds later."""
+        self.refresh_parts(*(("machine",) if self._source else QUERIES), later=later)
+
+    def refresh_parts(self, *parts: str, later: float = 0) -> None:
+        """Look at some parts again, unless that is under way."""
+        wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
+        self.mark_expected(*wanted)
+        if later:
+            self.set_timer(later, partial(self.query_parts, *wanted))
+        else:
+            self.query_parts(*wanted)
+
+    def refresh_quietly(self, part: str) -> None:
+        """Look at a part again; what is known of it counts until then."""
+        self._query_numbers[part] = self._query_numbers.get(part, 0) + 1
+        self.query_parts(part)
+
+    def query_parts(self, *parts: str) -> None:
+        """Look at parts that are expected, for the present profile."""
+        for part in parts:
+            question = (
+                QUERIES[part]
+                if self._source is None
+                else partial(facts_of_host, source=self._source, typed=self.typed_host)
+            )
+            self.run_query(part, partial(question, self.profile))
+
+    def mark_expected(self, *parts: str) -> None:
+        """Say that parts will be looked at, so that nothing is said to be missing before it is known."""
+        for part in parts:
+            self._query_numbers[part] = self._query_numbers.get(part, 0) + 1
+            self.looking |= {part}
+
+    def run_query(self, part: str, question: Callable[[], Any]) -> None:
+        """Have a worker answer a question about an expected part."""
+        number = self._query_numbers[part]
+
+        def answer() -> None:
+            import_modules()
+            self.post_message(AnswerArrived(number, part, question()))
+
+        self.run_worker(answer, name=str(number), group=part, thread=True, exclusive=True)
+
+    @on(AnswerArrived)
+    def _take_answer(self, event: AnswerArrived) -> None:
+        from tui_train.facts.gpus.samples import with_new_problems
+        from tui_train.facts.types import Machine
+
+        facts = self.facts or self.initial_facts
+        newest = event.number == self._query_numbers.get(event.part)
+        if event.number <= self._numbers_before_switch.get(event.part, 0) or (not newest and event.part != "paths"):
+            return
+        value: Any = event.value
+        if type(value) is Machine:
+            self._machine_read = value
+            self._start_or_stop_sampling()
+            value = with_new_problems(value, self.live)
+        self.facts = with_answer(facts, event.part, value)
+        if event.part == "machine":
+            self.take_slurm_node()
+        if newest:
+            self.looking -= {event.part}
+        if event.part == "hub":
+            self.query_model()
+
+    def take_slurm_node(self) -> None:
+        """Take the node that Slurm would give now, where all of the cluster is known."""
+        facts = self.facts
+        if facts is None or facts.cluster is None or facts.cluster.problem or not self.uses_slurm:
+            return
+        from tui_train.targets.slurm import node_for_profile
+
+        machine = node_for_profile(facts.machine, facts.cluster, self.profile)
+        if machine != facts.machine:
+            self.facts = replace(facts, machine=machine)
+
+    def query_model(self) -> None:
+        """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
+        from tui_train.setup.recipe.hub_model import model_to_query
+        from tui_train.targets.here import ask_hub_for_model
+
+        facts, profile = self.facts, self.profile
+        name = model_to_query(profile, facts) if facts and self._source is None else ""
+        if facts and name and name not in facts.hub_models:
+            self.mark_expected("hub_models")
+            self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
+
+    @on(AskScript)
+    def _query_script(self) -> None:
+        from tui_train.targets.help_question import help_question
+
+        try:
+            question = help_question(self.profile, self.facts or self.initial_facts)
+        except TuiTrainError as error:
+            self.show_error(error)
+            return
+        if "help" in self.looking:
+            self.bell()
+            return
+        self._ask_help(question)
+
+    def ask_undecided(self) -> None:
+        """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
+        if self._source or self.facts is None or "help" in self.looking:
+            return
+        from tui_train.targets.help_question import undecided
+
+        if question := undecided(self.profile, self.facts):
+            self._ask_help(question)
+
+    def _ask_help(self, question: "HelpQuestion") -> None:
+        from tui_train.facts.scripts.script_help import read_script_help
+
+        self.notify(visible(f"Running {question.key} --help …"), markup=False)
+        self.mark_expected("help")
+        self.run_query(
+            "help", lambda: {question.key: read_script_help(question.python, question.words, question.folder)}
+        )
+
+    @on(AskRecipes)
+    def _query_recipes(self, event: AskRecipes) -> None:
+        from tui_train.facts.models import recipe_lists
+
+        if "recipes" not in self.looking:
+            self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
+            self.mark_expected("recipes")
+            self.run_query("recipes", lambda: {event.python: recipe_lists.probe_recipes(event.python, event.flavour)})
+
+    @on(ScreenShown)
+    def _take_shown_screen(self, event: ScreenShown) -> None:
+        self._wants_samples = event.live
+        self._start_or_stop_sampling()
+
+    def _start_or_stop_sampling(self) -> None:
+        """Begin or end to watch the cards."""
+        running = any(worker.group == _SAMPLING and worker.is_running for worker in self.workers)
+        if not self._wants_samples:
+            self.workers.cancel_group(self, _SAMPLING)
+        elif self._machine_read and self._machine_read.gpus and not running and self._source is None:
+            self.run_worker(self._watch_cards, name=_SAMPLING, group=_SAMPLING, thread=True)
+
+    def _watch_cards(self) -> None:
+        from tui_train.facts.gpus.live_samples import live_samples
+
+        worker = get_current_worker()
+        for latest in live_samples(lambda: worker.is_cancelled):
+            self.post_message(CardsSampled(latest))
+
+    @on(CardsSampled)
+    def _take_samples(self, event: CardsSampled) -> None:
+        from tui_train.facts.gpus.samples import with_new_problems
+
+        self.live = event.samples
+        if self._machine_read is None:
+            return
+        machine = with_new_problems(self._machine_read, self.live)
+        if self.facts and machine != self.facts.machine:
+            self.facts = replace(self.facts, machine=machine)
+
+    @on(Worker.StateChanged)
+    def _worker_ended(self, event: Worker.StateChanged) -> None:
+        if event.state != WorkerState.ERROR:
+            return
+        part, error = event.worker.group, event.worker.error
+        if event.worker.name.isdigit() and int(event.worker.name) <= self._numbers_before_switch.get(part, 0):
+            return  # of the machine before
+        self.looking -= {part}
+        known = self.facts is not None and self.facts.machine.hostname
+        if self._source and part in QUERIES and isinstance(error, TuiTrainError) and not known:
+            self.facts = self._facts_with_gap(error.message, f"{error.remedy} Then look again.")

@@ -1,0 +1,133 @@
+"""What the wizard asks of a machine, part by part, and how an answer becomes part of the facts."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.profile.types import Profile
+
+from .. import IMPORT_LOCK
+
+if TYPE_CHECKING:
+    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.facts.types import Facts
+
+
+def _machine(profile: Profile) -> Any:
+    from tui_train.facts.machine import probe
+
+    if profile.hardware.scheduler == "none":
+        return probe.probe_machine()
+    from tui_train.facts.other_machines.slurm import SubmitHost, read_cluster
+    from tui_train.targets.slurm import node_for_profile
+
+    cluster = read_cluster()
+    return SubmitHost(node_for_profile(probe.probe_machine(), cluster, profile), cluster)
+
+
+def _toolchains(profile: Profile) -> Any:
+    from tui_train.facts.machine import probe
+    from tui_train.targets.here import named_python
+
+    return probe.probe_toolchains(named_python(profile))
+
+
+def _profile_files(profile: Profile) -> Any:
+    from tui_train.targets.here import profile_files
+
+    return profile_files(profile)
+
+
+def _variables(_profile: Profile) -> Any:
+    from tui_train.facts.machine.inherited_variables import inherited_variables
+
+    return inherited_variables()
+
+
+def _engines(_profile: Profile) -> Any:
+    from tui_train.facts.machine import container_images
+
+    return container_images.read_engines()
+
+
+def _resources_in_use(profile: Profile) -> Any:
+    from tui_train.runs.conflicts import resources_in_use
+    from tui_train.targets.here import rendezvous_port
+
+    found = resources_in_use(rendezvous_port(profile))
+    if profile.hardware.scheduler == "none":
+        return found
+    from tui_train.targets.slurm import job_resources
+
+    return job_resources(found)
+
+
+def _hub(profile: Profile) -> Any:
+    from tui_train.facts.models import hub
+
+    return hub.read_hub_cache(hub.hub_variables(profile))
+
+
+def _images(profile: Profile) -> Any:
+    from tui_train.targets.here import chosen_image
+
+    return chosen_image(profile)
+
+
+def facts_of_host(profile: Profile, source: "MachineSource", typed: str) -> "Facts":
+    """Return all facts of another machine; the host that was typed is saved once it has answered."""
+    from tui_train.actions.machine_facts import facts_for
+    from tui_train.profile import hosts
+
+    found = facts_for(profile, source)
+    if typed and typed == source.host and typed not in hosts.saved_hosts():
+        with suppress(TuiTrainError):
+            hosts.add(typed)
+    return found
+
+
+def import_modules() -> None:
+    """Import what the questions need, once."""
+    with IMPORT_LOCK:
+        import tui_train.actions.machine_facts  # noqa: F401
+
+
+# By the name of the part in Facts.
+QUERIES: dict[str, Callable[[Profile], Any]] = {
+    "machine": _machine,
+    "toolchains": _toolchains,
+    "paths": _profile_files,
+    "variables": _variables,
+    "engines": _engines,
+    "images": _images,
+    "resources_in_use": _resources_in_use,
+    "hub": _hub,
+}
+
+# Until these are there a plan is made without them: they may take long, and a start looks again.
+PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
+# Of these each answer is about something else, and none of them is forgotten.
+_MERGED_PARTS = frozenset({"hub_models", "help", "recipes", "data"})
+_MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
+
+
+def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
+    """Return the facts with the answer to a question about a part of them."""
+    from tui_train.facts.scripts.script_help import with_help
+    from tui_train.facts.types import Facts, Machine
+
+    if type(value) is Facts:
+        return replace(value, help=facts.help, recipes=facts.recipes, training_hosts=facts.training_hosts)
+    if part == "paths":
+        # Older answers may come later than newer ones.
+        gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}
+        once = {name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config")}
+        return with_help(replace(facts, **once, **gathered))
+    if part in _MERGED_PARTS:
+        return with_help(replace(facts, **{part: {**getattr(facts, part), **value}}))
+    if part == "machine" and type(value) is not Machine:
+        return replace(facts, machine=value.machine, cluster=value.cluster)
+    return replace(facts, **{part: value})

@@ -1,0 +1,239 @@
+"""The part of the wizard that keeps the profile: each change of it, what takes one back, and the last values."""
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual import on, work
+from textual.timer import Timer
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import visible
+from tui_train.profile.types import Profile
+
+from ..messages import ApplyFix, SetProfile, StartOver, Undo, Undone, ValueChosen
+from .discovery import DiscoveryApp
+
+if TYPE_CHECKING:
+    from tui_train.actions.machine_facts import MachineSource
+    from tui_train.checks.finding import EnvironmentInstall
+
+_MAX_UNDO = 100
+_WEBHOOK = "notify.webhook"
+_TYPING_SECONDS = 0.7  # seconds without a key
+
+
+class EditingApp(DiscoveryApp):
+    """An app that alone assigns the profile, and looks at what a changed one names."""
+
+    def __init__(self, source: "MachineSource | None" = None) -> None:
+        """Begin with nothing changed."""
+        super().__init__(source)
+        self._undo_stack: list[Profile] = []
+        self._edited_key = ""
+        self._draft: Profile | None = None
+        self._opened_profile: Profile | None = None  # what the edits began with; None: the default
+        self._written_profile: Profile | None = None
+        self._secrets_left_out = ""
+        self._write_lock = threading.Lock()
+        self._typing_timer: Timer | None = None
+        self._model_timer: Timer | None = None
+
+    def install(self, wanted: "EnvironmentInstall") -> None:
+        """Make an environment."""
+        raise NotImplementedError
+
+    @on(ValueChosen)
+    def _take_value(self, event: ValueChosen) -> None:
+        from tui_train.profile import fields
+
+        try:
+            profile = fields.put(self.profile, event.key, event.value)
+            if event.key == "trainer.python":
+                self._choose_python(profile)
+            self.set_profile(profile, event.row)
+        except TuiTrainError as error:
+            self.show_error(error)
+
+    @on(ApplyFix)
+    def _apply_fix(self, event: ApplyFix) -> None:
+        from tui_train.profile.changes import Change, apply_change
+
+        change = event.fix
+        if not isinstance(change, Change):
+            self.install(change)
+            return
+        try:
+            profile = apply_change(change, self.profile)
+            if any(key == "trainer.python" for key, _ in change.edits):
+                self._choose_python(profile)
+            self.set_profile(profile)
+        except TuiTrainError as error:
+            self.show_error(error)
+        else:
+            # Only what was done last can be taken back.
+            self.clear_notifications()
+            self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
+
+    def _choose_python(self, profile: Profile) -> None:
+        """Remember the Python that the user chose, and look at it where it was not started before."""
+        from tui_train.facts.machine import trusted_pythons
+
+        python = profile.trainer.python
+        if self.other_machine or not python:
+            return
+        trusted_pythons.remember_choice(python)
+        if self.facts and any(tool.unchosen and tool.python == python for tool in self.facts.toolchains):
+            # The questions are answered for the profile that is assigned next.
+            self.call_later(self.refresh_parts, "toolchains")
+
+    @on(SetProfile)
+    def _take_profile(self, event: SetProfile) -> None:
+        self.set_profile(event.profile, keep=event.keep)
+        if event.saved:
+            self._opened_profile = event.profile
+
+    @on(Undo)
+    def _take_undo(self) -> None:
+        self.action_undo()
+
+    @on(StartOver)
+    def _start_over(self) -> None:
+        from tui_train.actions.last_profile import last_session_profile
+
+        self.set_profile(self._draft or last_session_profile(), keep=False)
+
+    def set_profile(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
+        """Make this the profile; the one before can be had back, that before all edits of one key in a row.
+
+        Not kept: it is only opened, and takes the place of no draft until it is edited.
+        """
+        if not keep:
+            self._opened_profile = profile
+        if profile == self.profile:
+            return
+        if not key or key != self._edited_key:
+            self._undo_stack = [*self._undo_stack[-_MAX_UNDO:], self.profile]
+        self._edited_key = key
+        if key != _WEBHOOK:
+            profile = self._with_webhook_stored(profile)
+        if keep:
+            self._draft = profile
+        self._assign_profile(profile)
+
+    def _with_webhook_stored(self, profile: Profile) -> Profile:
+        """Return the profile with the webhook's address in a file, once all of it was typed; said if that fails."""
+        from tui_train.profile.store import with_webhook_stored
+
+        try:
+            return with_webhook_stored(profile)
+        except TuiTrainError as error:
+            self.show_error(error)
+            return profile
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the profile is another one than was opened."""
+        return self.profile != (self._opened_profile or Profile())
+
+    def action_undo(self) -> None:
+        """Take the last change back."""
+        from tui_train.profile.changes import profile_differences
+
+        self._edited_key = ""
+        now = self.profile
+        if self._undo_stack:
+            self._assign_profile(self._undo_stack.pop())
+            self._draft = self.profile
+        else:
+            self.bell()
+        self.screen.post_message(Undone(profile_differences(now, self.profile)))
+
+    def _assign_profile(self, profile: Profile) -> None:
+        before = self.profile
+        if _machine_of(profile) != _machine_of(before) and not self.has_named_machine:
+            self.profile = profile
+            self.switch_machine()
+            return
+        parts = self._affected_parts(profile, before)
+        self.mark_expected(*parts)
+        self.profile = profile
+        self.take_slurm_node()
+        if self.other_machine:
+            if parts and self._typing_timer:
+                self._typing_timer.stop()
+            if parts:
+                self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, *parts))
+            return
+        if "images" in parts and self._typing_timer:
+            self._typing_timer.stop()
+        if "images" in parts and self._edited_key == "container.image":
+            # Half a name may be that of another image: one that is typed is looked at once it stands.
+            self._typing_timer = self.set_timer(_TYPING_SECONDS, partial(self.query_parts, "images"))
+            parts.remove("images")
+        self.query_parts(*parts)
+        if _model_key(profile) != _model_key(before):
+            if self._model_timer:
+                self._model_timer.stop()
+            # Half an id may be that of another model.
+            self._model_timer = self.set_timer(_TYPING_SECONDS, self.query_model)
+
+    def _affected_parts(self, profile: Profile, before: Profile) -> list[str]:
+        """Return the parts of the facts that a changed profile asks for."""
+        from tui_train.trainers import profile_paths
+
+        known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
+        python = profile.trainer.python
+        changed = {
+            "paths": (profile_paths(profile), *_model_key(profile)) != (profile_paths(before), *_model_key(before)),
+            "hub": _hub_key(profile) != _hub_key(before),
+            "toolchains": python != before.trainer.python and python not in {"", *known},
+            "images": _image_key(profile) != _image_key(before),
+            "resources_in_use": profile.nodes != before.nodes,
+        }
+        if self.other_machine:
+            # One answer brings all that is known of it, and half a path is not worth asking a host for.
+            return ["machine"] if changed["paths"] or changed["toolchains"] else []
+        return [part for part, differs in changed.items() if differs]
+
+    def _save_draft(self) -> None:
+        """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
+        self.set_profile(self._with_webhook_stored(self.profile), _WEBHOOK)
+        if self._draft != self._written_profile:
+            self._write_draft()
+
+    @work(thread=True, group="keep")
+    def _write_draft(self) -> None:
+        if said := self._write_last_profile():
+            self.notify(said, severity="warning", markup=False)
+
+    def _write_last_profile(self) -> str:
+        """Remember the profile; return which secrets in it are not kept, unless that was said before."""
+        from tui_train.actions.last_profile import remember_profile
+
+        with self._write_lock:
+            kept = self._draft
+            if kept is None or kept == self._written_profile:
+                return ""
+            left = ", ".join(dict.fromkeys(visible(secret.place) for secret in remember_profile(kept)))
+            self._written_profile = kept
+            said = left != self._secrets_left_out
+            self._secrets_left_out = left
+            return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""
+
+
+def _machine_of(profile: Profile) -> object:
+    return profile.hardware.host, profile.hardware.scheduler
+
+
+def _hub_key(profile: Profile) -> object:
+    """Return what decides where the models of Hugging Face are."""
+    return profile.trainer.environment, profile.container.engine
+
+
+def _model_key(profile: Profile) -> tuple[str, str]:
+    return profile.trainer.model, profile.trainer.revision
+
+
+def _image_key(profile: Profile) -> tuple[str, str]:
+    return profile.container.engine, profile.container.image

@@ -1,0 +1,67 @@
+"""A wizard that is asked to end from outside, or whose terminal is gone, leaves as by its own key: nothing is lost."""
+
+import asyncio
+import os
+import signal
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+from tui_train.base.signal_handlers import install_handlers, restore_handlers
+
+# Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
+_EXIT_SECONDS = 5.0
+# The other screen, mouse, focus and pasting off; the cursor shown.
+_RESET_SEQUENCES = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
+
+
+@contextmanager
+def handling_signals(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
+    """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in.
+
+    Afterwards, when that loop ends, signals are handled as before.
+    """
+    loop = asyncio.get_running_loop()
+    before = None
+    with suppress(termios.error, OSError):
+        before = termios.tcgetattr(terminal)
+    received: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if received:
+            return
+        received.append(number)
+        # The loop may wait for a terminal that takes nothing, or a thread for a disk.
+        threading.Thread(target=_force_exit, args=(terminal, before, 128 + number), daemon=True).start()
+        loop.call_soon_threadsafe(leave, 128 + number)
+
+    handlers = install_handlers((signal.SIGTERM, signal.SIGHUP), end)
+    try:
+        yield
+    finally:
+        restore_handlers(handlers)
+
+
+def _force_exit(terminal: int, before: "list[int | list[bytes | int]] | None", code: int) -> NoReturn:
+    time.sleep(_EXIT_SECONDS)
+    try:
+        _restore_terminal(terminal, before)
+    finally:
+        os._exit(code)
+
+
+def _restore_terminal(terminal: int, before: "list[int | list[bytes | int]] | None") -> None:
+    if before is not None:
+        with suppress(termios.error, OSError):
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
+    with suppress(OSError):
+        # It may take nothing; and the shell that has it next has the very same open file.
+        os.set_blocking(terminal, False)
+        try:
+            os.write(terminal, _RESET_SEQUENCES)
+        finally:
+            os.set_blocking(terminal, True)

@@ -1,0 +1,1 @@
+"""Backend: what trains, what starts it, and with which Python."""

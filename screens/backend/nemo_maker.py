@@ -1,0 +1,110 @@
+"""Makes what NeMo trains on while the wizard goes on: data of the text that is named, a checkpoint of a folder."""
+
+from pathlib import Path
+
+from textual import work
+
+from tui_train.actions import nemo_files
+from tui_train.actions.nemo_files import ChildProgress, TextData
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import visible
+from tui_train.cli.environments.nemo import progress_text
+from tui_train.facts.types import Facts
+from tui_train.profile.types import Profile
+from tui_train.trainers import takes_field
+from tui_train.views import choices
+
+from ..messages import AskRecipes, ErrorToShow, ValueChosen
+from ..steps.step import Step
+from ..widgets.dialogs import ChoiceDialog
+
+
+def can_prepare(profile: Profile) -> bool:
+    """Tell whether a NeMo pretraining names text in place of data."""
+    text = any(not path.endswith(".bin") for path in profile.trainer.data)
+    return takes_field(profile, "nemo") and profile.nemo.task == "pretrain" and text
+
+
+def can_import(profile: Profile, facts: Facts | None) -> bool:
+    """Tell whether a NeMo training names a Hugging Face folder in place of a checkpoint."""
+    model = profile.trainer.model
+    return bool(facts and takes_field(profile, "nemo") and model and facts.paths.get(f"{model}/config.json") == "file")
+
+
+class NemoMaker(Step):
+    """A step that prepares data and imports models, each in a child of NeMo's Python, and lists its recipes."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer to make what is not there yet."""
+        if action == "prepare":
+            return can_prepare(self.profile) and not self.other_machine
+        if action == "import":
+            return can_import(self.profile, self.facts) and not self.other_machine
+        return super().check_action(action, parameters)
+
+    def action_prepare(self) -> None:
+        """Prepare the text that is named as data, and name what comes of it."""
+        trainer, tokenizer = self.profile.trainer, self.profile.nemo.tokenizer
+        if not tokenizer:
+            error = BadInput("no tokenizer is named", "Name its Hugging Face folder first (nemo.tokenizer).")
+            self.post_message(ErrorToShow(error))
+            return
+        named = {"train": trainer.data, "validation": trainer.validation_data, "test": trainer.test_data}
+        splits = {name: tuple(Path(path) for path in paths) for name, paths in named.items()}
+        data = TextData(splits=splits, tokenizer=Path(tokenizer), out=Path(trainer.data[0]).with_suffix(""))
+        self.notify("Preparing the data …", markup=False)
+        self._prepare_data(data, trainer.python)
+
+    @work(thread=True, exclusive=True, group="make")
+    def _prepare_data(self, data: TextData, python: str) -> None:
+        def say(told: ChildProgress) -> None:
+            self.app.call_from_thread(self.notify, f"{told.split}: {progress_text(told)}", timeout=2, markup=False)
+
+        try:
+            result = nemo_files.prepare_data(data, nemo_files.nemo_python(python), say)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
+        for name, path in nemo_files.output_files(data).items():
+            self.post_message(ValueChosen(keys[name], (str(path),)))
+        if result.tokenizer:
+            self.post_message(ValueChosen("nemo.tokenizer", result.tokenizer))
+
+    def action_import(self) -> None:
+        """Import the Hugging Face folder that is named as model, and name the checkpoint that comes of it."""
+        source = Path(self.profile.trainer.model)
+        target = source.with_name(f"{source.name}-nemo")
+        self.notify(visible(f"Importing into {target} …"), markup=False)
+        self._import_model(source, target, self.profile.trainer.python)
+
+    @work(thread=True, exclusive=True, group="make")
+    def _import_model(self, source: Path, target: Path, python: str) -> None:
+        try:
+            nemo_files.convert_model("import", source, target, nemo_files.nemo_python(python))
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        self.post_message(ValueChosen("trainer.model", str(target)))
+
+    def action_ask_recipes(self) -> None:
+        """Have the chosen Python asked for its recipes."""
+        setup = self.setup
+        if setup and setup.toolchain and setup.nemo in {"recipes", "bridge"}:
+            self.post_message(AskRecipes(setup.toolchain.python, setup.nemo))
+        else:
+            error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
+            self.post_message(ErrorToShow(error))
+
+    def action_recipes(self) -> None:
+        """Show the recipes to choose from."""
+        setup = self.setup
+        if setup is None or self.facts is None:
+            return
+        found = choices.field_options("nemo.recipe", setup)
+        answers = tuple((option.value, visible(option.label)) for option in found)
+        self.app.push_screen(ChoiceDialog("Which recipe?", answers), self._take_recipe)
+
+    def _take_recipe(self, name: str | None) -> None:
+        if name:
+            self.post_message(ValueChosen("nemo.recipe", name))

@@ -1,0 +1,285 @@
+"""Backend: what trains, what starts it, and with which Python."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from msgspec.structs import replace
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import counted, visible
+from tui_train.facts.types import Facts
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_without_effect
+from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field
+from tui_train.views import choices, finetune_notes
+
+from ..messages import ErrorToShow, ValueChosen
+from ..steps.step import ADVANCED
+from ..steps.step_rows import Section
+from ..widgets.dialogs import ChoiceDialog, HelpScreen, TextDialog
+from ..widgets.form.form import Form
+from ..widgets.form.form_lines import FormRow, Group
+from ..widgets.multi_select import MultiSelect, SelectRow
+from ..widgets.text_layout import MUTED, Piece
+from .nemo_maker import NemoMaker
+from .script_asker import ScriptAsker
+
+_NCCL_GROUP = "cures"
+_TRAINING = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
+_MODEL_AND_DATA = Section(
+    title="What it takes",
+    keys=(
+        "trainer.script",
+        "trainer.preset",
+        "trainer.config",
+        "nemo.recipe",
+        "nemo.task",
+        "nemo.peft",
+        "nemo.mock_data",
+        "nemo.tokenizer",
+        "nemo.set",
+        "nemo.tensor_parallel",
+        "nemo.pipeline_parallel",
+        "nemo.context_parallel",
+        "trainer.model",
+        "trainer.revision",
+        "trainer.data",
+        "finetune.method",
+        "finetune.tuning",
+        "data.weights",
+        "data.evaluation",
+        "data.cut",
+        "trainer.validation_data",
+        "trainer.test_data",
+    ),
+)
+_LAUNCH = Section(
+    title="How it starts",
+    keys=(
+        "trainer.launcher",
+        "trainer.strategy",
+        "trainer.offload",
+        "trainer.accelerate_config",
+        "trainer.python",
+        "container.engine",
+        "container.image",
+        "container.mounts",
+        "container.shared_memory",
+        "nodes.count",
+        "nodes.hosts",
+        "nodes.processes",
+        "nodes.address",
+        "nodes.port",
+    ),
+)
+_ADVANCED = Section(
+    title="Advanced",
+    key=ADVANCED,
+    folds=True,
+    keys=(
+        "trainer.arguments",
+        "trainer.working_directory",
+        "trainer.output",
+        "trainer.environment",
+        "trainer.secrets",
+        "trainer.allow",
+        "trainer.progress",
+        "tracking.tensorboard",
+        "tracking.wandb",
+        "tracking.project",
+        "communication.backend",
+        "communication.interface",
+        "communication.debug",
+        "notify.command",
+        "notify.webhook",
+    ),
+)
+_NCCL_FEATURES = Section(title="NCCL features", key=_NCCL_GROUP, folds=True)
+
+
+class Backend(ScriptAsker, NemoMaker):
+    """The second step."""
+
+    HELP = """Backend
+
+What trains: TRL fine-tunes a model on your data; the built-in trainer makes a new one; a script of yours, which a
+preset gives the recipe as arguments; or a NeMo recipe.
+Launcher: what starts the processes. What cannot work here is shown with the reason.
+Sharding: what each GPU holds, all of the model or a share of it.
+Python: the interpreter that trains; o names another one than those found.
+h runs the script with --help and offers the arguments that it lists. Where its source does not say what it takes,
+Recipe and Preview ask it once by themselves; nothing else runs it before the training.
+m lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
+Container: trains in an image, by its own Python; v looks into the image, and whether it sees the chosen GPUs.
+Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.
+NeMo: r shows its recipes to choose from, n asks the Python which it really has.
+NeMo: p converts the text that is set as data, i the Hugging Face folder that is set as model.
+NCCL features: those to switch off, each to work around the error that it names, at some speed."""
+    TITLE_OF_STEP = "Backend"
+    SECTIONS = (_TRAINING, _MODEL_AND_DATA, _LAUNCH, _ADVANCED, _NCCL_FEATURES)
+    MORE_KEYS = ("communication.without",)
+    STAND_OPEN = frozenset({"trainer.kind"})
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "other_python", "Other Python"),
+        Binding("m", "models", "Models"),
+        Binding("h", "script_help", "Script's help"),
+        Binding("v", "validate", "Validate image"),
+        Binding("r", "recipes", "Recipes"),
+        Binding("n", "ask_recipes", "Ask NeMo"),
+        Binding("p", "prepare", "Prepare data"),
+        Binding("i", "import", "Import model"),
+    ]
+
+    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+        """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
+        group = super().group(section, rows, setup)
+        if section.key != _NCCL_GROUP:
+            return group
+        without = self.profile.communication.without
+        value = f"{len(without)} off" if without else "all on"
+        hint = "Switches off a feature of NCCL that fails here, at some speed. Space opens the list."
+        folds = setup is not None and setup.backend == "nccl"
+        return replace(
+            group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds
+        )
+
+    def notes(self, setup: Setup) -> Mapping[str, str]:
+        """Return which recipes can be listed, and what a fine-tuning makes of its values."""
+        if self.facts is None:
+            return {}
+        hosts = _host_notes(self.facts, self.profile, asks="training_hosts" in self.looking)
+        if takes_field(self.profile, "finetune"):
+            return {**hosts, **finetune_notes.backend_notes(setup)}
+        if not takes_field(self.profile, "nemo"):
+            return hosts
+        options = choices.field_options("nemo.recipe", setup)
+        asked = bool(options and options[0].note)
+        note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
+        return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
+
+    def lines_below(self, setup: Setup) -> Mapping[str, str]:
+        """Return what the data holds, or that it is being read."""
+        if self.facts is None or not takes_field(self.profile, "finetune"):
+            return {}
+        return {"trainer.data": finetune_notes.data_line(setup, reads="data" in self.looking)}
+
+    @on(Form.Folded)
+    async def _toggle_nccl_list(self, event: Form.Folded) -> None:
+        event.stop()
+        if event.key != _NCCL_GROUP:
+            return
+        if event.unfolded:
+            await self.query_one("#body").mount(MultiSelect(id="cures"))
+            self.update()
+            self.query_one("#cures").scroll_visible(animate=False)
+        else:
+            await self.query("#cures").remove()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
+        container, recipes = self.profile.container, takes_field(self.profile, "nemo")
+        bare = container.engine == "none"
+        offered = {
+            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.other_machine,
+            "validate": not bare and bool(container.image) and not self.other_machine,
+            "other_python": bare,
+            "recipes": recipes,
+            "models": bool(self._model_options()),
+            # V asks an image: its Python is none of this machine.
+            "ask_recipes": bare and recipes and not self.other_machine,
+        }
+        return offered[action] if action in offered else super().check_action(action, parameters)
+
+    def refresh_extras(self, setup: Setup) -> None:
+        """Show what NCCL can do without, and what the script lists once it has answered."""
+        for cures in self.query("#cures").results(MultiSelect):
+            cures.display = setup.backend == "nccl"
+            cures.picks = tuple(_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
+            cures.picked = self.profile.communication.without
+        if not takes_field(self.profile, "nemo"):
+            self.offer_arguments()
+
+    @on(MultiSelect.Picked)
+    def _take_workarounds(self, event: MultiSelect.Picked) -> None:
+        event.stop()
+        self.post_message(ValueChosen("communication.without", event.values))
+
+    def action_validate(self) -> None:
+        """Look into the image, and whether it sees the chosen GPUs."""
+        self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
+        setup = self.setup
+        gpus = tuple(gpu.uuid for gpu in setup.gpus) if setup and setup.device == "cuda" else ()
+        self._check_image(self.profile, gpus)
+
+    @work(thread=True, exclusive=True, group="validate")
+    def _check_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
+        from tui_train.actions.image_check import validate_image, validation_text
+
+        chosen = profile.container
+        recipe = profile.nemo.recipe if takes_field(profile, "nemo") else ""
+        text = validation_text(validate_image(chosen.engine, chosen.image, gpus, recipe))
+
+        def lines(width: int) -> list[Content]:
+            return [part for line in text.split("\n") for part in Content(line).wrap(width)]
+
+        self.app.call_from_thread(self.app.push_screen, HelpScreen(lines))
+
+    def _model_options(self) -> tuple[choices.Option, ...]:
+        """Return the models of the cache that can be chosen."""
+        setup = self.setup
+        if setup is None or self.facts is None or not choices.is_shown("trainer.model", setup):
+            return ()
+        found = choices.field_options("trainer.model", setup)
+        return tuple(option for option in found if not option.reason)
+
+    def action_models(self) -> None:
+        """Show the models in the cache of Hugging Face to choose from."""
+        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._model_options())
+        self.app.push_screen(ChoiceDialog("Which model?", answers), self._take_model)
+
+    def _take_model(self, value: str | None) -> None:
+        if value:
+            self.post_message(ValueChosen("trainer.model", value))
+
+    def action_other_python(self) -> None:
+        """Ask for the path of a Python."""
+        question = "Path of the Python that trains (an environment's bin/python):"
+        unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
+        offered = self.profile.trainer.python or next(iter(unchosen), "")
+        self.app.push_screen(TextDialog(question, offered, names_in=self.names_in), self._take_python)
+
+    def _take_python(self, path: str | None) -> None:
+        if path:
+            try:
+                self.post_message(ValueChosen("trainer.python", fields.parse(fields.field("trainer.python"), path)))
+            except BadInput as error:
+                self.post_message(ErrorToShow(error))
+
+
+def _workaround_pick(name: str, setup: Setup) -> SelectRow:
+    cure = NCCL_WORKAROUNDS[name]
+    why = why_without_effect(cure, setup.toolchain)
+    beside: Piece = why or (f"{cure.symptom}; {cure.cost}", MUTED)
+    hint = f"{cure.label}: {why or f'cures {cure.symptom}; {cure.cost}'}."
+    return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)
+
+
+def _host_notes(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
+    """Return whether the other hosts answer."""
+    others = profile.nodes.hosts[1:]
+    known = [facts.training_hosts[host] for host in others if host in facts.training_hosts]
+    if not others:
+        return {}
+    count = {"nodes.count": f"{len(profile.nodes.hosts)}: the hosts"}
+    if asks:
+        return {**count, "nodes.hosts": f"asking {counted(len(others), 'host')} …"}
+    answered = sum(not peer.problem for peer in known)
+    return {**count, "nodes.hosts": f"{answered} of {len(others)} answer"} if known else count
+
+
+SCREEN = Backend

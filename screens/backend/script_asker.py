@@ -1,0 +1,54 @@
+"""Asks the script of the user for its --help, and offers the arguments that it lists."""
+
+from typing import Literal
+
+from tui_train.base.errors import Unavailable
+from tui_train.base.text import visible
+from tui_train.facts.scripts.script_help import offered_flags
+from tui_train.facts.types import ScriptHelp
+from tui_train.trainers.script import entry_point
+
+from ..messages import AskScript, ErrorToShow, ValueChosen
+from ..steps.step import Step
+from ..widgets.dialogs import ChoiceDialog
+
+
+class ScriptAsker(Step):
+    """A step that takes arguments from the list of a script."""
+
+    _waiting_for: Literal["", "asked", "running"] = ""
+
+    def action_script_help(self) -> None:
+        """Have the script run with --help."""
+        self._waiting_for = "asked"
+        self.post_message(AskScript())
+
+    def offer_arguments(self) -> None:
+        """Show what the script lists, once after it was asked."""
+        if self._waiting_for and "help" in self.looking:
+            self._waiting_for = "running"
+        found = self._script_help()
+        if self._waiting_for != "running" or "help" in self.looking or found is None:
+            return
+        self._waiting_for = ""
+        if found.problem:
+            remedy = "Run it with --help in a shell: what it needs to start is missing."
+            self.post_message(ErrorToShow(Unavailable(f"the script lists no arguments: {found.problem}", remedy)))
+            return
+        flags = offered_flags(found.flags)
+        answers = tuple((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
+        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._take_flag)
+
+    def _script_help(self) -> ScriptHelp | None:
+        setup = self.setup
+        key = entry_point(self.profile, setup.preset) if setup else ""
+        return self.facts.help.get(key) if self.facts else None
+
+    def _take_flag(self, name: str | None) -> None:
+        found = self._script_help()
+        flag = next((one for one in found.flags if one.name == name), None) if found else None
+        if flag is None:
+            return
+        word = f"{flag.name}=" if flag.valued else flag.name
+        self.post_message(ValueChosen("trainer.arguments", (*self.profile.trainer.arguments, word)))
+        self.call_after_refresh(self.form.go_to_row, "trainer.arguments")

@@ -1,0 +1,1 @@
+"""A chat with what a run made."""

@@ -1,0 +1,106 @@
+"""One side of a chat: what was asked and answered, drawn as it is written; only lines that change are drawn again."""
+
+from typing import NamedTuple
+
+from textual.content import Content
+
+from ..widgets.lines import Lines
+from ..widgets.text_layout import KEY, MUTED, heading, styled
+
+
+class _Block(NamedTuple):
+    """A part of a chat: its style and whether it was asked, answered or is a note."""
+
+    kind: str
+    text: str
+
+
+class ChatPane(Lines):
+    """The chat of one side under its title; it stands at the end until it is scrolled."""
+
+    def __init__(self, title: str, about: str, *, id: str) -> None:  # noqa: A002 - Textual's name
+        """Begin with nothing said."""
+        super().__init__(id=id)
+        self._title, self._about = title, about
+        self._blocks: list[_Block] = []
+        self._rows: list[Content] = []
+        self._fixed_rows = 0  # rows of the blocks before the last one
+        self._top = 0
+        self._following = True
+        self._wrapped_width = 0  # cells for which the rows are wrapped
+
+    def set_subtitle(self, about: str) -> None:
+        """Show something else beside the title."""
+        self._about = about
+        self.show(self._page_lines)
+
+    def add_prompt(self, prompt: str) -> None:
+        """Begin another turn."""
+        self._following = True
+        self._add_block(_Block("asked", prompt))
+        self._add_block(_Block("answered", ""))
+
+    def append_answer(self, text: str) -> None:
+        """Add to the answer that is being written."""
+        if self._blocks and self._blocks[-1].kind == "answered":
+            self._blocks[-1] = _Block("answered", self._blocks[-1].text + text)
+            self._lay_out_last()
+
+    def add_note(self, words: str) -> None:
+        """Say something about the answer."""
+        self._add_block(_Block("note", words))
+
+    def _add_block(self, block: _Block) -> None:
+        self._fixed_rows = len(self._rows)
+        self._blocks.append(block)
+        self._lay_out_last()
+
+    def _lay_out_last(self) -> None:
+        width = self.content_size.width
+        if width:
+            self._rows[self._fixed_rows :] = _block_rows(self._blocks[-1], width)
+            self._show_rows()
+
+    def _show_rows(self) -> None:
+        """Draw what is in sight; a full pane jumps by half, so that not every line is written again for one."""
+        room, rows = self._visible_rows, len(self._rows)
+        if self._following and not max(0, rows - room) <= self._top < max(1, rows):
+            self._top = max(0, rows - room // 2) if rows > room else 0
+        self.show(self._page_lines)
+
+    @property
+    def _visible_rows(self) -> int:
+        return max(1, self.content_size.height - 1)
+
+    def scroll_pages(self, pages: int) -> None:
+        """Show the pages before or after."""
+        last = max(0, len(self._rows) - self._visible_rows)
+        self._top = min(max(0, self._top + pages * max(1, self._visible_rows - 1)), last)
+        self._following = self._top >= last
+        self.show(self._page_lines)
+
+    def on_resize(self) -> None:
+        """Wrap everything again for another width."""
+        width = self.content_size.width
+        if width != self._wrapped_width:
+            self._wrapped_width = width
+            self._rows = []
+            for block in self._blocks:
+                self._fixed_rows = len(self._rows)
+                self._rows += _block_rows(block, width)
+        self._show_rows()
+
+    def _page_lines(self, width: int) -> list[Content]:
+        shown = self._rows[self._top : self._top + self._visible_rows]
+        return [heading(self._title, self._about, width), *shown, *[Content()] * (self._visible_rows - len(shown))]
+
+
+def _block_rows(block: _Block, width: int) -> list[Content]:
+    """Return the rows of a block; one that is asked has a line of air above it."""
+    if block.kind == "note":
+        return [row.stylize(MUTED) for row in Content(block.text).wrap(max(1, width))]
+    if block.kind == "asked":
+        rows = Content(block.text).wrap(max(1, width - 2))
+        return [Content(), *(styled(("›" if row is rows[0] else " ", KEY), " ", row.stylize("b")) for row in rows)]
+    lines = block.text.split("\n")
+    return [row for line in lines for row in (Content(line).wrap(max(1, width)) if line else [Content()])]

@@ -1,0 +1,272 @@
+"""Try: a chat with what a run made, beside its base model; the models are loaded once, answers are streamed."""
+
+import queue
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.events import Resize
+from textual.message import Message
+from textual.widgets import Input
+from textual.worker import get_current_worker
+
+from tui_train.actions.chat import MAX_TOKENS, AnswerEnd, AnswerPiece, Chat, Ready, Side
+from tui_train.actions.dialogue import AnswerCancelled, NeedsOwnCode
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import display_path, visible
+from tui_train.runs.rundir import RunDir
+
+from ..base import Base
+from ..widgets.bar import StepBar
+from ..widgets.hint import Hint
+from ..widgets.keys import Keys
+from ..widgets.text_layout import DONE, FAILED, MUTED, styled
+from .chat_pane import ChatPane
+
+_QUEUED_NOTICE = " What you typed is sent then, unless you change it."
+_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
+_SIDES: tuple[Side, ...] = ("result", "base")
+_TITLES = {"result": "Result", "base": "Base"}
+
+
+class ChatEvent(Message):
+    """The chat goes on: it loads, is ready, or writes."""
+
+    def __init__(self, event: str | Ready | AnswerPiece | AnswerEnd) -> None:
+        """Carry a model that is being loaded, or what else there is."""
+        super().__init__()
+        self.event = event
+
+
+class ChatFailed(Message):
+    """A prompt was not answered, or, where nothing is `can_continue`, none can be."""
+
+    def __init__(self, error: TuiTrainError, *, can_continue: bool) -> None:
+        """Carry why."""
+        super().__init__()
+        self.error = error
+        self.can_continue = can_continue
+
+
+class _Prompt(Input):
+    """Where the prompt is typed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Ask", key_display="Enter")]
+
+
+class ChatScreen(Base):
+    """A chat with one or two models."""
+
+    HELP = """Try
+
+Enter asks: the result answers first, then its base model, each with what it was asked and answered before. Answers are
+greedy, without sampling, and go through the model's own chat template; without one the text is continued.
+F2 ends the answer that is being written, PgUp and PgDn scroll, F3 begins again without what was said.
+A model that came with Python code of its own is loaded only after F4, which holds for this chat.
+Esc goes back and ends the models. They are loaded in the Python that trained; nothing is downloaded."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("f2", "stop", "End answer"),
+        Binding("pageup", "turn(-1)", "Scroll", key_display="PgUp PgDn"),
+        Binding("pagedown", "turn(1)", show=False),
+        Binding("f3", "forget", "New chat"),
+        Binding("f4", "trust", "Run its code"),
+    ]
+
+    def __init__(self, run: RunDir, *, compare: bool) -> None:
+        """Talk with what a run made."""
+        super().__init__()
+        self.run = run
+        self._compare = compare
+        self._prompts: queue.Queue[str | None] = queue.Queue()
+        self._chat: Chat | None = None
+        self._busy = True
+        self._is_over = False
+        self._needs_own_code = self._trusted = False  # it needs its own code, and whether that may run
+        self._queued_prompt = ""  # the prompt that is sent as soon as nothing is loaded or written
+        self._ready_text = Content()
+        self._loading_text = Content("Starting the Python that trained …")
+
+    def compose(self) -> ComposeResult:
+        """Put the sides over the prompt."""
+        yield StepBar(title="Result › Try it")
+        with Container(id="talk"):
+            for side in _SIDES[: 2 if self._compare else 1]:
+                yield ChatPane(_TITLES[side], "", id=side)
+        yield Hint()
+        yield Keys()
+        yield _Prompt(id="prompt", placeholder="loading …", compact=True)
+
+    def on_mount(self) -> None:
+        """Load the models."""
+        self.query_one(StepBar).show_aside(styled((visible(self.run.name), MUTED)))
+        prompt = self.query_one(_Prompt)
+        prompt.cursor_blink = False
+        prompt.focus()
+        self._show_hint(self._loading_text)
+        self._run_chat()
+
+    def on_resize(self, event: Resize) -> None:
+        """Put the sides beside each other where there is room."""
+        self.query_one("#talk").set_class(event.size.width >= _TWO_COLUMNS_WIDTH, "-beside")
+
+    def _show_hint(self, words: Content) -> None:
+        self.query_one(Hint).show_text(words)
+
+    @work(thread=True, exclusive=True, group="talk")
+    def _run_chat(self) -> None:
+        """Load, then answer what is asked, until the screen is left."""
+        worker = get_current_worker()
+        chat: Chat | None = None
+        try:
+            chat = self._chat = Chat(self.run, compare=self._compare, trusted=self._trusted)
+            self.post_message(
+                ChatEvent(chat.load(lambda what: self._post_event(ChatEvent(what)), lambda: worker.is_cancelled))
+            )
+            while not worker.is_cancelled:
+                try:
+                    prompt = self._prompts.get(timeout=0.1)
+                except queue.Empty:
+                    continue
+                self._answer(chat, prompt)
+        except AnswerCancelled:
+            pass
+        except TuiTrainError as error:
+            self._post_event(ChatFailed(error, can_continue=False))
+        finally:
+            if chat:
+                chat.close()
+
+    def _post_event(self, message: Message) -> None:
+        self.post_message(message)
+
+    def _answer(self, chat: Chat, prompt: str | None) -> None:
+        """Answer a prompt on both sides; None begins another chat."""
+        worker = get_current_worker()
+        if prompt is None:
+            chat.forget()
+            return
+        for side in chat.sides:
+            try:
+                for piece in chat.ask(prompt, side, MAX_TOKENS, lambda: worker.is_cancelled):
+                    self._post_event(ChatEvent(piece))
+            except TuiTrainError as error:
+                if not chat.alive:
+                    raise
+                self._post_event(ChatFailed(error, can_continue=True))
+                return
+
+    @on(ChatEvent)
+    def _take_event(self, event: ChatEvent) -> None:
+        what = event.event
+        if isinstance(what, AnswerPiece):
+            self.query_one(f"#{what.side}", ChatPane).append_answer(what.text)
+        elif isinstance(what, AnswerEnd):
+            self.query_one(f"#{what.side}", ChatPane).add_note(what.summary)
+            if self._chat and what.side == self._chat.sides[-1]:
+                self._accept_prompts()
+        elif isinstance(what, Ready):
+            self._show_loaded(what)
+        else:
+            self._loading_text = styled("Loading ", (display_path(what), "b"), " …")
+            self._show_hint(styled(self._loading_text, _QUEUED_NOTICE if self._queued_prompt else ""))
+
+    def _show_loaded(self, ready: Ready) -> None:
+        if self._compare and not ready.compares:
+            self.query_one("#base").remove()
+        found = self._chat.result if self._chat else None
+        self.query_one("#result", ChatPane).set_subtitle(visible(found.description) if found else "")
+        if ready.compares and found:
+            self.query_one("#base", ChatPane).set_subtitle(visible(found.base))
+        how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
+        self._ready_text = styled(DONE, f" loaded on {ready.device} in {ready.dtype}{how}.")
+        self._show_hint(self._ready_text)
+        self._accept_prompts()
+
+    def _accept_prompts(self) -> None:
+        self._busy = False
+        prompt, waiting = self.query_one(_Prompt), self._queued_prompt
+        prompt.placeholder, self._queued_prompt = "Ask something", ""
+        if waiting and waiting == prompt.value:
+            self._send_prompt(waiting)
+        self.refresh_bindings()
+
+    @on(ChatFailed)
+    def _show_failure(self, event: ChatFailed) -> None:
+        """Say why there is no answer; what stays until the next one is no notice that goes away."""
+        self._is_over = not event.can_continue
+        self._busy, self._queued_prompt = not event.can_continue, ""
+        self._needs_own_code = isinstance(event.error, NeedsOwnCode)
+        remedy = (
+            "If you trust that file, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
+        )
+        words = f"{event.error.message}. {remedy}"
+        self._show_hint(styled(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
+        if self._is_over:
+            self.query_one(_Prompt).placeholder = "Esc goes back"
+        self.refresh_bindings()
+
+    @on(Input.Submitted)
+    def _take_prompt(self, event: Input.Submitted) -> None:
+        if self._is_over or not event.value.strip():
+            return
+        if self._busy:
+            self._queued_prompt = event.value
+            self._show_hint(styled(self._ready_text if self._ready_text.plain else self._loading_text, _QUEUED_NOTICE))
+        else:
+            self._send_prompt(event.value)
+
+    def _send_prompt(self, prompt: str) -> None:
+        self._busy = True
+        self.query_one(_Prompt).clear()
+        self._show_hint(self._ready_text)
+        for side in self._chat.sides if self._chat else ():
+            self.query_one(f"#{side}", ChatPane).add_prompt(visible(prompt))
+        self._prompts.put(prompt)
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only an answer that is being written can be ended, only between answers a chat begun again.
+
+        A model's own code can be run where it needs that.
+        """
+        del parameters
+        if action == "trust":
+            return self._needs_own_code
+        loaded = bool(self._ready_text.plain) and not self._is_over
+        if action == "stop":
+            return loaded and self._busy
+        return action != "forget" or (loaded and not self._busy)
+
+    def action_stop(self) -> None:
+        """End the answer that is being written; the other side still answers."""
+        if self._chat:
+            self._chat.stop()
+
+    def action_forget(self) -> None:
+        """Begin again, without what was said."""
+        self._prompts.put(None)
+        for talk in self.query(ChatPane):
+            talk.add_note("— a new chat —")
+
+    def action_trust(self) -> None:
+        """Load it again, with the code that came with it."""
+        self._needs_own_code, self._is_over, self._trusted, self._busy = False, False, True, True
+        self.query_one(_Prompt).placeholder = "loading …"
+        self._show_hint(self._loading_text)
+        self.refresh_bindings()
+        self._run_chat()
+
+    def action_turn(self, pages: int) -> None:
+        """Scroll both sides."""
+        for talk in self.query(ChatPane):
+            talk.scroll_pages(pages)
+
+    def recover(self, group: str) -> None:
+        """Say that nothing answers any more."""
+        if group == "talk":
+            self._is_over = self._busy = True
+            self._show_hint(styled(FAILED, " The chat has ended; Esc goes back."))

@@ -1,0 +1,1 @@
+"""Data: what the training data holds."""

@@ -1,0 +1,159 @@
+"""The lines about training data: its numbers, a histogram, samples with what is learned of them, and rows left out."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from tui_train.base.text import duration_text, grouped_digits, percent, visible
+from tui_train.checks import Finding
+from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, DataSample, TextState, TokenCounts
+from tui_train.facts.data.data_use import FORMAT_LABELS, Epoch
+from tui_train.views import data_text
+
+from ..widgets.findings_pane import finding_line
+from ..widgets.preview_lines import FIX_KEYS, finding_lines
+from ..widgets.text_layout import DONE, FAILED, MUTED, WARNING, Piece, columns, fit, heading, styled
+
+_LABEL_WIDTH = 14
+_CELL, _WIDEST_CELL = 14, 26
+_PLACE, _MOST_PLACE = 12, 30
+_MAX_FINDINGS = 3
+_STYLES: dict[TextState, tuple[str, str]] = {  # of the mark, and of the text beside it
+    "read": (MUTED, MUTED),
+    "learned": ("$success", ""),
+    "rejected": ("$error", ""),
+    "cut": ("$warning", MUTED),
+}
+_TRAINED_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
+
+
+def data_set_lines(
+    look: DataReport, question: DataQuestion, epoch: Epoch | None, seconds: float, width: int
+) -> list[Content]:
+    """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""
+    of = f"{FORMAT_LABELS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"
+    out = data_text.unusable_rows(look)
+    usable = styled(WARNING, f" {grouped_digits(out)} left out") if out else styled(DONE, " all rows usable")
+    usable = usable if look.rows else styled(FAILED, " nothing to learn from")
+    rows: list[list[Piece]] = [[_number_text(look.rows, "rows" if look.rows != 1 else "row")], []]
+    tokens = look.tokens
+    if tokens:
+        learned = percent(tokens.learned / max(tokens.total, 1))
+        rows[0] += [_number_text(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
+        lengths = {"median": tokens.median, "at 95 %": tokens.p95, "longest": tokens.longest}
+        rows[1] += [_number_text(length, words) for words, length in lengths.items()]
+        done = "left out" if question.method == "reward" else "cut"
+        if question.length:
+            cut = (
+                styled(WARNING, f" {grouped_digits(tokens.cut)} {done}")
+                if tokens.cut
+                else styled(DONE, f" none is {done}")
+            )
+            rows[1].append(cut)
+    rows[0].append(usable)
+    cell = min(_WIDEST_CELL, max(_CELL, width // 4))
+    lines = [heading("Set", visible(of), width)]
+    lines += [columns(width, *((piece, cell) for piece in row[:-1]), (row[-1], 0)) for row in rows if row]
+    if epoch:
+        words = data_text.epoch_text(epoch, question) + (f", about {duration_text(seconds)}" if seconds else "")
+        lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
+    for number, words in enumerate(data_text.share_lines(look)):
+        lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL_WIDTH), (words, 0)))
+    if words := data_text.turn_end_text(look, question):
+        lines.append(columns(width, (("end", MUTED), _LABEL_WIDTH), (visible(words), 0)))
+    return [*lines, *(_histogram_lines(tokens, look, question, width) if tokens else [])]
+
+
+def _number_text(count: int, words: str) -> Content:
+    return styled((grouped_digits(count), "b"), (f" {words}", MUTED))
+
+
+def _histogram_lines(tokens: TokenCounts, look: DataReport, asked: DataQuestion, width: int) -> list[Content]:
+    """Return how many rows have how many tokens, what is beyond the sequence length marked."""
+    longest = grouped_digits(tokens.longest)
+    blocks = data_text.histogram(tokens, max(8, width - _LABEL_WIDTH - len(longest) - 4))
+    if not 0 < asked.length < tokens.longest:
+        drawn = styled((blocks, "$live"), (f" {longest}", MUTED))
+        return [columns(width, (("tokens a row", MUTED), _LABEL_WIDTH), (("0 ", MUTED), 2), (drawn, 0))]
+    at = min(asked.length * len(blocks) // tokens.longest, len(blocks) - 1)
+    drawn = styled((blocks[:at], "$live"), ("│", "$warning"), (blocks[at:], "$warning"), (f" {longest}", MUTED))
+    words = styled(
+        ("└ ", "$warning"), (grouped_digits(asked.length), "b"), (f"  {data_text.cut_text(look, tokens, asked)}", MUTED)
+    )
+    # The words stand left of the mark where they would not fit right of it.
+    if _LABEL_WIDTH + 2 + at + words.cell_length > width:
+        words = styled(
+            (f"{data_text.cut_text(look, tokens, asked)}  ", MUTED), (grouped_digits(asked.length), "b"), " "
+        )
+        words = styled(words, ("┘", "$warning"))
+        below = styled(" " * max(0, _LABEL_WIDTH + 3 + at - words.cell_length), words)
+    else:
+        below = styled(" " * (_LABEL_WIDTH + 2 + at), words)
+    return [columns(width, (("tokens a row", MUTED), _LABEL_WIDTH), (("0 ", MUTED), 2), (drawn, 0)), below]
+
+
+def sample_lines(
+    sample: DataSample, place: tuple[int, int], width: int, *, several: bool, whole: bool
+) -> list[Content]:
+    """Return a sample as the model gets it, `place` of how many; beside the bar what it learns, `whole`: all of it."""
+    number, count = place
+    where = f"line {grouped_digits(sample.line)}" + (f" of {sample.file}" if several else "")
+    learned = "all learned (Answers only: off)" if whole else f"{grouped_digits(sample.learned)} learned"
+    tokens = f"   {grouped_digits(sample.tokens)} tokens, {learned}" if sample.tokens else ""
+    lines = [heading(f"Sample {number}", visible(f"of {count}   {where}{tokens}"), width)]
+    for state, text in data_text.sample_lines(sample):
+        mark, style = _STYLES[state]
+        parts = Content(visible(text)).wrap(width - 2) if text else [Content()]
+        lines += [styled((data_text.MARKS[state], mark), " ", (part.plain.rstrip(), style)) for part in parts]
+    return [*lines, styled(("  …", MUTED))] if sample.shortened else lines
+
+
+def bad_row_lines(look: DataReport, width: int) -> list[Content]:
+    """Return the rows with something wrong, by line, of which a few of each kind are named."""
+    if not look.problems:
+        return []
+    twice = look.counts.get("duplicate", 0)
+    note = ", ".join(
+        ([f"{grouped_digits(data_text.unusable_rows(look))} left out"] if data_text.unusable_rows(look) else [])
+        + ([f"{grouped_digits(twice)} more than once"] if twice else [])
+    )
+    places = [_row_place(problem, several=look.file_count > 1) for problem in look.problems]
+    cell = min(_MOST_PLACE, max(_PLACE, *(len(place) + 2 for place in places)))
+    lines = [heading("Rows", note, width)]
+    for problem, place in zip(look.problems, places, strict=True):
+        mark = WARNING if problem.kind in _TRAINED_KINDS else FAILED
+        lines.append(columns(width, (mark, 2), (fit(place, cell - 1), cell), ((visible(problem.why), MUTED), 0)))
+    named = sum(look.counts.values()) - len(look.problems)
+    return [*lines, styled((f"  and {grouped_digits(named)} more", MUTED))] if named > 0 else lines
+
+
+def _row_place(problem: DataProblem, *, several: bool) -> str:
+    name = visible(problem.file.rpartition("/")[2])
+    if not problem.line:
+        return name
+    return f"{name}:{problem.line}" if several else f"line {grouped_digits(problem.line)}"
+
+
+def longest_row_lines(look: DataReport, asked: DataQuestion, width: int) -> list[Content]:
+    """Return the longest rows."""
+    rows = look.tokens.longest_rows if look.tokens else ()
+    lines = [heading("Longest", "", width)] if rows else []
+    for row in rows:
+        cut = styled(WARNING, " cut") if 0 < asked.length < row.tokens else Content()
+        place = f"line {grouped_digits(row.line)}"
+        lines.append(columns(width, (place, _PLACE), ((f"{grouped_digits(row.tokens)} tokens", MUTED), 16), (cut, 0)))
+    return lines
+
+
+def data_finding_lines(findings: Sequence[Finding], width: int, *, tall: bool) -> list[Content]:
+    """Return the findings, in full where there is room, else a line each; with the keys that fix them."""
+    if tall or not findings:
+        return finding_lines(findings, width) if findings else []
+    keys = iter(FIX_KEYS)
+    lines = [heading("Findings", f"{len(findings)}", width)]
+    lines += [
+        finding_line(finding, width, next(keys, "").upper() if finding.fix else "")
+        for finding in findings[:_MAX_FINDINGS]
+    ]
+    more = len(findings) - _MAX_FINDINGS
+    return [*lines[:-1], styled((f"  and {more + 1} more, on Preview", MUTED))] if more > 0 else lines

@@ -1,0 +1,261 @@
+"""Data: what the training data holds, and its first samples as the model gets them."""
+
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+
+from tui_train.base.text import visible
+from tui_train.checks import Finding, find_problems
+from tui_train.facts.data.data_report import DataQuestion, DataReport
+from tui_train.facts.data.data_use import learns_whole_chats
+from tui_train.facts.types import Facts
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe.data_questions import data_report, question_with_length, training_epoch
+from tui_train.setup.setup import Setup
+from tui_train.views import data_text
+from tui_train.views.overview import MeasuredPace
+from tui_train.views.previous_run import expected_pace, previous_run
+
+from ..base import Base
+from ..messages import ApplyFix
+from ..widgets.bar import StepBar
+from ..widgets.code import Page
+from ..widgets.hint import Hint
+from ..widgets.keys import Keys
+from ..widgets.lines import Lines
+from ..widgets.preview_lines import FIX_KEYS, join_panels
+from ..widgets.text_layout import MUTED, heading, styled
+from .data_lines import bad_row_lines, data_finding_lines, data_set_lines, longest_row_lines, sample_lines
+
+_PART, _DATA = "data", "trainer.data"
+_LEVELS = ("error", "warning", "note")
+_DATA_KEYS = frozenset(
+    {
+        _DATA,
+        "trainer.validation_data",
+        "data.evaluation",
+        "data.weights",
+        "recipe.sequence_length",
+        "recipe.evaluate_every",
+        "finetune.method",
+        "finetune.answers_only",
+    }
+)
+_LEGEND = "Grey text is context; beside ▌ stands what the model learns to write."
+_STATE_LEGENDS = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
+
+
+class PaceFound(Message):
+    """How fast an earlier run of the same settings was is known."""
+
+    def __init__(self, found: MeasuredPace | None) -> None:
+        """Carry it."""
+        super().__init__()
+        self.pace = found
+
+
+class DataScreen(Base):
+    """The data of a fine-tuning."""
+
+    HELP = """Data
+
+What the Python that trains has read in your data: nothing of it is changed, and nothing is sent anywhere.
+Samples stand as the model gets them, through its own chat template. Beside ▌ stands what it learns to say, beside ✗
+what it learns to avoid (the rejected answer of a pair), beside ┊ what is cut off at the sequence length.
+The histogram has the rows by their tokens, up to the longest; what lies beyond the sequence length is cut.
+Rows that cannot be learned from are left out, each named by its line. F2 and F6 to F9 fix findings, where a change
+of the settings does. r reads the file again."""
+    SHARED = ("profile", "facts", "looking")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "sample(-1)", "Sample", key_display="←→"),
+        Binding("right", "sample(1)", show=False),
+        Binding("f2", "fix(0)", "Fix it"),
+        Binding("r", "app.look", "Look again"),
+        Binding("b", "rows", "Bad rows"),
+        Binding("enter", "app.back", show=False),
+        Binding("f5", "app.back", show=False),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("ctrl+z", "app.undo", "Undo", show=False),
+        *(Binding(key, f"fix({at})", f"Fix finding {at + 1}", show=False) for at, key in enumerate(FIX_KEYS) if at),
+    ]
+    profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+
+    def __init__(self, place: str = "") -> None:
+        """Begin on the first sample; `place` is the step from which it was opened."""
+        super().__init__()
+        self._opened_from = place
+        self._is_composed = False
+        self._sample = 0
+        self._pace: MeasuredPace | None = None
+        self._findings: tuple[Finding, ...] = ()
+        self._look: DataReport | None = None
+
+    def compose(self) -> ComposeResult:
+        """Put the numbers on top, a sample below them and the findings at the end; beside them what is wrong."""
+        yield StepBar(title=f"{self._opened_from} › Data" if self._opened_from else "Data")
+        with Horizontal(id="middle"):
+            with Vertical(id="data"):
+                yield Lines(id="set")
+                with Page(id="samples"):
+                    yield Lines(id="sample")
+                yield Lines(id="found")
+            with VerticalScroll(id="side", can_focus=False):
+                yield Lines(id="beside")
+        yield Hint()
+        yield Keys()
+
+    def on_mount(self) -> None:
+        """Show what is known, and find out how fast a run like this one was."""
+        self._is_composed = True
+        self.query_one("#samples").focus()
+        self.update()
+        if not self.other_machine:
+            self._find_pace(self.profile)
+
+    @work(thread=True, exclusive=True, group="pace")
+    def _find_pace(self, profile: Profile) -> None:
+        self.post_message(PaceFound(expected_pace(previous_run(profile), profile)))
+
+    @on(PaceFound)
+    def _take_pace(self, event: PaceFound) -> None:
+        self._pace = event.pace
+        self.update()
+
+    def watch_profile(self) -> None:
+        """Show what is read for a changed profile."""
+        self.update()
+
+    def watch_facts(self) -> None:
+        """Show what was read."""
+        self.update()
+
+    def watch_looking(self) -> None:
+        """Show that it is being read."""
+        self.update()
+
+    def on_resize(self) -> None:
+        """Arrange for the new size, once its classes are set."""
+        self.call_after_refresh(self.update)
+
+    def update(self) -> None:
+        """Show what was read in the data, or that it is being read."""
+        if not self._is_composed or self.facts is None:
+            return
+        made = set_up(self.profile, self.facts)
+        setup = None if made.problem else made
+        found = find_problems(made)
+        mine = [finding for finding in found if finding.key in _DATA_KEYS]
+        # Rows are named by line elsewhere too: first what settings can change.
+        self._findings = tuple(sorted(mine, key=lambda each: (_LEVELS.index(each.level), each.key == _DATA)))
+        self._look = data_report(setup) if setup else None
+        if self._look and self._look.problem:
+            self._look = None
+        self._show(setup)
+        self.refresh_bindings()
+
+    def _show(self, setup: Setup | None) -> None:
+        look, asked = self._look, question_with_length(setup) if setup else None
+        tall, wide = self.has_class("-tall"), self.has_class("-wide")
+        findings = self._findings
+        if look is None or asked is None or setup is None:
+            waits = _PART in self.looking
+            why = data_text.why_unread(setup) if setup else "the settings cannot be used"
+            words = data_text.reading_text(self.profile) if waits else "" if findings else why
+            self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), styled((words, MUTED))])
+            self.query_one("#sample", Lines).show_fixed()
+            self.query_one("#beside", Lines).show_fixed()
+        else:
+            one = training_epoch(setup)
+            seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
+            self.query_one("#set", Lines).show(lambda width: data_set_lines(look, asked, one, seconds, width))
+            self.query_one("#sample", Lines).show(lambda width: self._samples(look, asked, width, tall=tall, wide=wide))
+            self.query_one("#beside", Lines).show(
+                lambda width: (
+                    join_panels(longest_row_lines(look, asked, width), bad_row_lines(look, width)) if wide else []
+                )
+            )
+            self.query_one(StepBar).show_aside(
+                styled((f"{data_text.data_title(look)}   {data_text.size_text(look)}", MUTED))
+            )
+        self.query_one("#found", Lines).show(lambda width: data_finding_lines(findings, width, tall=tall))
+        self.query_one("#found").display = bool(findings)
+        self._show_hint()
+
+    def _samples(self, look: DataReport, asked: DataQuestion, width: int, *, tall: bool, wide: bool) -> list[Content]:
+        """Return the sample that was chosen, those after it where there is room, and the rows that are wrong."""
+        count = len(look.samples)
+        shown = look.samples[self._sample_index : None if tall else self._sample_index + 1]
+        several = look.file_count > 1
+        parts = [
+            sample_lines(
+                sample,
+                (self._sample_index + number, count),
+                width,
+                several=several,
+                whole=learns_whole_chats(look, asked),
+            )
+            for number, sample in enumerate(shown, start=1)
+        ]
+        return join_panels(*parts, *(() if wide else (bad_row_lines(look, width),)))
+
+    @property
+    def _sample_index(self) -> int:
+        return min(self._sample, max(0, len(self._look.samples) - 1)) if self._look else 0
+
+    def _show_hint(self) -> None:
+        samples = self._look.samples if self._look else ()
+        states = {piece.state for sample in samples for piece in sample.pieces}
+        if self._findings and not self.has_class("-tall"):
+            first = self._findings[0]
+            self.query_one(Hint).show_text(Content(visible(f"{first.message}. {first.remedy}")))
+        elif samples:
+            more = ", ".join(words for state, words in _STATE_LEGENDS.items() if state in states)
+            self.query_one(Hint).show_text(Content(f"{_LEGEND} {more}{'.' * bool(more)}".strip()))
+        else:
+            self.query_one(Hint).show_text(Content("It is read by the Python that trains; nothing else waits for it."))
+
+    # What the keys do
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what there is."""
+        if action == "fix":
+            at = parameters[0]
+            return isinstance(at, int) and at < len(self._fixable_findings())
+        if action == "sample":
+            return bool(self._look and len(self._look.samples) > 1)
+        if action == "rows":
+            return bool(self._look and self._look.problems) and not self.has_class("-wide")
+        return True
+
+    def _fixable_findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self._findings if finding.fix)
+
+    def action_fix(self, at: int) -> None:
+        """Make the change that fixes one of the findings."""
+        found = self._fixable_findings()
+        if at < len(found) and (fix := found[at].fix):
+            self.post_message(ApplyFix(fix))
+
+    def action_sample(self, by: int) -> None:
+        """Show the next sample, or the one before."""
+        if self._look and self._look.samples:
+            self._sample = (self._sample_index + by) % len(self._look.samples)
+            self.update()
+            self.query_one("#samples", Page).scroll_home(animate=False)
+
+    def action_rows(self) -> None:
+        """Go to the rows that are wrong, or back to the top."""
+        page = self.query_one("#samples", Page)
+        if page.scroll_y:
+            page.scroll_home(animate=False)
+        else:
+            page.scroll_end(animate=False)

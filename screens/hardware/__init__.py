@@ -1,0 +1,1 @@
+"""Hardware: which machine and which GPUs."""

@@ -1,0 +1,333 @@
+"""Hardware: which cards there are, which are chosen, and why."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import ClassVar, Literal
+
+from msgspec.structs import replace
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widget import Widget
+
+from tui_train.base import ssh
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import size, visible
+from tui_train.facts.gpus.samples import Sample
+from tui_train.facts.gpus.verdicts import card_sets, why_all_blocked
+from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
+from tui_train.profile import hosts
+from tui_train.setup.setup import Setup
+from tui_train.views import choices
+from tui_train.views.show import load_text, pci_address
+
+from ..app.discovery import DiscoveryApp
+from ..messages import ErrorToShow, SetProfile, ValueChosen
+from ..steps.step import Step
+from ..steps.step_rows import Section
+from ..widgets.bar import StepBar
+from ..widgets.dialogs import ChoiceDialog, TextDialog
+from ..widgets.form.form import Form
+from ..widgets.lines import Lines
+from ..widgets.multi_select import MultiSelect, SelectRow
+from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, styled
+from .cluster_lines import cluster_lines
+
+_VERDICT_MARKS: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
+_BAR_WIDTH = 8
+# Among the answers to where it trains; no host's name begins so.
+_KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
+_HERE, _OTHER, _SLURM, _SLURM_THERE = "-here", "-other", "-slurm", "-slurm-there"
+
+
+class Hardware(Step):
+    """The first step."""
+
+    HELP = """Hardware
+
+What this machine has, and what the training will use. A GPU is marked with its verdict:
+  use      trains well
+  skip     left out: it would slow or limit the others; pick it with Space if you want it
+  blocked  cannot work with the chosen PyTorch; the reason is shown beside it
+
+h chooses where it trains: this machine, a host over ssh, which needs nothing of tui-train, or, where jobs can be
+submitted from here or from the chosen host, the Slurm cluster. Its partitions are shown, and the GPUs of a node;
+F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
+Mixed GPUs can be combined in several ways: the fastest set is chosen, s chooses the next.
+Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
+    TITLE_OF_STEP = "Hardware"
+    LIVE = True
+    SECTIONS = (
+        Section(title="Training", keys=("hardware.device", "hardware.processes")),
+        Section(
+            title="Slurm",
+            keys=("slurm.partition", "slurm.account", "slurm.time", "slurm.cpus", "slurm.options"),
+        ),
+    )
+    MORE_KEYS = ("hardware.gpus", "hardware.host", "hardware.scheduler")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "next_set", "Next set"),
+        Binding("h", "host", "Machine"),
+        Binding("f3", "values", "Values"),
+        Binding("r", "app.look", "Look again"),
+    ]
+
+    def __init__(self) -> None:
+        """Begin without cards."""
+        super().__init__()
+        self._card_sets: tuple[CardSet, ...] = ()
+        self._verdicts: tuple[Verdict, ...] = ()
+        self._why_all_blocked = ""  # why none can be used, where that is one reason for all
+
+    def step_widgets(self) -> Sequence[Widget]:
+        """Host, cards, device and processes."""
+        return [
+            Lines(id="host"),
+            MultiSelect(id="gpus", why_one_required="One GPU must stay: choose the device CPU to train without a GPU."),
+            Lines(id="sets"),
+            Lines(id="gaps"),
+            Form(),
+        ]
+
+    def refresh_extras(self, setup: Setup) -> None:
+        """Show the host and its cards."""
+        if self.facts is None:
+            return
+        machine = self.facts.machine
+        looking = "machine" in self.looking
+        # Where it trains may be another place now.
+        self.query_one(StepBar).refresh()
+        cluster, wanted = self.facts.cluster, self.profile.slurm.partition
+        if setup.scheduled and (cluster or looking):
+            self.query_one("#host", Lines).show(lambda width: cluster_lines(cluster, machine, wanted, width))
+        else:
+            self.query_one("#host", Lines).show(
+                lambda width: _host_lines(machine, self.other_machine, width, looking=looking)
+            )
+        gpus = self.query_one("#gpus", MultiSelect)
+        gpus.display = bool(machine.gpus)
+        gpus.disabled = self.profile.hardware.device == "cpu"
+        self._verdicts = setup.verdicts
+        self._why_all_blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
+        self._draw_cards(machine)
+        gpus.picked = tuple(gpu.uuid for gpu in setup.gpus)
+        self._card_sets = card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
+        offered = self.query_one("#sets", Lines)
+        offered.display = len(self._card_sets) > 1
+        cards = _set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
+        offered.show(
+            lambda width: [heading("Sets of GPUs", "s chooses the next", width), *(fit(line, width) for line in cards)]
+        )
+        if self.focused is None or not self.focused.display or self.focused.disabled:
+            self.set_focus(None)
+            self.focus_next()
+        gaps = [line for gap in machine.gaps for line in _gap_lines(gap.what, gap.why, gap.remedy)]
+        if self._why_all_blocked:
+            gaps.insert(0, styled(WARNING, (f" {visible(self._why_all_blocked)}", "b")))
+        if not machine.gpus and not looking:
+            hidden = any(gap.hides for gap in machine.gaps)
+            words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
+            if setup.scheduled and cluster and not cluster.problem:
+                words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
+            gaps.insert(0, styled((words, "b")))
+        shown = self.query_one("#gaps", Lines)
+        shown.display = bool(gaps)
+        shown.show(lambda width: [part for line in gaps for part in _wrapped_indented(line, max(8, width))])
+
+    def notes(self, setup: Setup) -> Mapping[str, str]:
+        """Return how many processes 0 stands for, and what Slurm's fields may be."""
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
+        for key in _KEYS_WITH_VALUES if self.facts and setup.scheduled else ():
+            count = len(choices.field_options(key, setup)) if self.facts else 0
+            notes[key] = f"F3 lists {count}" if count else ""
+        return notes
+
+    def watch_live(self) -> None:
+        """Show what the cards do now."""
+        if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
+            self._draw_cards(self.facts.machine)
+
+    def _draw_cards(self, machine: Machine) -> None:
+        now = {sample.uuid: sample for sample in self.live}
+        cards = zip(machine.gpus, self._verdicts, strict=True)
+        by_type = bool(self.facts and self.facts.cluster)
+        picks = tuple(
+            _card_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
+            for gpu, verdict in cards
+        )
+        if picks != self.query_one("#gpus", MultiSelect).picks:
+            self.query_one("#gpus", MultiSelect).picks = picks
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Another set can be taken only where there is one, another host unless one was named for all."""
+        if action == "values":
+            return bool(self._field_values())
+        if action == "host":
+            return isinstance(self.app, DiscoveryApp) and not self.app.has_named_machine
+        return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
+
+    def action_host(self) -> None:
+        """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
+        try:
+            known = hosts.saved_hosts()
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        chosen, by_slurm = self.profile.hardware.host, self.profile.hardware.scheduler == "slurm"
+        rows = {_HERE: "this machine", **{name: _host_label(name, address) for name, address in known.items()}}
+        if chosen and chosen not in rows:
+            rows[chosen] = visible(chosen)
+        rows[_OTHER] = "another host …"
+        if (by_slurm and not chosen) or shutil.which("sbatch"):
+            rows[_SLURM] = "Slurm (this cluster)"
+        if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
+            rows[_SLURM_THERE] = f"{visible(chosen)} (Slurm)"
+        self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine)
+
+    def _take_machine(self, name: str | None) -> None:
+        if name == _OTHER:
+            self.app.push_screen(
+                TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_checked_address),
+                self._switch_to_typed,
+            )
+        elif name:
+            host = self.profile.hardware.host if name == _SLURM_THERE else "" if name in {_HERE, _SLURM} else name
+            self._switch_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
+
+    def _switch_to_typed(self, host: str | None) -> None:
+        if isinstance(self.app, DiscoveryApp):
+            self.app.typed_host = host or ""
+        self._switch_to(host)
+
+    def _switch_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
+        if host is not None:
+            hardware = replace(self.profile.hardware, host=host, scheduler=scheduler)
+            self.post_message(SetProfile(replace(self.profile, hardware=hardware)))
+
+    def _field_values(self) -> tuple[choices.Option, ...]:
+        """Return the values that the typed field in which the cursor is can have, as far as they are known."""
+        row = self.form.row if self._is_composed and self.form.has_focus_within else None
+        return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
+
+    def action_values(self) -> None:
+        """Show what the field can be to choose from; anything else can be typed."""
+        row = self.form.row
+        if row:
+            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._field_values())
+            self.app.push_screen(ChoiceDialog(f"{row.field.label}:", answers), partial(self._take_value, row.key))
+
+    def _take_value(self, key: str, value: str | None) -> None:
+        if value:
+            self.post_message(ValueChosen(key, value))
+
+    def action_next_set(self) -> None:
+        """Take the set after the present one; the first is the one that is taken unasked."""
+        now = set(self.query_one("#gpus", MultiSelect).picked)
+        at = next((at for at, one in enumerate(self._card_sets) if set(one.uuids) == now), -1)
+        after = (at + 1) % len(self._card_sets)
+        self.post_message(ValueChosen("hardware.gpus", self._card_sets[after].uuids if after else ()))
+
+    @on(MultiSelect.Picked)
+    def _take_cards(self, event: MultiSelect.Picked) -> None:
+        event.stop()
+        self.post_message(ValueChosen("hardware.gpus", event.values))
+
+
+def _zero_processes_text(setup: Setup) -> str:
+    per_gpu = ", one per GPU" if setup.device == "cuda" and setup.processes == len(setup.gpus) else ""
+    return f"0 means {setup.processes} here{per_gpu}"
+
+
+def _checked_address(address: str) -> str:
+    """Return the name of a host as it was typed; BadInput where it is none."""
+    if (address := address.strip()) not in hosts.saved_hosts():
+        ssh.ssh_command(address)
+    return address
+
+
+def _host_label(name: str, address: str) -> str:
+    return visible(name if name == address else f"{name}  {address}")
+
+
+def _host_lines(machine: Machine, host: str, width: int, *, looking: bool) -> list[Content]:
+    if looking and not machine.hostname:
+        return [
+            heading(visible(host or "This machine"), "", width),
+            styled((f"Looking at {visible(host) or 'this machine'} …", MUTED)),
+        ]
+    if not machine.hostname:
+        return [heading(host or "This machine", "", width), Content()]
+    driver = f"NVIDIA driver {machine.driver_version}" if machine.driver_version else "no NVIDIA driver"
+    cuda = f", CUDA {machine.driver_cuda}" if machine.driver_cuda else ""
+    memory = f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}"
+    shm = f"/dev/shm {size(machine.shm_free)} free"  # noqa: S108 - only reported
+    processor = f"{machine.cpu_name or 'processor'}, {machine.cpu_count} cores"
+    lines = [
+        heading(visible(machine.hostname), "", width),
+        fit(styled(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
+        fit(styled((f"{memory}   {shm}", MUTED)), width),
+    ]
+    return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else [*lines, Content()]
+
+
+def _set_lines(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
+    lines = []
+    for card_set in offered:
+        taken = set(card_set.uuids) == set(picked)
+        cards = " ".join(str(indices[uuid]) for uuid in card_set.uuids)
+        words = (f" {card_set.title}: GPU {cards}  ", "b" if taken else "")
+        lines.append(styled((LIVE[0], "$primary") if taken else OPEN, words, (card_set.gain, MUTED)))
+    return lines
+
+
+def _gap_lines(what: str, why: str, remedy: str) -> list[Content]:
+    return [
+        styled(WARNING, (f" {visible(what)}", "b")),
+        styled(f"  {visible(why)}"),
+        styled((f"  {visible(remedy)}", MUTED)),
+    ]
+
+
+def _wrapped_indented(line: Content, width: int) -> list[Content]:
+    """Return a line folded below where its words begin."""
+    begins = len(line.plain) - len(line.plain.lstrip(" "))
+    return [styled(" " * begins, part) for part in line[begins:].wrap(width - begins)]
+
+
+def _process_text(process: GpuProcess) -> str:
+    name, user = process.name.rpartition("/")[2], f"{process.user} " if process.user else ""
+    return f"{user}{name} holds {size(process.memory)}"
+
+
+def _card_pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool, reason_below: bool) -> SelectRow:
+    """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
+    free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
+    used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
+    memory = f"{size(free)} free of {size(gpu.memory_total)}"
+    if by_type:
+        memory = size(gpu.memory_total) if gpu.memory_total else "memory not known"
+    name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
+    words = f" {verdict.kind}{', busy' if verdict.busy else ''}"
+    cells = (
+        ((f"{gpu.index}", "b"), 3),
+        (name, 19),
+        (bar(used, _BAR_WIDTH), _BAR_WIDTH + 1),
+        (memory, 26),
+        (styled(_VERDICT_MARKS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
+    )
+    reasons = () if reason_below and not gpu.problem else verdict.reasons
+    details = [load_text(sample) if sample else "", *reasons]
+    details += [verdict.busy] if verdict.busy else map(_process_text, gpu.processes[:3])
+    details += ["shares the host's memory" if gpu.shares_memory else ""]
+    details += ["drives a display" if gpu.display_active else ""]
+    details += [f"cc {gpu.compute_capability}" if gpu.compute_capability else ""]
+    details += [f"bus {pci_address(gpu)}" if gpu.pci_bus else ""]
+    shown = ", ".join(visible(detail) for detail in details if detail)
+    below = (styled((shown, "" if verdict.kind == "blocked" and reasons else MUTED)),) if shown else ()
+    reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
+    can = "It cannot be picked." if reason else "Space picks it or leaves it out."
+    return SelectRow(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)
+
+
+SCREEN = Hardware

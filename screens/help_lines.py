@@ -1,0 +1,73 @@
+"""The help of a screen for a width: paragraphs folded, tables of keys as tables, fields with what they are for."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from textual.content import Content
+
+from .widgets.text_layout import KEY, MUTED, heading, styled
+
+# A row of a table: its key, a gap of two cells or more, and what it does.
+_ROW = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
+_MORE = re.compile(r" {6,}(\S.*)")
+_MAX_KEY_WIDTH = 18
+_MIN_TEXT_WIDTH = 24  # cells for what a key does, beside it
+_ENDS = (".", ":", "!", "?")
+
+
+def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) -> list[Content]:
+    """Return a help text, its first line as a title, and fields: each a label, a key and what it is for."""
+    title, _, rest = text.partition("\n")
+    lines = [heading(title, "", width), Content()]
+    for block in re.split(r"\n{2,}", rest.strip("\n")):
+        lines += [*_block_lines(block.split("\n"), width), Content()]
+    for label, key, words in fields:
+        lines += [styled((label, "b"), (f"  {key}", MUTED))]
+        lines += [styled("  ", line) for line in _wrapped(words, width - 2)]
+    while lines and not lines[-1].plain:
+        lines.pop()
+    return lines
+
+
+def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
+    """Yield one block: a heading, or sentences, and rows of a table."""
+    first, *rest = lines
+    short = len(first) < _MAX_KEY_WIDTH and not first.endswith(_ENDS) and not _ROW.fullmatch(first)
+    if short and all(_ROW.fullmatch(line) or _MORE.fullmatch(line) for line in rest):
+        yield heading(first, "", width)
+        lines = rest
+    rows: list[list[str]] = []
+    words = ""
+    for line in lines:
+        more, row = _MORE.fullmatch(line), _ROW.fullmatch(line)
+        if rows and more:
+            rows[-1][1] += f" {more[1]}"
+        elif row:
+            yield from _wrapped(words, width)
+            words = ""
+            rows.append([row[1], row[2]])
+        else:
+            yield from _table_lines(rows, width)
+            rows = []
+            if words.endswith(_ENDS):
+                yield from _wrapped(words, width)
+                words = ""
+            words = f"{words} {line.strip()}".strip()
+    yield from _wrapped(words, width)
+    yield from _table_lines(rows, width)
+
+
+def _table_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Content]:
+    """Yield rows, keys in one column and what they do in another, under each other where it is narrow."""
+    column = min(_MAX_KEY_WIDTH, max((len(key) for key, _ in rows), default=0)) + 2
+    for key, words in rows:
+        if width - column < _MIN_TEXT_WIDTH or len(key) + 2 > column:
+            yield styled((key, KEY))
+            yield from (styled("  ", line) for line in _wrapped(words, width - 2))
+            continue
+        for number, line in enumerate(_wrapped(words, width - column)):
+            yield styled((key.ljust(column) if number == 0 else " " * column, KEY), line)
+
+
+def _wrapped(words: str, width: int) -> list[Content]:
+    return Content(words).wrap(max(8, width)) if words else []

@@ -1,0 +1,1 @@
+"""Home: runs, profiles, a new training."""

@@ -1,0 +1,96 @@
+"""The line above a list in which one types what the list is to show; its input is made when it is first needed."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Input
+
+from tui_train.base.text import visible
+
+from ..widgets.text_layout import KEY, MUTED, columns, fit, styled
+
+_FIELD_WIDTH = 34
+_FIELD_START = 2  # cells before the field
+
+
+class _FilterInput(Input):
+    """The input of a filter."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,down", "screen.leave_filter", "To the list", key_display="Enter"),
+        Binding("escape", "screen.clear", "Clear", key_display="Esc"),
+    ]
+
+
+class Filter(Widget):
+    """Shows what is filtered for, and how much of everything that leaves."""
+
+    class Changed(Message):
+        """Something else is typed."""
+
+        def __init__(self, text: str) -> None:
+            """Carry the text."""
+            super().__init__()
+            self.text = text
+
+    def __init__(self, about: str) -> None:
+        """Begin with everything; `about` says what can be typed."""
+        super().__init__(id="filter")
+        self.text = ""
+        self._about = about
+        self._aside = ""
+
+    def show_count(self, aside: str) -> None:
+        """Show how much there is."""
+        if aside != self._aside:
+            self._aside = aside
+            self.refresh()
+
+    def open(self) -> None:
+        """Type into it, as long as it is there: keys may come before and after."""
+        if not self.is_attached:
+            return
+        entry = next(iter(self.query(_FilterInput)), None)
+        if entry is None:
+            entry = _FilterInput(self.text, compact=True, select_on_focus=False)
+            entry.styles.offset = (_FIELD_START, 0)
+            entry.styles.width = _FIELD_WIDTH
+            self.mount(entry)
+        entry.display = True
+        # At once, not after the next message: the first letter that is typed is none of the screen's keys.
+        self.screen.set_focus(entry)
+
+    def clear(self) -> None:
+        """Show everything again."""
+        for entry in self.query(_FilterInput):
+            entry.value = ""
+        self.leave()
+
+    def leave(self) -> None:
+        """Type no longer; what was typed stays."""
+        for entry in self.query(_FilterInput):
+            entry.display = False
+        self.refresh()
+
+    @on(Input.Changed)
+    def _take_text(self, event: Input.Changed) -> None:
+        event.stop()
+        self.text = event.value
+        self.post_message(self.Changed(event.value))
+
+    def render(self) -> Content:
+        """Draw the line."""
+        width = self.content_size.width
+        words = fit(visible(self.text) or self._about, _FIELD_WIDTH)
+        field = words.pad_right(max(0, _FIELD_WIDTH - words.cell_length))
+        shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
+        return columns(
+            width,
+            (styled(("/", KEY), " ", shown), _FIELD_WIDTH + _FIELD_START),
+            ("", 1),
+            (styled((self._aside, MUTED)), _FIELD_WIDTH + 3 - width),
+        )

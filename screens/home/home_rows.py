@@ -1,0 +1,252 @@
+"""How Home draws its rows: live runs in two lines, ended ones in one, profiles, and what starts a new training."""
+
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from msgspec import Struct
+from rich.cells import cell_len
+from textual.content import Content
+
+from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, sparkline, visible
+from tui_train.runs.status import training_seconds
+from tui_train.views.digest_text import date_text, matches_filter, outcome_text, remaining_text, searchable_text
+from tui_train.views.profile_cards import ProfileCard
+from tui_train.views.run_digest import Digest
+
+from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
+from .home_start import start_row
+from .row_list import Row
+
+RUN, PROFILE = "run:", "profile:"
+_NAME, _STEPS, _WHEN, _SPARK = 22, 13, 12, 20
+_NARROW_WIDTH = 70
+_LEAST_NAME, _MOST_NAME = 16, 42
+_STATE_WIDTH = 10
+_SELECTED_MARK = ("◆", "b $primary")
+_STATE_MARKS = {
+    "running": LIVE,
+    "stopping": LIVE,
+    "finished": DONE,
+    "failed": FAILED,
+    "lost": FAILED,
+    "stopped": WARNING,
+    "damaged": WARNING,
+    "queued": OPEN,
+    "unconfirmed": OPEN,
+    "new": OPEN,
+}
+
+
+class HomeState(Struct, frozen=True):
+    """What Home shows: all that there is, the filter, the runs that are marked, and whether they are grouped.
+
+    `draft` is what was edited last, None where nothing was.
+    """
+
+    runs: tuple[Digest, ...] = ()
+    profiles: tuple[ProfileCard, ...] = ()
+    text: str = ""
+    marked: frozenset[str] = frozenset()
+    grouped: bool = False
+    draft: ProfileCard | None = None
+
+
+class Widths(NamedTuple):
+    """The widest name, steps and result of all rows, in cells: what is left by the others goes to the name."""
+
+    name: int = 0
+    steps: int = 0
+    detail: int = 0
+
+    def name_width(self, width: int) -> int:
+        """Return the cells of a name in a list of this width."""
+        room = width - _WHEN - (self.steps if width > _NARROW_WIDTH else 0) - self.detail
+        return min(self.name, max(_NAME + max(0, (width - 78) // 4), room))
+
+
+def home_rows(shown: HomeState, beginnings: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
+    runs = (
+        [run for run in shown.runs if matches_filter(shown.text, *searchable_text(run))] if shown.text else shown.runs
+    )
+    profiles = [card for card in shown.profiles if matches_filter(shown.text, *_profile_texts(card))]
+    live = [run for run in runs if run.stoppable]
+    ended = [run for run in runs if not run.stoppable]
+    today, widths = time.strftime("%Y-%m-%d"), _widths(runs, profiles)
+    listed: list[Row] = [] if shown.text else [_title_row("Start"), *_start_rows(shown.draft, beginnings)]
+    if live:
+        listed += [_blank_row(listed), _title_row("Running"), *(_live_row(run, shown.marked, widths) for run in live)]
+    for name, group in _run_groups(ended, grouped=shown.grouped):
+        listed += [_blank_row(listed), _title_row(name), *(_run_row(run, shown.marked, today, widths) for run in group)]
+    if profiles:
+        listed += [_blank_row(listed), _title_row("Profiles")]
+        listed += [_profile_row(card, widths) for card in profiles]
+    return tuple(row for row in listed if row.height) or (_empty_row(),)
+
+
+def counts_text(shown: HomeState, listed: Sequence[Row]) -> str:
+    """Return in words how many runs and profiles there are, and how many of them are listed."""
+    if not shown.text:
+        runs, profiles = len(shown.runs), len(shown.profiles)
+        marked = f"{len(shown.marked)} marked of " if shown.marked else ""
+        return f"{marked}{counted(runs, 'run')}, {counted(profiles, 'profile')}" if runs or profiles else ""
+    runs, profiles = (sum(row.key.startswith(kind) for row in listed) for kind in (RUN, PROFILE))
+    return f"{runs} of {counted(len(shown.runs), 'run')}, {profiles} of {counted(len(shown.profiles), 'profile')}"
+
+
+def run_hint(digest: Digest) -> str:
+    """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
+    now = digest.now
+    parts = [visible(digest.run.name)]
+    if now and now.started:
+        seconds = None if now.live else training_seconds(now)
+        lasted = "" if seconds is None else f", {duration_text(seconds)}"
+        parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + lasted)
+    if now and len(now.attempts) > 1:
+        parts.append(counted(len(now.attempts), "attempt"))
+    about = ", ".join(filter(None, (digest.about.method, digest.about.model, digest.about.data)))
+    parts += [visible(about)] if about else []
+    parts += [visible(digest.why.rstrip("."))] if digest.why else []
+    parts += [f"“{visible(digest.note)}”"] if digest.note else []
+    ends = " It keeps running when you leave." if digest.live else ""
+    return f"{'  '.join(parts)}.{ends}"
+
+
+def _profile_texts(card: ProfileCard) -> tuple[str, ...]:
+    return (card.name, card.about.words, card.devices, "profile")
+
+
+def _run_groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
+    if not grouped:
+        return [("Runs", runs)] if runs else []
+    by_profile: dict[str, list[Digest]] = {}
+    for run in runs:
+        by_profile.setdefault(run.profile or run.run.label, []).append(run)
+    return [(visible(name), group) for name, group in by_profile.items()]
+
+
+def _start_rows(draft: ProfileCard | None, rows: Sequence[Row]) -> Iterable[Row]:
+    """Return what begins a training, the draft after the first of them."""
+    return (*rows[:1], *([start_row("draft", "Continue the draft", _about_text(draft))] if draft else []), *rows[1:])
+
+
+def _about_text(card: ProfileCard) -> str:
+    return ", ".join(filter(None, (card.name, card.about.words)))
+
+
+def _widths(runs: Sequence[Digest], profiles: Sequence[ProfileCard]) -> Widths:
+    # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
+    steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
+    details = (_STATE_WIDTH + len(outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
+    own = max((cell_len(visible(card.name)) for card in profiles), default=0)
+    name = max((len(run.run.label) for run in runs), default=0)
+    name = max(name, own)
+    return Widths(min(_MOST_NAME, max(_LEAST_NAME, name + 4)), steps + 2 if steps else 0, max(details, default=0))
+
+
+def _title_row(title: str) -> Row:
+    return Row("", title, lambda width: (heading(title, "", width),))
+
+
+def _blank_row(before: Sequence[Row]) -> Row:
+    """Return an empty line between panels; nothing at the top."""
+    return Row("", "", lambda _width: (Content(),), height=1 if before else 0)
+
+
+def _empty_row() -> Row:
+    return Row("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
+
+
+def _live_row(digest: Digest, marked: frozenset[str], widths: Widths) -> Row:
+    mark = _run_key(digest) in marked
+    draw = partial(_live_lines, digest, mark, widths)
+    return Row(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
+
+
+def _run_row(digest: Digest, marked: frozenset[str], today: str, widths: Widths) -> Row:
+    mark = _run_key(digest) in marked
+    # Tomorrow its date is called otherwise.
+    return Row(
+        _run_key(digest), (digest, mark, today, widths), partial(_run_lines, digest, mark, widths), section="runs"
+    )
+
+
+def _profile_row(card: ProfileCard, widths: Widths) -> Row:
+    return Row(f"{PROFILE}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles")
+
+
+def _run_key(digest: Digest) -> str:
+    return f"{RUN}{digest.run.path}"
+
+
+def _name_cell(digest: Digest, mark: bool, style: str) -> Content:
+    # One sign a row: that of a marked run is its mark, its state stands beside in a word.
+    sign, colour = _SELECTED_MARK if mark else _STATE_MARKS.get(digest.state, (" ", ""))
+    return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if mark else style))
+
+
+def _live_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+    name = widths.name_width(width)
+    part = digest.step / digest.steps if digest.steps else 0.0
+    done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
+    steps = f"{done}/{whole}" if digest.steps else f"step {done}" if digest.step else ""
+    left = f"ETA {remaining_text(digest.seconds_left)}" if digest.seconds_left is not None else _waiting_text(digest)
+    line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
+    first = columns(
+        width,
+        (_name_cell(digest, mark, "b"), name),
+        (line, 0),
+        (percent(min(1.0, part)) if digest.steps else "", -5),
+        (styled((steps, MUTED)), -_STEPS),
+        (left, -14),
+    )
+    newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
+    evaluation = styled("   eval ", (loss_text(digest.evaluation), "b")) if digest.evaluation is not None else Content()
+    attempt = digest.now.attempts[-1].number if digest.now and digest.now.attempts else 1
+    more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
+    note = styled((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
+    second = columns(
+        width,
+        (styled("  ", (visible(digest.devices), MUTED)), name),
+        (styled((sparkline(digest.losses, _SPARK), "$live")), _SPARK + 2),
+        (styled(newest, evaluation, more, note), 0),
+    )
+    return first, second
+
+
+def _waiting_text(digest: Digest) -> str:
+    if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "unconfirmed"}:
+        return f"on {visible(digest.now.host)}"
+    return digest.state if digest.state != "running" else "" if digest.step else "starting"
+
+
+def _steps_text(digest: Digest) -> str:
+    return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
+
+
+def _run_lines(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Content, ...]:
+    date = date_text(digest.now.started if digest.now else None, time.time())
+    colour = _STATE_MARKS.get(digest.state, ("", ""))[1]
+    outcome = outcome_text(digest)
+    note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
+    cells = [
+        (_name_cell(digest, mark, ""), widths.name_width(width)),
+        (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), visible(outcome), note), 0),
+        (styled((_steps_text(digest), MUTED)), -widths.steps),
+        (styled((date, MUTED)), -_WHEN),
+    ]
+    return (columns(width, *(cells if width > _NARROW_WIDTH else [*cells[:2], cells[3]])),)
+
+
+def _profile_lines(card: ProfileCard, widths: Widths, width: int) -> tuple[Content, ...]:
+    what = (
+        styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.words), MUTED))
+    )
+    cells = (
+        (styled("  ", visible(card.name)), widths.name_width(width)),
+        (what, 0),
+        (styled((card.devices, MUTED)), -_WHEN),
+    )
+    return (columns(width, *cells),)

@@ -1,0 +1,29 @@
+"""The rows of Home that begin a training: drawn before anything else is known."""
+
+from textual.content import Content
+
+from tui_train.base.text import visible
+
+from ..widgets.text_layout import MUTED, columns, styled
+from .row_list import Row
+
+_NAME_WIDTH = 22
+
+
+def start_row(key: str, title: str, note: str) -> Row:
+    """Return the row of a way to begin."""
+
+    def draw(width: int) -> tuple[Content, ...]:
+        return (
+            columns(
+                width, (styled(("+ ", "$primary"), (title, "b")), _NAME_WIDTH), (styled((visible(note), MUTED)), 0)
+            ),
+        )
+
+    return Row(key, (title, note), draw, section="start")
+
+
+START_ROWS = (
+    start_row("new", "New training", "begins with defaults"),
+    start_row("quickstart", "Quickstart", "a small model on sample text, to see it work"),
+)

@@ -1,0 +1,1 @@
+"""An environment that is being made."""

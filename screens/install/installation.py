@@ -1,0 +1,40 @@
+"""Installation: an environment that is being made, as the screens show it."""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tui_train.base.text import percent
+
+if TYPE_CHECKING:
+    from tui_train.actions.environments.progress import InstallProgress
+
+
+class Installation(Struct, frozen=True, kw_only=True):
+    """An environment that is being made: what is installed and where, what is done now, the last lines, how it ended.
+
+    `python` is the finished one, `failure` why there is none.
+    """
+
+    title: str
+    began_at: float
+    place: str = ""
+    progress: "InstallProgress | None" = None
+    lines: tuple[str, ...] = ()
+    seconds: float = 0.0
+    python: str = ""
+    failure: str = ""
+
+    @property
+    def text(self) -> str:
+        """What is done now, in a sentence."""
+        progress = self.progress
+        if progress is None:
+            return "Making the environment …"
+        share = f", {percent(progress.done / progress.total)}" if progress.total else ""
+        return f"{progress.text.removesuffix(' …')}{share} …"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return not self.python and not self.failure

@@ -1,0 +1,122 @@
+"""An environment that is being made: what is done now, how much is downloaded, the last lines, and how it ended."""
+
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.reactive import reactive
+
+from tui_train.base.text import display_path, duration_text, percent, size, visible
+
+from ..app.environment_maker import InstallingApp
+from ..base import Base
+from ..widgets.bar import StepBar
+from ..widgets.hint import Hint
+from ..widgets.keys import Keys
+from ..widgets.lines import Lines
+from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, bar, fit, heading, styled
+from .installation import Installation
+
+_BAR_WIDTH = 40
+_REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
+_OTHER_ROWS = 14  # rows of the screen that are not the last lines
+
+
+class InstallScreen(Base):
+    """Follows the installation of the app."""
+
+    HELP = """Install
+
+An environment of its own is made for the training: your other Pythons stay as they are.
+Esc leaves this page, and the work goes on; F2 on the step before shows it again. When it is done, the profile uses the
+new Python. x cancels it, and leaving the wizard ends it: what was made so far is removed, what was downloaded is kept
+by pip or uv for the next time."""
+    SHARED = ("installation",)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter", "app.back", "Back", key_display="Esc"),
+        Binding("x", "cancel", "Cancel it"),
+    ]
+    installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
+
+    def compose(self) -> ComposeResult:
+        """Put what is done over the last lines."""
+        yield StepBar(title="Install")
+        yield Lines(id="installation")
+        yield Hint()
+        yield Keys()
+
+    def on_mount(self) -> None:
+        """Show it."""
+        self.set_interval(_REFRESH_SECONDS, self.update)
+        self.update()
+
+    def on_resize(self) -> None:
+        """Show as many lines as there is room for."""
+        self.update()
+
+    def watch_installation(self) -> None:
+        """Show what it has come to."""
+        if self.is_mounted:
+            self.update()
+
+    def update(self) -> None:
+        """Show what is done now."""
+        now = self.installation
+        if now is None:
+            return
+        rows = max(3, self.size.height - _OTHER_ROWS)
+        self.query_one("#installation", Lines).show(lambda width: _installation_lines(now, width, rows))
+        self.query_one(Hint).show_text(_hint_text(now))
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """It can be cancelled until it has ended."""
+        del parameters
+        return action != "cancel" or bool(self.installation and self.installation.is_running)
+
+    def action_cancel(self) -> None:
+        """End it; what was made is removed."""
+        if isinstance(self.app, InstallingApp):
+            self.app.cancel_installation()
+            self.notify("Cancelling, and removing what was made …", markup=False)
+
+
+def _installation_lines(now: Installation, width: int, rows: int) -> Sequence[Content]:
+    title = visible(f"{now.title[:1].upper()}{now.title[1:]}")
+    lines = [heading(title, f"into {visible(now.place)}" if now.place else "", width)]
+    progress, seconds = now.progress, now.seconds or time.monotonic() - now.began_at
+    words = progress.text if progress else "Looking for Python and pip …"
+    if now.python:
+        lines.append(
+            styled(DONE, (f" {visible(display_path(now.python))}", "b"), f" is ready, in {duration_text(seconds)}.")
+        )
+    elif now.failure:
+        lines += styled(FAILED, f" {now.failure}").wrap(width)
+    else:
+        lines.append(fit(styled(LIVE, f" {words}"), width))
+    if progress and progress.total:
+        share = progress.done / progress.total
+        amount = f" {percent(share)}  {size(progress.done)} of {size(progress.total)} downloaded, "
+        lines.append(
+            fit(styled(bar(share, min(_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)), width)
+        )
+    elif now.is_running:
+        lines.append(styled((duration_text(seconds), MUTED)))
+    lines += [Content(), heading("Output", "", width)]
+    return [*lines, *(fit(styled((line, MUTED)), width) for line in now.lines[-rows:])]
+
+
+def _hint_text(now: Installation) -> Content:
+    if now.python:
+        return Content("The profile uses it now. Esc goes back.")
+    if now.failure:
+        return Content(
+            "Nothing of it is left. Esc goes back; F2 there tries again, and downloads only what is missing."
+        )
+    return Content("It goes on when you leave this page with Esc. x cancels it and removes what was made.")
+
+
+SCREEN = InstallScreen

@@ -1,0 +1,1 @@
+"""Preview: the plan, the command, the files."""

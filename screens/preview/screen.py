@@ -1,0 +1,276 @@
+"""Preview: what will happen in five lines, what is wrong, the one command, and the files that are exported and run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from tui_train.base.app_paths import expand_home
+from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
+from tui_train.base.text import visible
+from tui_train.checks import Finding
+from tui_train.facts.machine.folder_names import local_names
+from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.script.plain_command import command_to_paste
+from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.runs.rundir import RunDir
+from tui_train.setup.profile_summary import profile_name
+
+from ..app.discovery import DiscoveryApp
+from ..app.machine_queries import PARTS_NOT_AWAITED
+from ..messages import ApplyFix, ErrorToShow, OpenRun, SetProfile
+from ..widgets.code import FileViewer
+from ..widgets.dialogs import ChoiceDialog, TextDialog
+from ..widgets.hint import Hint
+from ..widgets.preview_lines import FIX_KEYS
+from .plan_view import PlanView
+
+if TYPE_CHECKING:
+    from tui_train.targets import Target
+
+
+class Preview(PlanView):
+    """The fourth step."""
+
+    HELP = """Preview
+
+What will happen, what is wrong with it, and the one command of the first attempt, as launch.sh --plain runs it.
+F2 fixes the first finding, F6 to F9 those after it; an error stops the start.
+f shows the files behind the command: they are what is run and what is exported, byte for byte, and need bash,
+coreutils and the training's Python, nothing of this program. supervisor/ keeps the run alive, plan.json is its plan.
+Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
+Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
+c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
+to a folder.
+For the machine of a file (--machine) it only exports: copy the folder there."""
+    TITLE_OF_STEP = "Preview"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Run", key_display="Enter"),
+        Binding("f", "files", "Files"),
+        Binding("c", "copy", "Copy"),
+        Binding("y", "copy_file", "Copy file"),
+        Binding("s", "save", "Save profile"),
+        Binding("e", "export", "Export"),
+        Binding("slash", "search", "Search", key_display="/"),
+        Binding("left", "file(-1)", "File", key_display="←→"),
+        Binding("right", "file(1)", show=False),
+        *(
+            Binding(key, f"fix_finding({at})", f"Fix finding {at + 1}", show=False)
+            for at, key in enumerate(FIX_KEYS)
+            if at
+        ),
+    ]
+
+    def __init__(self) -> None:
+        """Begin with nothing started."""
+        super().__init__()
+        self._starting = False
+
+    def show_hint(self) -> None:
+        """Say what Enter does."""
+        if self._prepared is None:
+            return
+        forbidding = self._first_forbidding()
+        if self._undone_text:
+            words = self._undone_text
+        elif forbidding and self.finding_to_fix() is not forbidding:
+            words = f"Nothing can be started: {forbidding.message}. Esc goes back to change it."
+        elif forbidding:
+            words = f"Nothing can be started: {forbidding.message}. F2 fixes it, or Esc goes back to change it."
+        elif not self.can_start:
+            words = "It is for another machine: e exports the files, to be copied there."
+        elif any(finding.level == "error" for finding in self._prepared.findings):
+            words = "It cannot be started here now; e exports it all the same."
+        elif self._uses_slurm:
+            where = f" on {self.other_machine}" if self.other_machine else ""
+            words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
+        else:
+            where = f" on {self.other_machine}" if self.other_machine else ""
+            words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
+        self.query_one(Hint).show_text(Content(visible(words)))
+
+    @property
+    def _uses_slurm(self) -> bool:
+        return isinstance(self.app, DiscoveryApp) and self.app.uses_slurm
+
+    def _first_forbidding(self) -> Finding | None:
+        """Return the error without which something could be planned."""
+        return next((finding for finding in self.findings() if finding.forbids_plan), None)
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Offer Run only where it starts something; Enter says then why it does not."""
+        stopped = any(finding.level == "error" for finding in self.findings())
+        return {**super().key_words, **({"enter": ""} if stopped else {})}
+
+    def _fixable_findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings() if finding.fix)
+
+    def finding_to_fix(self) -> Finding | None:
+        """Return the finding that F2 fixes: the first that has a change."""
+        return next(iter(self._fixable_findings()), None)
+
+    def action_fix_finding(self, at: int) -> None:
+        """Make the change that fixes one of the findings."""
+        found = self._fixable_findings()
+        if at < len(found) and (fix := found[at].fix):
+            self.post_message(ApplyFix(fix))
+
+    # Copying
+
+    def action_copy(self) -> None:
+        """Copy the command to the terminal's clipboard, which works over SSH."""
+        if self._story.command:
+            self.app.copy_to_clipboard(command_to_paste(self._story.command))
+            self.notify("The command was sent to your terminal's clipboard.", markup=False)
+
+    def action_copy_file(self) -> None:
+        """Copy the shown file to the terminal's clipboard."""
+        if file := self.query_one(FileViewer).shown:
+            self.app.copy_to_clipboard(file.text)
+            self.notify(f"{visible(file.path)} was sent to your terminal's clipboard.", markup=False)
+
+    # Starting, saving, exporting
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What is for the machine of a file is not started; what is about files needs them."""
+        if action == "next":
+            return self.can_start
+        if action == "fix_finding":
+            return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
+        if action in {"files", "search", "export"}:
+            return bool(self._prepared and self._prepared.files)
+        if action == "copy":
+            return self._story.command is not None
+        if action in {"file", "copy_file"}:
+            return self._is_composed and self.query_one(FileViewer).display
+        return super().check_action(action, parameters)
+
+    def action_next(self) -> None:
+        """Start what is shown."""
+        if not self.can_start:
+            self.app.bell()
+            return
+        if self.looking - PARTS_NOT_AWAITED:
+            self.app.bell()
+            self.notify("The machine is being looked at: press Enter again when that is done.", markup=False)
+            return
+        if self._prepared is None:
+            self.update()
+        if wrong := self._first_forbidding():
+            self.app.bell()
+            self.post_message(ErrorToShow(BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)))
+            return
+        prepared = self._prepared
+        if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
+            self.app.bell()
+            return
+        self._starting = True
+        self._start(prepared)
+
+    @work(thread=True, group="start")
+    def _start(self, prepared: Prepared) -> None:
+        assert prepared.plan is not None  # noqa: S101 - action_next has looked
+        try:
+            run = self._target(prepared.profile).submit(prepared, prepared.plan)
+        except TuiTrainError as error:
+            self.app.call_from_thread(self._not_started, error)
+        else:
+            self.app.call_from_thread(self._open_started, run)
+
+    def _target(self, profile: Profile) -> "Target":
+        assert isinstance(self.app, DiscoveryApp)  # noqa: S101 - for the type
+        return self.app.target_for(profile)
+
+    def on_screen_resume(self) -> None:
+        """Let a plan be started again, when the screen is shown again."""
+        self._starting = False
+
+    def _open_started(self, run: RunDir) -> None:
+        self.post_message(OpenRun(run))
+
+    def _not_started(self, error: TuiTrainError) -> None:
+        self._starting = False
+        self.post_message(ErrorToShow(error))
+
+    def recover(self, group: str) -> None:
+        """Let the plan be started again."""
+        if group == "start":
+            self._starting = False
+
+    def action_save(self) -> None:
+        """Ask for a name, then save the profile."""
+        self.app.push_screen(
+            TextDialog("Save the profile under this name (asks before it replaces one):", profile_name(self.profile)),
+            self._save_as,
+        )
+
+    def _save_as(self, name: str | None) -> None:
+        if not name:
+            return
+        try:
+            profile = fields.put(self.profile, "name", name)
+            path = store.save(profile)
+        except AlreadyExists:
+            self._ask_to_replace(name)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            self.post_message(SetProfile(profile, saved=True))
+            self.notify(visible(f"Saved {path}"), markup=False)
+
+    def _ask_to_replace(self, name: str) -> None:
+        answers = (("", "No, keep it"), ("yes", "Yes, replace it"))
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                try:
+                    profile = fields.put(self.profile, "name", name)
+                    store.save(profile, overwrite=True)
+                except TuiTrainError as failed:
+                    self.post_message(ErrorToShow(failed))
+                else:
+                    self.post_message(SetProfile(profile, saved=True))
+                    self.notify(visible(f"Replaced {name}"), markup=False)
+
+        self.app.push_screen(
+            ChoiceDialog(f"A profile named {visible(name)} already exists. Replace it?", answers), answered
+        )
+
+    def action_export(self) -> None:
+        """Ask for a folder, then write the files there."""
+        if self._prepared and self._prepared.files:
+            folder = str(Path.cwd() / visible(self.profile.name))
+            self.app.push_screen(
+                TextDialog("Write the files to this folder:", folder, names_in=local_names), self._export
+            )
+
+    def _export(self, folder: str | None, *, overwrite: bool = False) -> None:
+        if not folder or self._prepared is None:
+            return
+        try:
+            target = expand_home(folder).absolute()
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        try:
+            rundir.export(target, self._prepared.files, overwrite=overwrite)
+        except AlreadyExists as error:
+            answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
+            question = f"{visible(error.message)}. Overwrite the plan's files there?"
+            self.app.push_screen(
+                ChoiceDialog(question, answers), lambda answer: self._export(folder, overwrite=True) if answer else None
+            )
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            there = f"Copy it to the machine of {self.other_machine}. " if self.other_machine else ""
+            self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
+
+
+SCREEN = Preview

@@ -1,0 +1,1 @@
+"""Recipe: model, batch, optimisation, fallbacks."""

@@ -1,0 +1,377 @@
+"""Recipe: the model's size, the batch, the optimisation, and what is tried after an out-of-memory."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.worker import get_current_worker
+
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import counted
+from tui_train.checks import Finding
+from tui_train.facts.models.hub import HubCache
+from tui_train.facts.types import Source
+from tui_train.memory import trace
+from tui_train.memory.ladder.rungs import RUNGS, get_rung, why_rung_unusable
+from tui_train.memory.predict import Prediction, predict, rung_effects
+from tui_train.memory.trace import CountedMemory
+from tui_train.profile import batch
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe.given_arguments import script_source
+from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field
+from tui_train.views import finetune_notes
+
+from ..app.discovery import DiscoveryApp
+from ..messages import ErrorToShow, SetProfile, ValueChosen
+from ..steps.step import ADVANCED, Step, label_in_sentence
+from ..steps.step_rows import Section
+from ..widgets.dialogs import ChoiceDialog
+from ..widgets.form.form import Form
+from ..widgets.form.form_lines import FormRow, Group
+from ..widgets.lines import Lines
+from ..widgets.memory import memory_lines, unread_memory
+from ..widgets.multi_select import MultiSelect, SelectRow
+from ..widgets.text_layout import MUTED, Piece
+from . import script_rows
+
+_LADDER = "ladder"
+_CONFIG = "config"
+
+
+class Recipe(Step):
+    """The third step."""
+
+    HELP = """Recipe
+
+Micro batch is what one process takes at a time, global batch what one optimizer step sees.
+Accumulation = global batch / (micro batch x processes), which must be a whole number.
+The lines at the top estimate what each GPU will hold, by a formula; F3 counts it with the model's own code
+in the Python that trains, in some seconds and without a GPU. Of a model that is not here and not known, F3 asks
+whether it may fetch the sizes: config.json alone, a few kB. Neither knows what other programs take of a GPU later.
+F4 tries micro batches in short real trainings and offers the fastest.
+The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
+Those that change the training ask for your consent; the others keep it the same."""
+    TITLE_OF_STEP = "Recipe"
+    SECTIONS = (
+        Section(
+            title="Model",
+            keys=("recipe.layers", "recipe.hidden_size", "recipe.ffn_hidden_size", "recipe.heads"),
+        ),
+        Section(title="Batch", keys=("recipe.sequence_length", "recipe.micro_batch", "recipe.global_batch")),
+        Section(title="Learning", keys=("recipe.epochs", "recipe.steps", "recipe.learning_rate", "recipe.precision")),
+        Section(title="Adapter", keys=("finetune.rank", "finetune.alpha", "finetune.dropout", "finetune.targets")),
+        Section(
+            title="Advanced",
+            key=ADVANCED,
+            folds=True,
+            keys=(
+                "finetune.answers_only",
+                "finetune.packing",
+                "finetune.beta",
+                "recipe.warmup",
+                "recipe.schedule",
+                "recipe.weight_decay",
+                "recipe.activation_checkpointing",
+                "recipe.checkpoint_every",
+                "recipe.evaluate_every",
+                "recipe.seed",
+                "recipe.lr_scaling",
+                "recipe.lr_base_batch",
+            ),
+        ),
+        Section(title="Out of memory", key=_LADDER, folds=True),
+    )
+    MORE_KEYS = ("ladder.rungs", "ladder.consent")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f3", "trace", "Trace memory"),
+        Binding("f4", "tune", "Tune speed"),
+    ]
+
+    def __init__(self) -> None:
+        """Begin with nothing traced."""
+        super().__init__()
+        self._prediction: Prediction | None = None
+        self._traced_memory: dict[object, CountedMemory] = {}
+        self._traced_workload: object = None
+        self._fetching = False
+
+    @property
+    def _unsized(self) -> str:
+        """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
+        if self._prediction is None or self.facts is None or self.facts.hub is None or self.other_machine:
+            return ""
+        return self._prediction.workload.unknown
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """F3 fetches the sizes of a model that nothing is known of."""
+        return {**super().key_words, **({"f3": "Fetch config.json"} if self._unsized else {})}
+
+    def widgets_above(self) -> Iterable[Widget]:
+        """Return the lines about memory, which stay while one types."""
+        return [Lines(id="memory")]
+
+    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+        """Return a section; that of the fallbacks is opened to a list."""
+        group = super().group(section, rows, setup)
+        if section.key != _LADDER:
+            return group
+        chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
+        able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.context)]
+        value = f"then {counted(len(able), 'fallback')}" if able else "ends the run"
+        note = ", ".join(label_in_sentence(get_rung(name).label) for name in able) or "nothing is tried"
+        hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
+        return replace(group, value=value, note=note, hint=hint)
+
+    def _groups(self, setup: Setup | None) -> Iterable[Group]:
+        """Return the sections, the script's own arguments first: they are what surely reaches it."""
+        source = self._script_source(setup)
+        found = {finding.row_key: finding for finding in reversed(self.findings()) if finding.argument}
+        if source and setup:
+            yield script_rows.script_group(source, self.profile.trainer.arguments, setup, found)
+        yield from super()._groups(setup)
+
+    def _script_source(self, setup: Setup | None) -> Source | None:
+        if setup is None or self.facts is None or not takes_field(self.profile, "trainer.script"):
+            return None
+        return script_source(self.profile, self.facts, setup.preset)
+
+    @classmethod
+    def owns_finding(cls, finding: Finding) -> bool:
+        """Return whether a finding is of this step's fields, or of an argument that the script declares."""
+        return bool(finding.argument) or super().owns_finding(finding)
+
+    @on(ValueChosen)
+    def _take_argument(self, event: ValueChosen) -> None:
+        """Put what was chosen for an argument of the script among the arguments."""
+        key, source = "trainer.arguments", self._script_source(self.setup)
+        if event.key.startswith(f"{key} ") and source:
+            event.stop()
+            words = script_rows.arguments_with(source, self.profile.trainer.arguments, event.key, event.value)
+            self.post_message(ValueChosen(key, words, event.key))
+
+    def notes(self, setup: Setup) -> Mapping[str, str]:
+        """Return what follows from the values."""
+        recipe, world = setup.settled.recipe, setup.copies
+        one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
+        processes = counted(world, *one)
+        notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
+        if recipe.global_batch and recipe.micro_batch:
+            steps = gradient_accumulation(setup.settled, world)
+            divided = f"= {recipe.micro_batch} × accumulation {steps} × {processes}"
+            notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
+        rate = batch.scaled_learning_rate(recipe)
+        if rate is not None and rate != recipe.learning_rate:
+            notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
+        if self.facts and takes_field(self.profile, "finetune"):
+            notes = {**finetune_notes.recipe_notes(setup), **notes}
+        return notes
+
+    def refresh_extras(self, setup: Setup) -> None:
+        """Show the memory, and the ladder where it is open."""
+        self._show_memory(setup)
+        for picks in self.query("#ladder").results(MultiSelect):
+            chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
+            rest = [name for name in RUNGS if name not in chosen]
+            if set(chosen) != set(picks.picked) or not picks.picks:
+                order = (*chosen, *rest)
+            else:
+                order = tuple(pick.value for pick in picks.picks)
+            picks.picks = tuple(_rung_pick(name, setup) for name in order)
+            picks.picked = tuple(chosen)
+
+    @on(Form.Folded)
+    async def _toggle_ladder_list(self, event: Form.Folded) -> None:
+        event.stop()
+        if event.key != _LADDER:
+            return
+        if event.unfolded:
+            await self.query_one("#body").mount(MultiSelect(id="ladder", ordered=True))
+            self.update()
+            self.query_one("#ladder").scroll_visible(animate=False)
+        else:
+            await self.query("#ladder").remove()
+
+    def _show_memory(self, setup: Setup) -> None:
+        if self.facts is None:
+            return
+        self._prediction = found = predict(setup)
+        counted = self._traced_memory.get(found.workload)
+        busy = self._traced_workload is not None and self._traced_workload == found.workload
+        changes = () if busy else rung_effects(setup)
+        note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
+        remedy = ""
+        if self._unsized:
+            remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
+        unread, sound = self.form.unread_label, not any(finding.forbids_plan for finding in self.findings())
+        self.query_one("#memory", Lines).show(
+            lambda width: (
+                unread_memory(unread, width)
+                if unread
+                else memory_lines(found, changes, counted, note=note, width=width, sound=sound, remedy=remedy)
+            )
+        )
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
+        if action in {"trace", "tune"} and self.other_machine:
+            return False
+        if action == "tune" and isinstance(self.app, DiscoveryApp) and self.app.uses_slurm:
+            return False
+        return super().check_action(action, parameters)
+
+    def _report_refusal(self) -> bool:
+        """Say what is wrong with the profile, where it could not be trained."""
+        wrong = next((finding for finding in self._all_findings if finding.forbids_plan), None)
+        if label := self.form.unread_label:
+            self.post_message(ErrorToShow(BadInput(f"{label} cannot be read", "Correct it first.")))
+            return True
+        if wrong:
+            self.post_message(ErrorToShow(BadInput(wrong.message, wrong.remedy)))
+        return wrong is not None
+
+    def action_trace(self) -> None:
+        """Have the memory counted in the Python that trains, or end the counting that is under way."""
+        if self._traced_workload is not None:
+            self.workers.cancel_group(self, "trace")
+            self._take_trace(self._traced_workload, None)
+            return
+        if self._unsized:
+            self._ask_to_fetch(self._unsized)
+            return
+        if self._report_refusal():
+            return
+        setup = self.setup
+        asked = self._prediction.workload if self._prediction else None
+        if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.settings is None:
+            why = self._prediction.why_no_estimate if self._prediction else ""
+            error = BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
+            self.post_message(ErrorToShow(error))
+        elif why := trace.why_not_traceable(asked.model, asked.settings):
+            self.post_message(ErrorToShow(BadInput(f"it cannot be traced: {why}", "Take the estimate.")))
+        else:
+            self._traced_workload = asked
+            self.update()
+            question = trace.trace_request(asked.model, asked.settings, asked.folder)
+            self._trace_memory(asked, setup.toolchain.python, question)
+
+    def _ask_to_fetch(self, name: str) -> None:
+        """Ask whether a model's config.json may be fetched, unless that is under way, and fetch it."""
+        hub = self.facts.hub if self.facts else None
+        if hub is None or self._fetching:
+            return
+        from tui_train.actions import model_config
+
+        profile = self.profile
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._fetching = True
+                self.update()
+                self._fetch_config(profile, hub, name)
+
+        answers = (("yes", "Yes, fetch it"), ("", "No"))
+        self.app.push_screen(ChoiceDialog(model_config.question(profile, hub, name), answers), answered)
+
+    @work(thread=True, exclusive=True, group=_CONFIG)
+    def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
+        from tui_train.actions import model_config
+
+        try:
+            model_config.fetch(profile, hub, name)
+        except TuiTrainError as error:
+            self.app.call_from_thread(self._fetched, error)
+        else:
+            self.app.call_from_thread(self._fetched, None)
+
+    def _fetched(self, error: TuiTrainError | None) -> None:
+        """Say why nothing was fetched, or look at what was."""
+        self._fetching = False
+        if error:
+            self.post_message(ErrorToShow(error))
+        elif isinstance(self.app, DiscoveryApp):
+            self.app.refresh_quietly("paths")
+            self.app.refresh_quietly("hub")
+        self.update()
+
+    def action_tune(self) -> None:
+        """Open the trials, where they can be made."""
+        setup = self.setup
+        if self.facts is None or setup is None or self._report_refusal():
+            return
+        from tui_train.actions.tune.space import search_space
+
+        from ..tuning import TuningScreen
+
+        try:
+            search_space(setup)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            self.app.push_screen(TuningScreen(setup))
+
+    @work(thread=True, exclusive=True, group="trace")
+    def _trace_memory(self, asked: object, python: str, question: dict[str, Any]) -> None:
+        worker = get_current_worker()
+        memory_count = trace.run_trace(python, question, lambda: worker.is_cancelled)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._take_trace, asked, memory_count)
+
+    def recover(self, group: str) -> None:
+        """Let the memory be counted, or the sizes be fetched, again."""
+        if group == "trace":
+            self._take_trace(None, None)
+        elif group == _CONFIG:
+            self._fetching = False
+            self.update()
+
+    def _take_trace(self, asked: object, told: CountedMemory | None) -> None:
+        self._traced_workload = None
+        if told:
+            self._traced_memory[asked] = told
+        self.update()
+
+    @on(MultiSelect.Picked)
+    def _take_rungs(self, event: MultiSelect.Picked) -> None:
+        event.stop()
+        new = set(event.values) - set(self.profile.ladder.rungs)
+        asking = [name for name in new if get_rung(name).changes_training]
+        if asking and asking[0] not in self.profile.ladder.consent:
+            found = get_rung(asking[0])
+            question = f"“{found.label}” changes the training ({found.cost}).\nMay it be done without asking you then?"
+            answers = (("", "No, leave it out"), ("yes", "Yes, I consent"))
+            self.app.push_screen(
+                ChoiceDialog(question, answers), lambda answer: self._take_consent(event.values, asking[0], answer)
+            )
+        else:
+            self.post_message(ValueChosen("ladder.rungs", event.values))
+
+    def _take_consent(self, rungs: tuple[str, ...], name: str, answer: str | None) -> None:
+        if not answer:
+            self.update()
+            return
+        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, name)))
+        try:
+            from tui_train.profile.changes import Change, apply_change
+
+            edits = (("ladder.rungs", rungs), ("ladder.consent", consent))
+            self.post_message(SetProfile(apply_change(Change("consent", "given", edits), self.profile)))
+        except BadInput as error:
+            self.post_message(ErrorToShow(error))
+
+
+def _rung_pick(name: str, setup: Setup) -> SelectRow:
+    found = get_rung(name)
+    reason = why_rung_unusable(name, setup.context)
+    beside: Piece = reason or (found.cost, MUTED)
+    return SelectRow(
+        name, ((found.label, 26), (beside, 0)), reason, f"{found.label}: {reason or found.cost}. [ and ] move it."
+    )
+
+
+SCREEN = Recipe

@@ -1,0 +1,134 @@
+"""The rows of the arguments that a script declares: a view of trainer.arguments, the only place where they are kept."""
+
+from collections.abc import Mapping
+
+from tui_train.base.text import visible
+from tui_train.checks import Finding
+from tui_train.facts.types import Parameter, Source
+from tui_train.profile import fields
+from tui_train.profile.fields import Value
+from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS
+from tui_train.profile.rows import Field, FieldKind
+from tui_train.setup.recipe import given_arguments
+from tui_train.setup.recipe.given_arguments import GivenArgument, argument_row_key
+from tui_train.setup.setup import Setup
+from tui_train.trainers.auto_preset import SCRIPT_SOURCE, in_scope
+from tui_train.views.choices import UNSET, Option
+
+from ..steps.step_rows import hint_and_fix
+from ..widgets.form.form_lines import FormRow, Group
+
+GROUP = "script"
+_MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
+_KINDS: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
+
+
+def script_group(source: Source, words: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]) -> Group:
+    """Return a row for each argument that no value of the recipe is passed as; findings are by row."""
+    known = given_arguments.given_arguments(source, words)
+    rows = tuple(
+        _argument_row(
+            parameter, known.get(parameter.name, GivenArgument()), findings.get(argument_row_key(parameter.name))
+        )
+        for parameter in in_scope(source, words)
+        if not given_arguments.preset_arguments(setup.preset, parameter)
+    )
+    return Group(
+        title="Script's own",
+        rows=rows,
+        folds=len(rows) > _MAX_OPEN_ROWS,
+        key=GROUP,
+        value=f"{sum(row.value is not None for row in rows)} of {len(rows)} set",
+        hint="Arguments that the script declares. Space opens and closes them.",
+    )
+
+
+def arguments_with(source: Source, words: tuple[str, ...], key: str, value: Value) -> tuple[str, ...]:
+    """Return the arguments after a value was chosen in the row of a key."""
+    parameter = next(one for one in in_scope(source, words) if argument_row_key(one.name) == key)
+    if value is None:
+        values: tuple[str, ...] = ()
+    elif isinstance(value, tuple):
+        values = tuple(map(str, value))
+    else:
+        values = (fields.format_value(value),)
+    return given_arguments.with_argument(source, words, parameter, values)
+
+
+def _argument_row(parameter: Parameter, known: GivenArgument, finding: Finding | None) -> FormRow:
+    passed = next((name for text in known.values for name in PLACEHOLDER.findall(text) if name in PLACEHOLDERS), "")
+    field = _argument_field(parameter)
+    value = _given_value(field, known)
+    words, fix = hint_and_fix(finding, _help_text(parameter))
+    note, wrong = parameter.help, finding.message if finding and finding.level == "error" else ""
+    if finding and finding.level == "note":
+        note = f"may be the {_recipe_label(given_arguments.likely_placeholder(parameter))}"
+    default = {"True": "yes", "False": "no"}.get(parameter.default, parameter.default)
+    held = f"{SCRIPT_SOURCE} ({default})" if default else "" if parameter.required else SCRIPT_SOURCE
+    if field.kind in {"choice", "switch"}:
+        # A choice has less room than what is typed.
+        note = f"{SCRIPT_SOURCE}{', ' + note if note else ''}" if value is None and default else note
+        held = default or held
+    return FormRow(
+        field=field,
+        value=value,
+        options=_argument_options(field, held, one_way=parameter.form == "switch"),
+        reason=f"its value is the {_recipe_label(passed)} of the recipe" if passed else "",
+        default_text=visible(held),
+        has_long_default=True,
+        note=visible(note),
+        error="the script requires it" if wrong and value is None else visible(wrong),
+        fix=fix,
+        hint=words,
+    )
+
+
+def _argument_field(parameter: Parameter) -> Field:
+    """Return what can be chosen for a parameter."""
+    kind: FieldKind = "words" if parameter.takes_several else _KINDS.get(parameter.type, "text")
+    options = parameter.choices if not parameter.takes_several else ()
+    if parameter.form in {"switch", "pair"}:
+        kind, options = "switch", ()
+    elif options:
+        kind = "choice"
+    key = argument_row_key(parameter.name)
+    return Field(key=key, label=visible(parameter.name), kind=kind, help="", options=options, optional=True)
+
+
+def _given_value(field: Field, known: GivenArgument) -> Value:
+    """Return what is given as a value of the field's kind; as text where it is not of it."""
+    if not known.word_indexes:
+        return None
+    if field.kind == "words":
+        return known.values
+    text = known.values[-1] if known.values else ""
+    if field.kind == "switch":
+        return text == "yes"
+    number = {"integer": int, "number": float}.get(field.kind)
+    try:
+        return number(text) if number else text
+    except ValueError:
+        return text
+
+
+def _argument_options(field: Field, held: str, *, one_way: bool) -> tuple[Option, ...]:
+    if field.kind == "switch":
+        answers = ("yes",) if one_way else ("no", "yes")
+        return (Option("", UNSET, visible(held)), *(Option(answer, answer) for answer in answers))
+    if not field.options:
+        return ()
+    return (Option("", UNSET, visible(held)), *(Option(name, visible(name)) for name in field.options))
+
+
+def _help_text(parameter: Parameter) -> str:
+    """Return what the script says of a parameter, its type and where it is declared."""
+    said = f"{parameter.help.rstrip('.')}. " if parameter.help else ""
+    kind = "a switch" if parameter.form == "switch" else parameter.type or "a value"
+    choices = f", one of {', '.join(parameter.choices)}" if parameter.choices else ""
+    where = f"line {parameter.line} of {parameter.file or 'the script'}"
+    return visible(f"{said}{parameter.name}: {kind}{choices}; {where}.")
+
+
+def _recipe_label(placeholder: str) -> str:
+    key = PLACEHOLDERS.get(placeholder, "")
+    return fields.field(key).label.lower() if key else ""

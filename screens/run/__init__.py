@@ -1,0 +1,1 @@
+"""Run: a training as it goes, and its end."""

@@ -1,0 +1,147 @@
+"""The cards of a run: their use, memory, temperature and power now, and over the last minutes."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from textual.content import Content
+
+from tui_train.base.text import sparkline, visible
+from tui_train.facts.gpus.samples import Sample
+
+from ..widgets.text_layout import FAILED, MUTED, RULE, WARNING, Styled, columns, fit, heading, styled
+
+SPAN_SECONDS = 20.0  # seconds that one block of a curve stands for
+_BLOCKS = 6
+_HOT_CELSIUS = 83  # °C; most cards slow down a little above
+_COOL, _BURNING = 20, 95
+_MIN_POWER = 100  # W, so that a card at rest draws no peaks
+_GIB = 2**30
+
+
+class CardLabel(NamedTuple):
+    """What a card is called: its number (empty: unknown), and its name."""
+
+    number: str
+    name: str
+
+
+class CardHistory:
+    """The samples of some cards over the last minutes, one for each span of time."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._samples: dict[str, deque[Sample]] = {}
+        self._spans: dict[str, int] = {}
+
+    def add(self, samples: Sequence[Sample], now: float) -> None:
+        """Take what the cards do now, in seconds of any clock; the newest sample of a span stands for it."""
+        span = int(now / SPAN_SECONDS)
+        for sample in samples:
+            kept = self._samples.setdefault(sample.uuid, deque(maxlen=_BLOCKS))
+            if kept and self._spans.get(sample.uuid) == span:
+                kept[-1] = sample
+            else:
+                kept.append(sample)
+            self._spans[sample.uuid] = span
+
+    def samples_of(self, uuid: str) -> Sequence[Sample]:
+        """Return a card's samples, the newest last."""
+        return self._samples.get(uuid, ())
+
+
+def card_lines(
+    samples: Sequence[Sample], history: CardHistory, cards: Mapping[str, CardLabel], most: int, width: int
+) -> list[Content]:
+    """Return a title and a line for each card; where there are more than `most`, the last one is for the others."""
+    if not samples:
+        return []
+    ordered = sorted(samples, key=lambda sample: not sample.problem)
+    shown = ordered if len(ordered) <= most else ordered[: most - 1]
+    lines = [heading("GPUs", "use, memory, temperature, power", width)]
+    unknown = CardLabel("", "GPU")
+    lines += [
+        _card_line(sample, history.samples_of(sample.uuid), cards.get(sample.uuid, unknown), width) for sample in shown
+    ]
+    if others := ordered[len(shown) :]:
+        lines.append(_others_line(others, width))
+    return lines
+
+
+def _card_line(sample: Sample, before: Sequence[Sample], card: CardLabel, width: int) -> Content:
+    label = styled((visible(card.number), "b"), " " if card.number else "", visible(short_name(card.name)))
+    if sample.problem:
+        return fit(styled(FAILED, " ", label, "  ", visible(sample.problem)), width)
+    total = sample.memory_total or 0
+    power = max([_MIN_POWER, *(kept.power or 0 for kept in before)])
+    use = ("idle", MUTED) if sample.use == 0 else _with_unit(sample.use, "%")
+    hot = sample.temperature is not None and sample.temperature >= _HOT_CELSIUS
+    heat = styled(WARNING, f" {sample.temperature} °C") if hot else styled(_with_unit(sample.temperature, " °C"))
+    cells: list[tuple[Styled, int]] = [
+        (label, 13),
+        (_spark([kept.use for kept in before], (0, 100)), _BLOCKS),
+        (use, -5),
+        ("", 2),
+        (_spark([_used_memory(kept) for kept in before], (0, total or 1)), _BLOCKS),
+        (_memory_text(sample), -14),
+        ("", 2),
+        (_spark([kept.temperature for kept in before], (_COOL, _BURNING)), _BLOCKS),
+        (heat, -8),
+        ("", 2),
+        (_spark([kept.power for kept in before], (0, power)), _BLOCKS),
+        (_with_unit(sample.power, " W"), -6),
+    ]
+    while sum(abs(size) for _, size in cells) > width and len(cells) > 3:
+        cells = cells[:-3]
+    return columns(width, *cells)
+
+
+def _spark(values: Sequence[int | None], scale: tuple[float, float]) -> Styled:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    drawn = sparkline(known, len(known), scale)
+    return styled(("·" * (_BLOCKS - len(drawn)), RULE), (drawn, "$live"))
+
+
+def _used_memory(sample: Sample) -> int | None:
+    if sample.memory_total is None or sample.memory_free is None:
+        return None
+    return sample.memory_total - sample.memory_free
+
+
+def _memory_text(sample: Sample) -> str:
+    used = _used_memory(sample)
+    return "" if used is None else f"{used / _GIB:.1f}/{(sample.memory_total or 0) / _GIB:.0f} GiB"
+
+
+def _with_unit(value: int | None, unit: str) -> str:
+    return "" if value is None else f"{value}{unit}"
+
+
+def _others_line(samples: Sequence[Sample], width: int) -> Content:
+    ranges = (
+        _range_text([sample.use for sample in samples], " %"),
+        _range_text([sample.temperature for sample in samples], " °C"),
+        _range_text([sample.power for sample in samples], " W"),
+    )
+    fullest = max(samples, key=lambda sample: _used_memory(sample) or 0)
+    words = [
+        f"{len(samples)} more",
+        *filter(None, ranges),
+        f"fullest {_memory_text(fullest)}" if _memory_text(fullest) else "",
+    ]
+    return fit(styled(("   ".join(filter(None, words)), MUTED)), width)
+
+
+def _range_text(values: Sequence[int | None], unit: str) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
+
+
+def short_name(name: str) -> str:
+    """Return a card's name without its maker."""
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")

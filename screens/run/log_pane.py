@@ -1,0 +1,278 @@
+"""A log with its search, its filter and a line that says where one is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input
+from textual.worker import Worker, WorkerState
+
+from tui_train.base.text import counted, size, visible
+from tui_train.runs.logs.logfile import LogFile
+from tui_train.runs.logs.search import FilteredLog, Search, SearchUpdate, start_search
+from tui_train.supervisor.lines import RANK_PREFIX
+
+from ..widgets.lines import Lines
+from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
+from .log_view import Hit, LogView
+
+
+class SearchNews(Message):
+    """A search has found something, or has got on."""
+
+    def __init__(self, search: Search, found: SearchUpdate) -> None:
+        """Carry what it says."""
+        super().__init__()
+        self.search = search
+        self.found = found
+
+
+class LogPane(Vertical):
+    """Shows a log, or those lines of it that match; looks for lines while nobody waits."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # Before all other keys: over a slow line what is typed next comes along, and belongs to the expression.
+        Binding("slash", "ask('search')", "Search", key_display="/", priority=True),
+        Binding("n", "again(False)", "Next line that matches", show=False),
+        Binding("N", "again(True)", "Line above that matches", show=False),
+        Binding("f", "ask('filter')", "Show matching lines only", show=False, priority=True),
+        Binding("escape", "back", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        """Begin without a log."""
+        super().__init__(id=id)
+        self.log_file: LogFile | None = None
+        self.rank: int | None = None
+        self._expression = ""
+        self._filter = ""
+        self._filtered: FilteredLog | None = None
+        self._search: Search | None = None
+        self._hit: SearchUpdate | None = None
+        self._asking_for = ""
+        self._status_text = ""
+        self._searched_text = ""
+        self._caption = ""
+        self.is_growing = False
+        self._view = LogView(id="lines")
+
+    def compose(self) -> ComposeResult:
+        """Put a title over the log and a line under it, and in that one's place what is typed."""
+        yield Lines(id="title")
+        yield self._view
+        yield Lines(id="place")
+        yield Input(id="expression", compact=True)
+
+    def on_mount(self) -> None:
+        """Hide what is typed until it is."""
+        self.query_one(Input).display = False
+
+    def on_unmount(self) -> None:
+        """Leave no child behind."""
+        self._stop_search()
+        self._show_all()
+
+    def open(self, path: Path, name: str) -> None:
+        """Show a log, called so, at its end, by the filter that is set."""
+        self.log_file, self._caption = LogFile(path), name
+        self._stop_search()
+        self._hit, self._status_text = None, ""
+        self._apply_filter()
+
+    def set_growing(self, *, grows: bool) -> None:
+        """Say whether more is written to the log."""
+        if grows != self.is_growing:
+            self.is_growing = grows
+            self._show_place()
+
+    def choose_rank(self, rank: int | None) -> None:
+        """Show the lines of one rank only, or of all."""
+        self.rank = rank
+        self._apply_filter()
+
+    @property
+    def _expressions(self) -> tuple[str, ...]:
+        """What every line has to match that is shown."""
+        return (
+            *((RANK_PREFIX % self.rank,) if self.rank is not None else ()),
+            *((self._filter,) if self._filter else ()),
+        )
+
+    def _apply_filter(self) -> None:
+        """Show all lines, or begin to look for those that match."""
+        if self.log_file is None:
+            return
+        at = None if self._view.following else self._view.top
+        self._show_all()
+        try:
+            self._filtered = FilteredLog(self.log_file, self._expressions) if self._expressions else None
+        except (OSError, ValueError) as error:
+            self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
+        if self._filtered:
+            self._read_search(self._filtered.search)
+        self._searched_text = self._status_text = ""
+        self._view.show(self._filtered or self.log_file, at=at)
+        self._show_place()
+
+    def _show_all(self) -> None:
+        filtered, self._filtered = self._filtered, None
+        self._view.source = self.log_file
+        if filtered:
+            filtered.close()
+
+    @work(thread=True, group="listen")
+    def _read_search(self, search: Search) -> None:
+        for found in search.news():
+            self.post_message(SearchNews(search, found))
+
+    @on(SearchNews)
+    def _take_search_news(self, event: SearchNews) -> None:
+        found = event.found
+        if self._filtered and event.search is self._filtered.search:
+            self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"
+            if found.error:
+                self._filter = ""
+                self._report_bad_expression(found.error)
+                self._apply_filter()
+        elif event.search is self._search:
+            self._take_hit(found)
+        self._show_place()
+
+    @on(Worker.StateChanged)
+    def _end_failed_search(self, event: Worker.StateChanged) -> None:
+        """End a search of which nothing more will be said."""
+        if event.state == WorkerState.ERROR:
+            self._stop_search()
+            self._searched_text = self._status_text = ""
+            self._show_place()
+            self.refresh_bindings()
+
+    def _take_hit(self, found: SearchUpdate) -> None:
+        shown = visible(self._expression)
+        self._status_text = f"searching {shown}: {found.percent} %, esc stops it"
+        if found.error:
+            self._status_text = ""
+            self._report_bad_expression(found.error)
+        elif found.hit is not None:
+            self._hit = found
+            self._status_text = f"/{shown}" + (", from the other end" if found.around else "")
+            self._view.show_hit(Hit(found.hit, found.spans))
+        elif found.done:
+            self._status_text = f"no line matches {shown}"
+        if found.done:
+            self._stop_search()
+        self.refresh_bindings()
+
+    def _report_bad_expression(self, why: str) -> None:
+        words = f"That is no regular expression: {visible(why)}. Put \\ before a sign that is meant as it is."
+        self.notify(words, severity="error", markup=False)
+
+    def action_ask(self, what: str) -> None:
+        """Ask for an expression to search, or to filter by."""
+        self._asking_for = what
+        entry = self.query_one(Input)
+        entry.placeholder = (
+            "search (a regular expression)" if what == "search" else "show matching lines only; empty: all"
+        )
+        entry.value = self._filter if what == "filter" else ""
+        entry.display = True
+        self.query_one("#place").display = False
+        self.screen.set_focus(entry)
+        self.refresh_bindings()
+
+    @on(Input.Submitted)
+    def _take_expression(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._close_entry()
+        if self._asking_for == "filter":
+            self._filter = event.value
+            self._apply_filter()
+        elif event.value or self._expression:
+            self._expression = event.value or self._expression
+            self._hit = None
+            self.action_again(up=False)
+
+    def _close_entry(self) -> None:
+        self.query_one(Input).display = False
+        self.query_one("#place").display = True
+        self.screen.set_focus(self._view)
+
+    def action_again(self, up: bool) -> None:
+        """Look for the next line that matches, or the one above."""
+        if self.log_file is None or not self._expression:
+            self.action_ask("search")
+            return
+        self._stop_search()
+        offset, hit = self._view.top, self._hit
+        if hit and hit.hit is not None and self._view.top <= hit.hit < self._view.bottom:
+            offset = hit.hit if up else hit.end
+        try:
+            self._search = start_search(self.log_file.path, offset, (*self._expressions, self._expression), up=up)
+        except (OSError, ValueError) as error:
+            self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
+            return
+        self._status_text = f"searching {visible(self._expression)}, esc stops it"
+        self._read_search(self._search)
+        self._show_place()
+        self.refresh_bindings()
+
+    def _stop_search(self) -> None:
+        if self._search:
+            self._search.cancel()
+        self._search = None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Take Esc only where there is something to end, and the other keys as letters while one types."""
+        del parameters
+        typing = self.query_one(Input).display
+        if action == "back":
+            return bool(typing or self._search or self._expressions)
+        return not (action == "ask" and typing)
+
+    def action_back(self) -> None:
+        """Close what is typed, or end the search, or show all lines again."""
+        if self.query_one(Input).display:
+            self._close_entry()
+        elif self._search:
+            self._stop_search()
+            self._status_text = "stopped searching"
+        else:
+            self._filter, self.rank = "", None
+            self._apply_filter()
+        self._show_place()
+        self.refresh_bindings()
+
+    @on(LogView.Replaced)
+    def _refilter(self) -> None:
+        """Search again for what matches."""
+        if self._filtered:
+            self._apply_filter()
+
+    @on(LogView.Moved)
+    def _show_place(self) -> None:
+        """Say which log this is, and where in it one is."""
+        words = "  ".join(filter(None, self._place_texts()))
+        self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY), " ", (words, MUTED)), width)])
+        self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
+
+    def _place_texts(self) -> Iterator[str]:
+        if self.log_file is None:
+            return
+        whole, view = self.log_file.size(), self._view
+        share = f"{100 * view.bottom // max(1, whole)} %"
+        if view.following:
+            share = "following" if self.is_growing else "at its end" if whole else "is empty"
+        yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
+        problem = self.log_file.problem()
+        yield f"cannot be read: {visible(problem)}" if problem else ""
+        yield self._status_text
+        yield "wrapped" if view.wrapping else ""
+        yield f"rank {self.rank}" if self.rank is not None else ""
+        if self._filtered:
+            matching = f" matching {visible(self._filter)}" if self._filter else ""
+            yield counted(self._filtered.count(), "line") + matching + self._searched_text

@@ -1,0 +1,294 @@
+"""A log of any size: reads and draws only the lines in sight, follows the end until it is scrolled."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate, dropwhile, islice
+from time import monotonic
+from typing import ClassVar, NamedTuple
+
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui_train.runs.logs.logfile import Line, LogFile, fold_bars, fold_bars_up
+from tui_train.runs.logs.search import FilteredLog
+from tui_train.supervisor.lines import fold, fold_styled
+
+from .log_colours import segments_of, split_segments
+
+_POLL_SECONDS = 0.1  # seconds between two looks for what is new
+_REDRAW_SECONDS = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
+_WHEEL_ROWS = 3
+_SIDE_CELLS = 16
+_BAR_STYLE = Style(dim=True)
+_MAX_EMPTY_LINES = 4000  # lines that show nothing, of which a screen may be full
+
+
+LogSource = LogFile | FilteredLog
+
+
+class RowPlace(NamedTuple):
+    """A row on the screen: where its line starts in the file, and which of the line's rows it is."""
+
+    start: int
+    row: int = 0
+
+
+class Hit(NamedTuple):
+    """A line to point out: `spans` are characters of each of the lines that it is shown as."""
+
+    start: int
+    spans: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+class _Row(NamedTuple):
+    place: RowPlace
+    end: int
+    strip: Strip
+
+
+class LogView(Widget, can_focus=True):
+    """Rows of a log; while it stands at the end it stays there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
+        Binding("pageup,b", "page(-1)", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("left", "side(-1)", show=False),
+        Binding("right", "side(1)", show=False),
+        Binding("home,g", "start", "To the start of the log", show=False),
+        Binding("end,G", "end", "To the end of the log, and follow it", show=False),
+        Binding("w", "wrap", "Wrap long lines", show=False),
+    ]
+
+    class Moved(Message):
+        """The view shows something else, or the log has grown."""
+
+    class Replaced(Message):
+        """What stood in the log is gone: it was emptied, deleted, or another one stands in its place."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        """Begin with nothing to show."""
+        super().__init__(id=id)
+        self.source: LogSource | None = None
+        self.following = True
+        self.wrapping = False
+        self.hit: Hit | None = None
+        self._top = RowPlace(0)
+        self._left = 0
+        self._rows: list[_Row] = []
+        self._drawn: list[Strip] = []
+        self._stamp = (0, 0)
+        self._bytes = 0
+        self._redrawn_at = 0.0
+
+    def on_mount(self) -> None:
+        """Look for what is new."""
+        self.set_interval(_POLL_SECONDS, self._redraw_if_changed)
+
+    def show(self, source: LogSource, *, at: int | None = None) -> None:
+        """Show the lines of a source from an offset on; without one its end, and follow it."""
+        self.source, self.hit = source, None
+        self.following, self._top = at is None, RowPlace(at or 0)
+        self._lay_out()
+
+    def show_hit(self, hit: Hit) -> None:
+        """Show where a line matches, some context above it."""
+        self.following, self.hit = False, hit
+        row, first, last = self._hit_position(hit)
+        if not self.wrapping and not self._left <= first <= last < self._left + self.size.width:
+            self._left = max(0, first - self.size.width // 2)
+        if RowPlace(hit.start, row) not in {row.place for row in self._rows}:
+            self._top = RowPlace(hit.start, row)
+            self._move(-(self.size.height // 3))
+        self._lay_out()
+
+    def _hit_position(self, hit: Hit) -> tuple[int, int, int]:
+        """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
+        row = 0
+        for line in islice(self._line(hit.start), 1):
+            for shown, spans in zip(fold(line.shown_data), hit.spans, strict=False):
+                rows = chop_cells(shown, max(1, self.size.width - 1)) if self.wrapping else [shown]
+                if spans:
+                    first, last = spans[0]
+                    above = bisect_right([*accumulate(map(len, rows))], first)
+                    return row + above, cell_len(shown[:first]), cell_len(shown[:last])
+                row += max(1, len(rows))
+        return 0, 0, 0
+
+    @property
+    def top(self) -> int:
+        """Where the first line in sight starts in the file."""
+        return self._rows[0].place.start if self._rows else 0
+
+    @property
+    def bottom(self) -> int:
+        """Where the last line in sight ends in the file."""
+        return self._rows[-1].end if self._rows else 0
+
+    def on_resize(self) -> None:
+        """Fill the new size."""
+        self._lay_out()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll by the wheel."""
+        event.stop()
+        self.action_move(-_WHEEL_ROWS)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll by the wheel."""
+        event.stop()
+        self.action_move(_WHEEL_ROWS)
+
+    def on_click(self, event: events.Click) -> None:
+        """Go where the bar at the right is clicked."""
+        if self.source and event.x == self.size.width - 1:
+            self.following = False
+            self._top = RowPlace(self.source.size() * event.y // max(1, self.size.height))
+            self._lay_out()
+
+    def action_move(self, rows: int) -> None:
+        """Scroll by rows; follow when that reaches the end."""
+        self._move(rows)
+        self._lay_out()
+
+    def action_page(self, pages: int) -> None:
+        """Scroll by screens, one row of which stays."""
+        self.action_move(pages * max(1, self.size.height - 1))
+
+    def action_side(self, steps: int) -> None:
+        """Scroll sideways."""
+        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDE_CELLS)
+        self._lay_out()
+
+    def action_start(self) -> None:
+        """Go to the start."""
+        self.following, self._top, self._left = False, RowPlace(0), 0
+        self._lay_out()
+
+    def action_end(self) -> None:
+        """Go to the end and follow."""
+        self.following, self._left = True, 0
+        self._lay_out()
+
+    def action_wrap(self) -> None:
+        """Wrap long lines, or do not."""
+        self.wrapping, self._left, self._top = not self.wrapping, 0, RowPlace(self._top.start)
+        self._lay_out()
+
+    def _redraw_if_changed(self) -> None:
+        """Draw what is new where it is in sight."""
+        if self.source is None or not self.is_on_screen:
+            return
+        stamp, size = self.source.stamp(), self.source.size()
+        gone = self._stamp[0] not in {0, stamp[0]} or size < self._bytes
+        if gone:
+            self.following = True
+            self.post_message(self.Replaced())
+        if gone or (stamp != self._stamp and monotonic() - self._redrawn_at >= _REDRAW_SECONDS):
+            self._redrawn_at = monotonic()
+            self._lay_out()
+        self._bytes = size
+
+    def _move(self, rows: int) -> None:
+        if rows < 0:
+            above = [*islice(self._above(self._top), -rows)]
+            self.following = self.following and not above
+            self._top = above[-1].place if above else self._top
+        elif not self.following:
+            below = [*islice(self._below(self._top), rows + self.size.height + 1)]
+            self.following = len(below) <= rows + self.size.height
+            self._top = below[min(rows, len(below) - 1)].place if below else self._top
+
+    def _lay_out(self) -> None:
+        """Find the rows in sight, and draw those that have changed."""
+        if self.source is None or not self.size.height:
+            return
+        height = self.size.height
+        self._stamp, self._bytes = self.source.stamp(), self.source.size()
+        rows = [] if self.following else [*islice(self._below(self._top), height)]
+        if len(rows) < height:
+            first = rows[0].place if rows else RowPlace(self._bytes)
+            rows = [*islice(self._above(first), height - len(rows))][::-1] + rows
+        self._top = rows[0].place if rows else RowPlace(0)
+        self._rows = rows
+        self._draw()
+        self.post_message(self.Moved())
+
+    def _draw(self) -> None:
+        width, height = self.size
+        strips = [row.strip for row in self._rows]
+        strips += [Strip([])] * (height - len(strips))
+        first, last = self._thumb(height)
+        drawn = [
+            Strip.join([
+                strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
+                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _BAR_STYLE)]),
+            ])
+            for y, strip in enumerate(strips)
+        ]  # fmt: skip
+        before, self._drawn = self._drawn, drawn
+        if len(before) != len(drawn):
+            self.refresh()
+        elif changed := [y for y, strip in enumerate(drawn) if strip != before[y]]:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def _thumb(self, height: int) -> tuple[int, int]:
+        """Return the first and the last row of the scroll bar's thumb, by bytes; an empty log has none."""
+        if not self._bytes:
+            return (height, height)
+        first = min(height - 1, self.top * height // self._bytes)
+        last = height - 1 if self.following else max(first, min(height - 1, self.bottom * height // self._bytes))
+        return (min(first, last), last)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the row at a height."""
+        return self._drawn[y] if y < len(self._drawn) else Strip.blank(self.size.width, self.rich_style)
+
+    def _below(self, place: RowPlace) -> Iterator[_Row]:
+        """Yield the rows from a place on."""
+        lines = self.source.forward(place.start) if self.source else iter(())
+        rows = (row for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES)) for row in self._rows_of(line))
+        return dropwhile(lambda row: row.place < place, rows)
+
+    def _above(self, place: RowPlace) -> Iterator[_Row]:
+        """Yield the rows before a place, the nearest first."""
+        lines = self.source.backward(place.start) if self.source else iter(())
+        own = [row for line in islice(self._line(place.start), 1) for row in self._rows_of(line)] if place.row else []
+        yield from reversed(own[: place.row])
+        for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES), place.start):
+            yield from reversed(self._rows_of(line))
+
+    def _without_old_bars(self, lines: Iterator[Line], below: int | None = None) -> Iterator[Line]:
+        """Yield lines without earlier states of progress bars, from `below` upward where that is given."""
+        if not isinstance(self.source, LogFile):
+            return lines  # those that match are all shown
+        kept = self.hit.start if self.hit else -1
+        return fold_bars(lines, kept) if below is None else fold_bars_up(lines, next(self._line(below), None), kept)
+
+    def _line(self, start: int) -> Iterator[Line]:
+        return self.source.forward(start) if self.source else iter(())
+
+    def _rows_of(self, line: Line) -> list[_Row]:
+        """Return the rows that a line takes."""
+        if line.hidden:
+            return []
+        spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
+        width = max(1, self.size.width - 1)
+        strips: list[Strip] = []
+        for index, runs in enumerate(fold_styled(line.shown_data)):
+            found = spans[index] if index < len(spans) else ()
+            segments = segments_of(runs, found, colours=not self.app.no_color)
+            if self.wrapping:
+                rows = chop_cells("".join(run.text for run in runs), width) or [""]
+                strips += map(Strip, split_segments(segments, map(len, rows)))
+            else:
+                strips.append(Strip(segments).crop(self._left, self._left + width))
+        return [_Row(RowPlace(line.start, row), line.end, strip) for row, strip in enumerate(strips)]

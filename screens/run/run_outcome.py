@@ -1,0 +1,86 @@
+"""What an ended run leaves, and what can be done next."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual.content import Content
+
+from tui_train.base.text import display_path, grouped_digits, loss_text, size, visible
+from tui_train.runs.follow import RunNews
+from tui_train.runs.results.result import Result
+from tui_train.runs.results.run_output import RunOutput, SavedPath
+from tui_train.runs.results.weights import Weights
+
+from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
+from .run_state import join_parts
+
+_LABEL_WIDTH = 12
+
+
+def outcome_lines(
+    news: RunNews, output: RunOutput | None, run_result: Result | None, keys: Sequence[tuple[str, str]], width: int
+) -> list[Content]:
+    """Return a title and some lines: what the run `run_result` and left, and the `keys` of what can be done next."""
+    lines = [heading("Outcome", "", width)]
+    if numbers := _number_parts(news):
+        lines.append(_label_line("Loss", join_parts(numbers, width - _LABEL_WIDTH), width))
+    weights = run_result.weights if run_result else None
+    final = bool(run_result and weights and run_result.source != "checkpoint")
+    if output and run_result and weights and final:
+        when = f", {run_result.source_text}" if run_result.source == "stopped" else ""
+        folder = str(Path(output.fetched).parent) if output.fetched else output.folder
+        lines.append(_label_line(weights.kind.capitalize(), _weights_text(weights, when, folder), width))
+    if output and output.checkpoint:
+        lines.append(_label_line("Checkpoint", _checkpoint_text(output.checkpoint, output.folder, output.host), width))
+    elif output and output.host and not output.fetched:
+        taken = "" if output.fetching is None else f", {size(output.fetching)} fetched …"
+        words = styled(
+            (_short_path(output.output, output.folder), "b"), (f"   on {visible(output.host)}{taken}", MUTED)
+        )
+        lines.append(_label_line("Saved", words, width))
+    elif output and output.fetched and not final:
+        lines.append(_label_line("Fetched", styled((display_path(output.fetched), "b")), width))
+    elif output and not final and output.output:
+        lines.append(
+            _label_line(
+                "Saved", styled(("no complete checkpoint in ", MUTED), _short_path(output.output, output.folder)), width
+            )
+        )
+    words = Content("   ").join([styled((key, KEY), f" {word}") for key, word in keys])
+    lines += [_label_line("Next", words, width)] if keys else []
+    # Last, as what has no room is cut there.
+    return [*lines, _label_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines
+
+
+def _number_parts(told: RunNews) -> list[Content]:
+    progress = told.progress
+    if not progress.first or not progress.last:
+        return []
+    found = [styled((loss_text(progress.last.loss), "b"), (f" last, {loss_text(progress.first.loss)} first", MUTED))]
+    if best := progress.best:
+        found.append(
+            styled(("eval ", MUTED), (loss_text(best.loss), "b"), (f" best, step {grouped_digits(best.step)}", MUTED))
+        )
+    if progress.tokens_per_second:
+        found.append(styled((grouped_digits(progress.tokens_per_second), "b"), (" tokens/s last", MUTED)))
+    return found
+
+
+def _checkpoint_text(left: SavedPath, folder: str, host: str) -> Content:
+    step = f"step {grouped_digits(left.step)}" if left.step else ""
+    words = ", ".join(filter(None, (step, size(left.size) if left.size else "", f"on {visible(host)}" if host else "")))
+    return styled((_short_path(left.path, folder), "b"), (f"   {words}", MUTED))
+
+
+def _weights_text(weights: Weights, when: str, folder: str) -> Content:
+    broken = ", cannot be loaded" if weights.problem else ""
+    return styled((_short_path(weights.path, folder), "b"), (f"   {size(weights.size)}{when}{broken}", MUTED))
+
+
+def _short_path(path: str, folder: str) -> str:
+    """Return a path, one in the run folder from there on."""
+    return visible(path[len(folder) + 1 :]) if path.startswith(f"{folder}/") else display_path(path)
+
+
+def _label_line(label: str, words: Content, width: int) -> Content:
+    return fit(styled((f"{label:<{_LABEL_WIDTH}}", MUTED), words), width)

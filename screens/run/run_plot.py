@@ -1,0 +1,96 @@
+"""The plot of a run: its losses or its learning rate, all of it or the last part, and which key shows what."""
+
+from typing import ClassVar, NamedTuple
+
+from textual.binding import Binding, BindingType
+
+from tui_train.supervisor.progress import Progress
+
+from ..base import Base
+from ..widgets.braille import Axes, Series, drawable_points
+from ..widgets.plot import Plot
+from ..widgets.text_layout import Piece
+
+_MAX_POINTS = 4000
+MIN_ROWS = 5  # rows of a plot: its title, a curve and the steps
+_SHOWN_PARTS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
+
+
+class PlotOptions(NamedTuple):
+    """What is shown of a run's curves: `part` counts from all of it to the smallest last part.
+
+    `room` are the rows that are left for a plot, None where there are always enough.
+    """
+
+    hidden: bool = False
+    part: int = 0
+    log: bool = False
+    rate: bool = False
+    room: int | None = None
+
+    def zoomed(self) -> "PlotOptions":
+        """Return the next smaller part, or all of it again."""
+        return self._replace(part=(self.part + 1) % len(_SHOWN_PARTS), hidden=False)
+
+
+def show_plot(plot: Plot, progress: Progress, shown: PlotOptions) -> None:
+    """Draw a run's curves; where there is nothing to draw, the plot is not there."""
+    series = _rate_series(progress) if shown.rate else _loss_series(progress)
+    narrow = shown.room is not None and shown.room < MIN_ROWS
+    plot.display = not (shown.hidden or narrow) and any(drawable_points(each.points, log=shown.log) for each in series)
+    if not plot.display:
+        return
+    share, part = _SHOWN_PARTS[shown.part]
+    note: list[Piece] = []
+    if not shown.rate and len(series) > 1:
+        note += [("━", "$live"), " train  ", ("◆", "$warning"), " eval"]
+    words = ", ".join(filter(None, (part, "log scale" if shown.log else "")))
+    note += [f"{'  ' if note else ''}{words}"] if words else []
+    plot.show("Learning rate" if shown.rate else "Loss", note, series, Axes(progress.steps, share, shown.log))
+
+
+def _loss_series(progress: Progress) -> list[Series]:
+    train = Series([(point.step, point.loss) for point in progress.curve.thinned(_MAX_POINTS)])
+    evaluated = [(point.step, point.loss) for point in progress.evaluations.thinned(_MAX_POINTS)]
+    return [train, Series(evaluated, "$warning", "◆")] if evaluated else [train]
+
+
+def _rate_series(progress: Progress) -> list[Series]:
+    points = progress.curve.thinned(_MAX_POINTS)
+    return [Series([(point.step, point.learning_rate) for point in points if point.learning_rate is not None])]
+
+
+class RunPlot(Base):
+    """A screen with the plot of a run, and the keys that change it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "plot", "Plot"),
+        Binding("z", "zoom", "Zoom to the last part", show=False),
+        Binding("l", "log_scale", "Logarithmic scale", show=False),
+        Binding("v", "rate", "Learning rate or loss", show=False),
+    ]
+    plot_options = PlotOptions()
+
+    def draw_plot(self) -> None:
+        """Draw the plot as it is wanted."""
+        raise NotImplementedError
+
+    def _set_plot(self, shown: PlotOptions) -> None:
+        self.plot_options = shown
+        self.draw_plot()
+
+    def action_plot(self) -> None:
+        """Show or hide the plot."""
+        self._set_plot(self.plot_options._replace(hidden=not self.plot_options.hidden))
+
+    def action_zoom(self) -> None:
+        """Show the last part only."""
+        self._set_plot(self.plot_options.zoomed())
+
+    def action_log_scale(self) -> None:
+        """Draw by the logarithm, or not."""
+        self._set_plot(self.plot_options._replace(log=not self.plot_options.log, hidden=False))
+
+    def action_rate(self) -> None:
+        """Show the learning rate, or the loss."""
+        self._set_plot(self.plot_options._replace(rate=not self.plot_options.rate, hidden=False))

@@ -1,0 +1,269 @@
+"""What the steps share: the rail, the form, the hint and the keys, and moving between rows and between steps."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from msgspec.structs import replace
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widget import Widget
+
+from tui_train.base.text import visible
+from tui_train.checks import find_problems
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile import fields
+from tui_train.setup.setup import Setup
+from tui_train.trainers import field_for_trainer, trainer_of
+from tui_train.views import choices
+
+from .. import STEPS
+from ..messages import OpenData, OpenStep
+from ..widgets.bar import StepBar
+from ..widgets.findings_pane import Side
+from ..widgets.form.form import Form
+from ..widgets.form.form_lines import FormRow, Group
+from ..widgets.hint import Hint
+from ..widgets.keys import Keys
+from ..widgets.multi_select import MultiSelect
+from .step_findings import FindingsScreen
+from .step_rows import Section, form_row
+
+_TALL_ROWS = 34  # rows from which on all is shown
+ADVANCED = "advanced"
+
+
+class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """A form that scrolls with the focus and leaves the arrow keys to the screen."""
+
+
+class Step(FindingsScreen):
+    """A step that shows the profile in a form and posts what is changed."""
+
+    TITLE_OF_STEP: ClassVar[str] = ""
+    # Fields that always show what each of their values is.
+    STAND_OPEN: ClassVar[frozenset[str]] = frozenset()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Next", key_display="Enter"),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("f2", "fix", "Fix it"),
+        Binding("f5", "data", "Look at data"),
+        Binding("ctrl+z", "app.undo", "Undo", show=False),
+    ]
+
+    def __init__(self) -> None:
+        """Begin with nothing shown."""
+        super().__init__()
+        self._is_stale = False
+        self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
+        self._setup: Setup | None = None
+
+    def compose(self) -> ComposeResult:
+        """Put the step's content between the rail, the hint and the keys."""
+        yield StepBar(self.TITLE_OF_STEP)
+        yield from self.widgets_above()
+        with Horizontal(id="middle"):
+            yield Rows(*self.step_widgets(), id="body")
+            yield Side()
+        yield Hint()
+        yield Keys()
+
+    def widgets_above(self) -> Iterable[Widget]:
+        """Return what stays above the form while it scrolls."""
+        return ()
+
+    def step_widgets(self) -> Sequence[Widget]:
+        """Return the step's widgets: by default its form."""
+        return [Form()]
+
+    def on_mount(self) -> None:
+        """Fill the form; where there are rows to spare, its seldom used part is open."""
+        self._is_composed = True
+        if self.app.size.height >= _TALL_ROWS:
+            for form in self.query(Form):
+                form.unfolded |= {ADVANCED}
+        self.fill()
+
+    def fill(self) -> None:
+        """Show the profile and the facts for the first time."""
+        self.update()
+
+    @property
+    def next_module(self) -> str:
+        """The step after this one; IndexError for the last."""
+        return STEPS[self._step_index() + 1].module
+
+    @property
+    def previous_module(self) -> str:
+        """The step before this one; empty for the first."""
+        return STEPS[self._step_index() - 1].module if self._step_index() else ""
+
+    @property
+    def step_title(self) -> str:
+        """The number and the name of this step."""
+        return f"{self._step_index() + 1} {self.TITLE_OF_STEP}"
+
+    def _step_index(self) -> int:
+        return [step.title for step in STEPS].index(self.TITLE_OF_STEP)
+
+    def on_screen_resume(self) -> None:
+        """Show what has changed while another step was on top."""
+        if self._is_stale:
+            self._update_if_shown()
+
+    def watch_profile(self) -> None:
+        """Show a changed profile."""
+        self._undone_text = ""
+        self._update_if_shown()
+
+    def watch_looking(self) -> None:
+        """Show that the look at the machine is over, or begins again."""
+        self._update_if_shown()
+
+    def watch_facts(self) -> None:
+        """Show changed facts."""
+        self._update_if_shown()
+
+    def _update_if_shown(self) -> None:
+        """Update the step that is seen; the others are when they are seen again."""
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+        self._is_stale = bool(steps) and steps[-1] is not self
+        if not self._is_stale:
+            self.update()
+
+    def update(self) -> None:
+        """Show the profile and the facts as they are now."""
+        if not self._is_composed or self.facts is None:
+            return
+        setup = self.setup
+        self._all_findings = find_problems(setup or set_up(self.profile, self.facts))
+        self.form.names_in = self.names_in
+        self.form.show(tuple(self._groups(setup)))
+        self._invalid_field_shown = self.form.unread_label
+        if setup:
+            self.refresh_extras(setup)
+            self.query_one(Side).show(setup, self._all_findings, self._invalid_field_shown)
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+        forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
+        wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
+        self.query_one(StepBar).mark_wrong_steps(frozenset(wrong))
+        self.show_hint()
+        self.refresh_bindings()
+
+    @property
+    def setup(self) -> Setup | None:
+        """What follows from the profile and the facts; None where that cannot be said."""
+        known = self._setup
+        # The keys alone ask for it a hundred times while a step opens.
+        if self.facts and (known is None or known.profile is not self.profile or known.facts is not self.facts):
+            self._setup = known = set_up(self.profile, self.facts)
+        return known if known and not known.problem else None
+
+    # The form
+
+    def _groups(self, setup: Setup | None) -> Iterable[Group]:
+        # What follows from values is not said while one of them cannot be read.
+        resolved_to_show = setup if setup and not self.form.unread_key else None
+        notes, below = (
+            (self.notes(resolved_to_show), self.lines_below(resolved_to_show)) if resolved_to_show else ({}, {})
+        )
+        # Of several the first, an error before a warning.
+        found = tuple(reversed(self.findings()))
+        wrong = {finding.key: finding for level in ("warning", "error") for finding in found if finding.level == level}
+        for section in self.SECTIONS:
+            rows = tuple(
+                replace(
+                    form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
+                    stands_open=key in self.STAND_OPEN,
+                    line_below=below.get(key, ""),
+                )
+                for key in section.keys
+                if choices.is_shown(key, setup or self.profile)
+            )
+            if rows or section.folds:
+                yield self.group(section, rows, setup)
+
+    def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
+        """Return a section with its rows; a folded one says how many of its values were chosen."""
+        del setup
+        chosen = set(fields.chosen_keys(self.profile))
+        changed = sum(row.key in chosen for row in rows)
+        value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
+        note = section.note or (", ".join(label_in_sentence(row.field.label) for row in rows) if section.folds else "")
+        hint = section.hint or "Settings that are seldom needed. Space opens and closes them."
+        return Group(
+            title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
+        )
+
+    def notes(self, setup: Setup) -> Mapping[str, str]:
+        """Return what stands beside values, by key."""
+        del setup
+        return {}
+
+    def lines_below(self, setup: Setup) -> Mapping[str, str]:
+        """Return what stands in a line under fields, by key."""
+        del setup
+        return {}
+
+    def refresh_extras(self, setup: Setup) -> None:
+        """Show what a step has besides its form."""
+
+    # Moving on
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """F5 shows where there is data to look at."""
+        if action == "data":
+            return trainer_of(self.profile).wants_data and bool(self.profile.trainer.data)
+        return super().check_action(action, parameters)
+
+    def action_data(self) -> None:
+        """Show what the data holds."""
+        self.post_message(OpenData())
+
+    def action_next(self) -> None:
+        """Go to the next step, or to what is wrong here: first in the row that the cursor is in."""
+        form = self.form
+        here = form.cursor if form.holds_focus else ""
+        forbidding = [finding for finding in self.findings() if finding.forbids_plan]
+        wrong = min(forbidding, key=lambda finding: finding.row_key != here, default=None)
+        if not form.unread_key and wrong is None:
+            self.post_message(OpenStep(self.next_module))
+            return
+        self.app.bell()
+        key = form.unread_key or (wrong.row_key if wrong else "")
+        if any(row.key == key for row in form.rows):
+            form.go_to_row(key)
+        elif wrong:
+            self.notify(visible(f"{wrong.message}. {wrong.remedy}"), severity="error", markup=False)
+
+    def on_descendant_focus(self) -> None:
+        """Say what the focused row is for."""
+        self.show_hint()
+        self.refresh_bindings()
+
+    @on(MultiSelect.Moved)
+    @on(Form.Moved)
+    def _update_after_move(self, event: MultiSelect.Moved | Form.Moved) -> None:
+        event.stop()
+        self._undone_text = ""
+        form = next(iter(self.query(Form)), None)
+        if form and form.unread_label != self._invalid_field_shown:
+            self.update()
+        self.show_hint()
+        self.refresh_bindings()
+
+    def explained_fields(self) -> Iterable[tuple[str, str, str]]:
+        """Return the fields that this step shows now."""
+        setup = self.setup
+        rows = (
+            field_for_trainer(key, self.profile)
+            for key in self.field_keys()
+            if choices.is_shown(key, setup or self.profile)
+        )
+        return [(row.label, row.key, row.help) for row in rows]
+
+
+def label_in_sentence(label: str) -> str:
+    """Return a label as it stands within a line: `Log level`, but `TensorBoard` and `LR scaling`, begin as they are."""
+    return label if any(letter.isupper() for letter in label[1:].partition(" ")[0]) else label[:1].lower() + label[1:]

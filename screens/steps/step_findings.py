@@ -1,0 +1,184 @@
+"""What is wrong with a step's fields: the finding in the hint, its fix by F2, and what was taken back."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.content import Content
+from textual.reactive import reactive
+
+from tui_train.base.text import visible
+from tui_train.checks import Finding
+from tui_train.facts.gpus.samples import Samples
+from tui_train.facts.types import Facts
+from tui_train.profile.types import Profile
+
+from ..base import Base
+from ..install.installation import Installation
+from ..messages import ApplyFix, Undone
+from ..widgets.form.form import Form
+from ..widgets.hint import Hint
+from ..widgets.multi_select import MultiSelect
+from ..widgets.text_layout import KEY, LIVE, styled
+from .step_rows import Section, undone_text
+
+
+class FindingsScreen(Base):
+    """A screen with a form that says what is wrong with its fields, and fixes it."""
+
+    SECTIONS: ClassVar[tuple[Section, ...]] = ()
+    MORE_KEYS: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
+    SHARED = ("profile", "facts", "looking", "live", "installation")
+    profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    live: reactive[Samples] = reactive((), init=False, repaint=False)
+    installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
+
+    def __init__(self) -> None:
+        """Begin with nothing found."""
+        super().__init__()
+        self._all_findings: tuple[Finding, ...] = ()
+        self._findings_shown: tuple[tuple[str, str], ...] = ()  # the findings, and the row where one was when they came
+        self._row_when_shown = ""
+        self._undone_text = ""  # what was taken back, until something else happens
+        self._is_composed = False  # there are rows to fill: Textual says so only after the first picture
+
+    @classmethod
+    def field_keys(cls) -> tuple[str, ...]:
+        """Return all fields of this step."""
+        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.MORE_KEYS)
+
+    @property
+    def form(self) -> Form:
+        """The form."""
+        return self.query_one(Form)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what is wrong with this step's fields, as far as it is known."""
+        return tuple(
+            finding for finding in self._all_findings if self.owns_finding(finding) and not self._is_awaited(finding)
+        )
+
+    @classmethod
+    def owns_finding(cls, finding: Finding) -> bool:
+        """Return whether a finding is of this step's fields."""
+        mine = cls.field_keys()
+        return finding.key in mine and not finding.argument
+
+    def _is_awaited(self, finding: Finding) -> bool:
+        part = {
+            "trainer.python": "toolchains",
+            "trainer.config": "paths",
+            "trainer.accelerate_config": "paths",
+            "trainer.model": "hub_models" if "hub_models" in self.looking else "hub",
+            "container.engine": "engines",
+            "container.image": "images",
+        }
+        return part.get(finding.key) in self.looking
+
+    def _shown_findings(self) -> tuple[Finding, ...]:
+        """Return the step's findings, and one that keeps every step from being shown in full."""
+        elsewhere = set() if "trainer.preset" in self.field_keys() else {"trainer.preset"}
+        return (*self.findings(), *(finding for finding in self._all_findings if finding.key in elsewhere))
+
+    def show_hint(self) -> None:
+        """Show what is wrong with the focused row, or its help; of new findings the first, until one moves on."""
+        form = next(iter(self.query(Form)), None)
+        in_form = form is not None and form.holds_focus
+        if self._undone_text:
+            self.query_one(Hint).show_text(Content(self._undone_text))
+            return
+        installed = [finding.key for finding in self._shown_findings() if finding.install]
+        if self.is_installing and installed and not (in_form and form and form.cursor not in installed):
+            words = self.installation.text if self.installation else ""
+            self.query_one(Hint).show_text(styled(LIVE, f" {words} ", ("F2", KEY), " shows it."))
+            return
+        if in_form and form is not None and (form.has_problem or form.is_list_open or form.has_refused_typing):
+            self.query_one(Hint).show_text(styled((visible(form.hint), "")))
+            return
+        words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, MultiSelect) else ""
+        found = self._shown_findings()
+        here = form.cursor if in_form and form else words
+        known = tuple((finding.row_key, finding.level) for finding in found)
+        if known != self._findings_shown:
+            self._findings_shown, self._row_when_shown = known, here
+        mine = next((finding for finding in found if in_form and finding.row_key == here), None)
+        first = next(iter(_certain_findings(found)), None)
+        if finding := mine or (first if here == self._row_when_shown else None):
+            mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
+            fix = styled("  ", ("F2", KEY), " fixes it.") if finding.fix and not finding.keys else Content()
+            self.query_one(Hint).show_text(
+                styled(mark, f" {visible(finding.message)}. {visible(finding.screen_remedy)}", fix)
+            )
+            return
+        self.query_one(Hint).show_text(Content(visible(words)))
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether an environment is being made now."""
+        return bool(self.installation and self.installation.is_running)
+
+    def watch_installation(self) -> None:
+        """Say what the installation has come to."""
+        if self._is_composed and self.is_current:
+            self.show_hint()
+            self.refresh_bindings()
+
+    def _fixes_text(self) -> bool:
+        """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
+        form = next(iter(self.query(Form)), None)
+        if form is None or not form.unread_fix:
+            return False
+        return form.unread_here or not any(finding.row_key == form.cursor for finding in self._shown_findings())
+
+    def finding_to_fix(self) -> Finding | None:
+        """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
+        found = self._shown_findings()
+        form = next(iter(self.query(Form)), None)
+        mine = [finding for finding in found if form and form.holds_focus and finding.row_key == form.cursor]
+        if mine and mine[0].level == "error":
+            mine = mine[:1]
+            found = ()
+        return next((finding for finding in (*mine, *_certain_findings(found)) if finding.fix), None)
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Say what F2 would make of what is wrong."""
+        if not self._is_composed:
+            return {}
+        if self._fixes_text():
+            words = self.form.unread_fix
+        else:
+            finding = self.finding_to_fix()
+            words = finding.fix.title if finding and finding.fix else ""
+            if finding and finding.install and self.is_installing:
+                words = "show the installation"
+        said = {"f2": visible(words[:1].upper() + words[1:])}
+        form = next(iter(self.query(Form)), None)
+        return {**said, "space": "Close"} if form and form.holds_focus and form.cursor in form.unfolded else said
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """F2 shows only where it fixes something."""
+        del parameters
+        return action != "fix" or (self._is_composed and (self._fixes_text() or self.finding_to_fix() is not None))
+
+    def action_fix(self) -> None:
+        """Make the change that fixes what is wrong."""
+        if self._fixes_text():
+            self.form.fix_unread()
+            return
+        finding = self.finding_to_fix()
+        if finding and finding.fix:
+            self.post_message(ApplyFix(finding.fix))
+
+    @on(Undone)
+    def _show_undone(self, event: Undone) -> None:
+        event.stop()
+        self._undone_text = undone_text(event.changes)
+        self.show_hint()
+
+
+def _certain_findings(found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings but for what only the user knows, which is offered in its own row alone."""
+    return tuple(finding for finding in found if not (finding.argument and finding.level == "note"))

@@ -1,0 +1,100 @@
+"""What follows from a form, beside it where there is room: the findings, the command and what is tried after a failure.
+
+On a narrower screen the same is on Preview.
+"""
+
+from textual.containers import VerticalScroll
+from textual.content import Content
+
+from tui_train.base.text import typeset, visible
+from tui_train.checks import Finding
+from tui_train.plan.plan import make_plan
+from tui_train.plan.types import Plan
+from tui_train.setup.setup import Setup
+
+from .lines import Lines
+from .text_layout import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, styled
+
+_MAX_FINDINGS = 8
+
+
+class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """Is there from 140 columns on, and made only then."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to say."""
+        super().__init__(id="side")
+        self._profile_and_facts: tuple[Setup, tuple[Finding, ...]] | None = None
+        self._unread_label = ""
+
+    def show(self, setup: Setup, findings: tuple[Finding, ...], unread: str) -> None:
+        """Say what follows from a setup with its findings, unless the value of a field, `unread`, cannot be read.
+
+        The command is made after the picture.
+        """
+        self._profile_and_facts, self._unread_label = (setup, findings), unread
+        if self.is_wide:
+            self.call_after_refresh(self._update_lines)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is room for it; no longer, once its screen was left."""
+        return self.is_attached and self.screen.has_class("-wide")
+
+    def on_show(self) -> None:
+        """Fill it, when the terminal has become wide enough."""
+        if self._profile_and_facts:
+            self._update_lines()
+
+    def _update_lines(self) -> None:
+        if self._profile_and_facts is None or not self.is_wide:
+            return
+        unread, (setup, findings) = self._unread_label, self._profile_and_facts
+        starts = not unread and not any(finding.forbids_plan for finding in findings)
+        planned = make_plan(setup, findings) if starts else None
+        lines = next(iter(self.query(Lines)), None)
+        if lines is None:
+            lines = Lines()
+            self.mount(lines)
+        lines.show(lambda width: unread_lines(unread, width) if unread else side_lines(findings, planned, width))
+
+
+def finding_line(finding: Finding, width: int, key: str = "") -> Content:
+    """Return a finding in a line, with what its key would do at the right."""
+    mark = FAILED if finding.forbids_plan else WARNING
+    change = finding.fix
+    fix = styled((key, KEY), f" {typeset(change.title)}") if change and key else Content()
+    fix = fit(fix, width // 2)
+    words = fit(styled(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
+    return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
+
+
+def unread_lines(label: str, width: int) -> list[Content]:
+    """Return the lines while the value of a field cannot be read."""
+    words = styled(FAILED, f" {visible(label)} cannot be read: nothing follows from it.")
+    return [heading("Findings", "", width), *words.wrap(width)]
+
+
+def side_lines(findings: tuple[Finding, ...], plan: Plan | None, width: int) -> list[Content]:
+    """Return the lines for what a profile leads to."""
+    forbids = sum(finding.forbids_plan for finding in findings)
+    note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""
+    lines = [heading("Findings", note, width)]
+    if not findings:
+        lines.append(styled(DONE, " nothing is wrong"))
+    for number, finding in enumerate(findings[:_MAX_FINDINGS]):
+        lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
+    if len(findings) > _MAX_FINDINGS:
+        lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS} more", MUTED)))
+    if plan is None:
+        return lines
+    lines += [Content(), heading("What starts", "", width)]
+    lines += [styled(words) for words in (visible(plan.title), typeset(plan.attempts[0].batch)) if words]
+    lines += [styled((visible(words), MUTED)) for words in plan.numbers]
+    if len(plan.attempts) > 1:
+        lines += [Content(), heading("If memory runs out", "", width)]
+        lines += [
+            styled((f"{number}", "b"), f"  {typeset(attempt.title)}")
+            for number, attempt in enumerate(plan.attempts[1:], start=1)
+        ]
+    return [part for line in lines for part in (line.wrap(width) if line.plain else [line])]

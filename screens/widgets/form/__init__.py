@@ -1,0 +1,1 @@
+"""A form in one widget: its lines, what is typed and chosen in it."""

@@ -1,0 +1,113 @@
+"""The input of a form: one for all of its rows, put over the value of the row in which the cursor is."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.events import Key
+from textual.suggester import Suggester
+from textual.widgets import Input
+
+from tui_train.base.text import visible
+from tui_train.facts.machine.folder_names import local_names
+
+# A host that does not answer must not hold the threads that all workers share.
+_COMPLETION_EXECUTOR = ThreadPoolExecutor(1)
+# Returns the names in a folder, folders with a slash.
+NamesIn = Callable[[str], list[str]]
+
+
+class PathSuggester(Suggester):
+    """Completes a path by what is in its folder, found while nobody waits."""
+
+    def __init__(
+        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: NamesIn | None = local_names
+    ) -> None:
+        """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._separator = separator
+        self._names = names
+        self._names_in = names_in
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """Return the text completed, or nothing."""
+        if named := next((name for name in self._names if value and name != value and name.startswith(value)), ""):
+            return named
+        if not self._names_in:
+            return None
+        before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
+        space = path[: len(path) - len(path.lstrip())]
+        loop = asyncio.get_running_loop()
+        rest = await loop.run_in_executor(_COMPLETION_EXECUTOR, path_completion, path.strip(), self._names_in)
+        return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
+
+
+def path_completion(path: str, names_in: NamesIn = local_names) -> str:
+    """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
+    folder, slash, start = path.rpartition("/")
+    if not path or path == "~":
+        return ""
+    folder_names = names_in(f"{folder}{slash}")
+    names = [name for name in folder_names if name.startswith(start) and (start or not name.startswith("."))]
+    common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
+    return common[len(start) :] if visible(common) == common else ""
+
+
+async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
+    """Do what a key is bound to in one of some widgets, and return whether it was.
+
+    Textual passes a key through the screen first, and letters that were typed after it would come before it.
+    """
+    for node in nodes:
+        for binding in node._bindings.key_to_bindings.get(event.key, ()) if node else ():  # noqa: SLF001
+            if node and await node.app.run_action(binding.action, node):
+                event.stop()
+                event.prevent_default()
+                return True
+    return False
+
+
+class Entry(Input):
+    """An input in which Enter goes to the next step, like everywhere, and a path is completed by Tab."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.next", "Next", key_display="Enter"),
+        Binding("tab", "complete", show=False),
+    ]
+
+    def __init__(self) -> None:
+        """Make it as flat as the form."""
+        super().__init__(select_on_focus=False, validate_on=())
+        # As `compact=True` does, which finds all styles of the input before it is anywhere.
+        self.set_reactive(Input.compact, True)  # pyright: ignore[reportArgumentType] - what a class has
+        self.add_class("-textual-compact", update=False)
+        self.is_number = False
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Tab completes only where there is something to complete; else it goes on."""
+        if action == "complete":
+            return bool(self._suggestion) and self.cursor_at_end
+        return super().check_action(action, parameters)
+
+    async def type_key(self, event: Key) -> None:
+        """Type a key, also one that came to the form before the focus did; in a number ? asks for help."""
+        if self.is_number and event.character == "?":
+            event.stop()
+            event.prevent_default()
+            await self.run_action("app.help")
+        else:
+            await super()._on_key(event)
+
+    async def _on_key(self, event: Key) -> None:
+        """Do at once what a key is bound to, here and in the form."""
+        if not await run_key_binding(event, self, self.parent):
+            await self.type_key(event)
+
+    def action_complete(self) -> None:
+        """Take what is suggested."""
+        self.value = self._suggestion
+        self.cursor_position = len(self.value)

@@ -1,0 +1,260 @@
+"""What a form consists of, and how each of its lines is drawn: what it is, its value, and what follows from it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from textual.content import Content
+
+from tui_train.base import webhook
+from tui_train.base.text import visible
+from tui_train.profile import fields
+from tui_train.profile.fields import Value
+from tui_train.profile.rows import Field
+from tui_train.views.choices import UNSET, Option
+
+from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, styled
+
+LABEL_WIDTH = 20  # cells, of which the first is the focus bar's
+_VALUE_WIDTH = 24  # cells, of which two stand before what is typed
+_WIDE_VALUE_WIDTH = 34
+_WIDE_FORM = 96
+VALUE_START = LABEL_WIDTH + 2  # where a value begins
+_GAP = 2
+_MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
+_MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
+_NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
+CURSOR_BAR = "▌"
+_LEFT, _RIGHT = "\u2039", "\u203a"
+_CURSOR_STYLE = "$here"
+# Their values are found, not listed in the field.
+_CHOSEN_KEYS = frozenset({"trainer.python", "trainer.preset"})
+
+
+class FormRow(Struct, frozen=True, kw_only=True):
+    """A field as it is shown: its value, what it may be, why it cannot be changed, and what stands beside it.
+
+    `default_text` is what holds where nothing was chosen, `note` what follows from the value, `error` what is wrong
+    with it or, where it is only a `warning`, unusual, `fix` what F2 would make of it, `line_below` a line about it
+    under the row. `has_long_default`: what holds is a sentence, also beside a number. `usual_number` is a number from
+    which what is meant by an unreadable one is not far, None where that is not known.
+    """
+
+    field: Field
+    value: Value = None
+    options: tuple[Option, ...] = ()
+    reason: str = ""
+    default_text: str = ""
+    note: str = ""
+    error: str = ""
+    warning: str = ""
+    fix: str = ""
+    usual_number: float | None = None
+    hint: str = ""
+    stands_open: bool = False
+    line_below: str = ""
+    has_long_default: bool = False
+
+    @property
+    def key(self) -> str:
+        """The field's key."""
+        return self.field.key
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether its value is typed rather than chosen."""
+        return is_typed_field(self.field)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its value is a number, which needs little room."""
+        return self.field.kind in {"integer", "number"}
+
+    @property
+    def typed_text(self) -> str:
+        """The value as it would be typed; of the address of a webhook its host alone."""
+        return (
+            webhook.displayed_webhook(str(self.value))
+            if self.field.kind == "webhook"
+            else fields.format_value(self.value)
+        )
+
+    @property
+    def text(self) -> str:
+        """The value as it would be typed, safe to show."""
+        return visible(self.typed_text)
+
+
+def is_typed_field(field: Field) -> bool:
+    """Tell whether a field's value is typed rather than chosen from a list."""
+    return not field.options and field.kind != "switch" and field.key not in _CHOSEN_KEYS
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Rows that belong together; a folded one is a line, which opens them."""
+
+    title: str
+    rows: tuple[FormRow, ...] = ()
+    note: str = ""
+    folds: bool = False
+    value: str = ""
+    key: str = ""
+    hint: str = ""
+
+
+LineKind = Literal["title", "air", "row", "option", "fold", "below"]
+
+
+class FormLine(NamedTuple):
+    """A line of the form: its kind, its group, the key of the row or fold it is of, and which option it shows."""
+
+    kind: LineKind
+    group: Group
+    key: str = ""
+    row: FormRow | None = None
+    option: int = -1
+
+
+def form_lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> tuple[FormLine, ...]:
+    """Return the lines, of which those of open groups and of the opened row's options are a part."""
+    return tuple(_lines(groups, unfolded, opened))
+
+
+def _lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> Iterator[FormLine]:
+    first = True
+    for group in groups:
+        if not group.rows and not group.folds:
+            continue
+        if not first and not group.folds:
+            yield FormLine("air", group)
+        first = False
+        if group.folds:
+            yield FormLine("fold", group, group.key)
+            if group.key not in unfolded:
+                continue
+        elif group.title:
+            yield FormLine("title", group)
+        for row in group.rows:
+            yield from _lines_of_row(group, row, opened)
+
+
+def _lines_of_row(group: Group, row: FormRow, opened: str) -> Iterator[FormLine]:
+    stands_open = row.stands_open and not row.reason
+    if not stands_open:
+        yield FormLine("row", group, row.key, row)
+    if stands_open or row.key == opened:
+        yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
+    if row.line_below:
+        yield FormLine("below", group, row.key, row)
+
+
+def cursor_stops(lines: Sequence[FormLine]) -> tuple[int, ...]:
+    """Return the numbers of the lines on which the cursor may stand: each row once."""
+    taken: set[str] = set()
+    numbers = []
+    for number, line in enumerate(lines):
+        if line.kind in {"row", "fold"} or (line.row and line.row.stands_open):
+            if line.key not in taken:
+                numbers.append(number)
+            taken.add(line.key)
+    return tuple(numbers)
+
+
+def value_width(width: int) -> int:
+    """Return the cells of a value, of which two stand before it, in a form of a width."""
+    return _WIDE_VALUE_WIDTH if width >= _WIDE_FORM else _VALUE_WIDTH
+
+
+def entry_width(row: FormRow, width: int) -> int:
+    """Return the cells of what can be typed; a text may have what its note leaves."""
+    if row.is_number:
+        cells = value_width(width) - _GAP - 2
+        return max(cells, _MAX_DEFAULT_WIDTH) if row.has_long_default and not row.error else cells
+    beside = min(_NOTE_WIDTH, len(_note_beside(row).plain)) + _GAP + 1 if _note_beside(row).plain else 1
+    return max(value_width(width) - _GAP - 2, width - VALUE_START - beside)
+
+
+def draw_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
+    """Return a line for a width; `here` is where the cursor is, `marked` the option that would be taken."""
+    if line.kind == "air":
+        return Content(" " * width)
+    if line.kind == "title":
+        return styled(" ", heading(line.group.title, line.group.note, width - 2))
+    if line.kind == "below":
+        return styled(
+            " ", columns(width - 2, ("", VALUE_START - 1), ((line.row.line_below if line.row else "", MUTED), 0))
+        )
+    if line.kind == "fold":
+        drawn = _fold_line(line.group, width, unfolded=unfolded)
+    elif line.kind == "option":
+        drawn = _option_line(line, width, marked)
+    else:
+        drawn = _row_line(line.row, width) if line.row else Content()
+    if not here:
+        return styled(" ", drawn)
+    return (
+        styled((CURSOR_BAR, "$primary"), drawn)
+        .pad_right(max(0, width - drawn.cell_length - 1))
+        .stylize_before(_CURSOR_STYLE)
+    )
+
+
+def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:
+    mark = "▾" if unfolded else "▸"
+    words = styled((mark, "$primary"), f" {group.title}")
+    return columns(
+        width - 1, (words, LABEL_WIDTH - 1), (f"  {group.value}", value_width(width)), ((group.note, MUTED), 0)
+    )
+
+
+def _option_line(line: FormLine, width: int, marked: int) -> Content:
+    row = line.row
+    if row is None:
+        return Content()
+    option = row.options[line.option]
+    chosen = option.value == fields.format_value(row.value)
+    mark: Piece = FAILED if option.reason else (LIVE[0], "$primary") if chosen else OPEN
+    style = MUTED if option.reason else "b" if chosen or marked == line.option else ""
+    note: Piece = option.reason or (option.note, MUTED)
+    label = option.label
+    if row.stands_open:
+        return columns(width - 2, (styled(mark, (f" {label}", style)), VALUE_START - 1), (note, 0))
+    return columns(
+        width - 2, ("", LABEL_WIDTH - 1), (styled(mark, (f" {label}", style)), value_width(width)), (note, 0)
+    )
+
+
+def _note_beside(row: FormRow, room: int = 0) -> Content:
+    """Return what stands beside a value; where there is no room for all of an error, its key stays."""
+    if row.error or row.warning:
+        fix = styled("   ", ("F2", KEY), f" {row.fix}") if row.fix else Content()
+        wrong = styled((f"✗ {row.error}", "$error")) if row.error else styled((f"! {row.warning}", "$warning"))
+        return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
+    chosen = () if row.is_typed else row.options
+    option = next((option for option in chosen if option.value == fields.format_value(row.value)), None)
+    return styled((row.note or (option.note if option else ""), MUTED))
+
+
+def _row_line(row: FormRow, width: int) -> Content:
+    label = styled((row.field.label, "$error" if row.error else ""))
+    room = width - 2
+    cells = entry_width(row, width) if row.is_typed else value_width(width)
+    if row.reason:
+        return columns(room, (label, LABEL_WIDTH - 1), (("  " + row.reason, MUTED), 0))
+    beside = _note_beside(row, room - LABEL_WIDTH + 1 - cells - (_GAP + 2 if row.is_typed else 0))
+    style = "$error $field" if row.error else "$field"
+    if row.is_typed:
+        text = row.text or row.default_text or row.field.empty
+        # Of a path its end says more than its beginning.
+        tail = "…" + row.text[1 - cells :] if len(row.text) > cells and not row.is_number else text
+        shown = fit((tail, "" if row.text else MUTED), cells)
+        value = styled("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
+        return columns(room, (label, LABEL_WIDTH - 1), (value, cells + 2), ("", _GAP), (beside, 0))
+    option = next((option for option in row.options if option.value == fields.format_value(row.value)), None)
+    words: Piece = option.label if option else row.text
+    if option and option.label == UNSET and option.note:
+        words = (option.note, MUTED)
+        beside = beside if row.error or row.warning or row.note else Content()
+    chosen = fit(words, cells - 6)
+    value = styled((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(cells - 6 - chosen.cell_length)
+    return columns(room, (label, LABEL_WIDTH - 1), (value.stylize_before(style), cells - _GAP), ("", _GAP), (beside, 0))

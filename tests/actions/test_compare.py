@@ -1,0 +1,232 @@
+"""Runs side by side: what is computed, what the command prints, and the screen by its keys."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import sample
+from test_wizard import finished_run, keys, machine, settle, shows, until_shown
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import loss_text
+from tui_train.profile import store
+from tui_train.profile.fields import put
+from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.views.compare import _number_row, common_axes, read_compared, result_rows, setting_rows, verdict_sentence
+from tui_train.views.previous_run import effective_changes, read_previous, run_before
+from tui_train.views.run_digest import DigestCache
+from tui_train.wizard import wizard
+
+__all__ = ["machine"]
+
+
+def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-4, tokens: bool = False) -> RunDir:
+    """Return the folder of a run that finished after 300 steps, with its losses and its learning rate."""
+    run = finished_run(tmp_path)
+    run = RunDir(run.path.rename(run.path.parent / f"20260101-12000{len(all_runs())}-{name}"))
+    run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    lines = []
+    for step in range(1, 301):
+        loss = 1 + 2 * math.exp(-step / pace)
+        seen = f" | num_tokens {step * 4096}" if tokens else ""
+        lines.append(f"step {step}/300 | loss {loss:.5f}{seen} | mem {pace / 10:.2f} GiB | tokens/s 5000")
+        lines += [f"eval | step {step} | loss {loss + 0.1:.5f}"] if step % 50 == 0 else []
+    run.attempt_log(2).write_text("\n".join(lines) + "\n")
+    changed = put(store.load(str(run.profile)), "recipe.learning_rate", rate)
+    run.profile.write_text(store.dumps(changed))
+    return run
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[RunDir, RunDir]:
+    return trained(tmp_path, "slow", pace=100), trained(tmp_path, "fast", pace=50, rate=2e-4)
+
+
+def cell(rows: Any, label: str) -> Any:
+    return next(row for row in rows if row.label == label)
+
+
+def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
+    compared = read_compared(two)
+    rows = result_rows(compared)
+    best = cell(rows, "Eval loss, best")
+    assert best.cells == ("1.200", "1.105")
+    assert (best.best, best.note) == (1, "-0.0946")
+    assert cell(rows, "Memory, peak").cells == ("10.0 GiB", "5.0 GiB")
+    assert cell(rows, "Memory, peak").best == 1
+    assert cell(rows, "Tokens/s, last").best is None, "one step says little"
+    assert not cell(rows, "Steps").differs
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"), [(17.6, 19.5, "+2 s"), (61.4, 60.6, ""), (80, 18.2, "-1 min 02 s")]
+)
+def test_times_differ_by_what_is_shown(first: float, second: float, said: str) -> None:
+    assert _number_row("Time", [first, second], "time", low=None).note == said
+
+
+def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
+    assert [(row.key, row.cells) for row in setting_rows(read_compared(two))] == [
+        ("recipe.learning_rate", ("0.0001", "0.0002"))
+    ]
+    assert setting_rows(read_compared((two[0], two[0]))) == ()
+
+
+def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
+    changed = put(store.load(str(two[1].profile)), "recipe.seed", 7)
+    changed = put(put(changed, "recipe.layers", 2), "recipe.steps", two[0].plan()["steps"])
+    two[1].profile.write_text(store.dumps(changed))
+    rows = {row.key: row.cells for row in setting_rows(read_compared(two))}
+    assert rows["recipe.seed"] == ("1 (default)", "7")
+    assert rows["recipe.layers"] == ("4 (default)", "2")
+    assert "recipe.steps" not in rows, "both train as many"
+    (found,) = (change for change in effective_changes(read_previous(two[0]), changed) if change.key == "recipe.layers")
+    assert (found.before, found.after) == ("4 (default)", "2")
+
+
+def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
+    changed = put(store.load(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"})
+    two[1].profile.write_text(store.dumps(changed))
+    (row,) = (row for row in setting_rows(read_compared(two)) if row.key == "trainer.environment")
+    assert "hf_abcdefghij" not in row.cells[1]
+    assert "HF_TOKEN" in row.cells[1]
+
+
+def test_the_last_loss_is_the_one_that_home_shows(two: tuple[RunDir, RunDir]) -> None:
+    digests = DigestCache()
+    shown = tuple(loss_text(digests.digest_of(run).loss) for run in two)
+    assert cell(result_rows(read_compared(two)), "Loss, last").cells == shown
+
+
+def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunDir, RunDir]) -> None:
+    two[1].profile.write_text("no profile")
+    rows = setting_rows(read_compared(two))
+    assert {row.cells[1] for row in rows} == {"?"}
+
+
+def test_a_sentence_says_which_is_earlier(two: tuple[RunDir, RunDir]) -> None:
+    # B has the last loss of A, 1 + 2 exp(-300 / 100), half of the way there.
+    words = verdict_sentence(read_compared(two)).split()
+    assert (words[0], words[6]) == ("B", "A")
+    assert abs(int(words[7]) - 150) < 10
+    assert verdict_sentence(read_compared((two[0], two[0]))) == ""
+
+
+def test_losses_over_steps_tokens_and_time(tmp_path: Path) -> None:
+    runs = (trained(tmp_path, "a", tokens=True), trained(tmp_path, "b", tokens=True))
+    compared = read_compared(runs)
+    assert common_axes(compared) == ("step", "tokens", "time")
+    assert compared[0].points("step")[-1][0] == 300
+    assert compared[0].points("tokens")[-1][0] == 300 * 4096
+    # The first attempt took 19.9 s, the second one 64.9 s, of which each step is a 300th.
+    seconds = [second for second, _ in compared[0].points("time")]
+    assert seconds[0] == pytest.approx(19.9 + 64.9 / 300, abs=0.01)
+    assert seconds[-1] == pytest.approx(19.9 + 64.9, abs=0.01)
+
+
+def test_what_is_not_known_of_all_runs_is_no_axis(tmp_path: Path) -> None:
+    without = trained(tmp_path, "a")
+    empty = finished_run(tmp_path)
+    empty.attempt_log(2).write_text("nothing\n")
+    assert common_axes(read_compared((without, empty))) == ("step",)
+    assert cell(result_rows(read_compared((without, empty))), "Loss, last").cells[1] == "-"
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_two_to_six_can_be_compared(two: tuple[RunDir, RunDir], count: int) -> None:
+    with pytest.raises(BadInput, match=f"^{count} run"):
+        read_compared((two[0],) * count)
+
+
+def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
+    other = trained(tmp_path, "other")
+    other.profile.write_text(store.dumps(put(store.load(str(other.profile)), "name", "another")))
+    last = trained(tmp_path, "last")
+    assert run_before(last) == two[1]
+    assert run_before(two[0]) is None
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tui_train", "compare", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_prints_tables_that_fit_80_columns(two: tuple[RunDir, RunDir]) -> None:
+    done = command(*(run.name for run in two))
+    assert done.returncode == 0, done.stderr
+    printed = [line.split() for line in done.stdout.splitlines()]
+    assert ["Eval", "loss,", "best", "1.200", "1.105", "-0.0946"] in printed
+    assert ["Learning", "rate", "0.0001", "0.0002"] in printed
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+def test_the_command_prints_json(two: tuple[RunDir, RunDir]) -> None:
+    found = json.loads(command("--json", *(run.name for run in two)).stdout)
+    assert [each["run"] for each in found] == [run.name for run in two]
+    assert [each["settings"] for each in found] == [
+        {"recipe.learning_rate": "0.0001"},
+        {"recipe.learning_rate": "0.0002"},
+    ]
+    assert len(found[0]["losses"]) == 300
+    assert [step for step, _ in found[0]["eval_losses"]] == [50, 100, 150, 200, 250, 300]
+
+
+def test_the_name_of_a_profile_means_its_newest_run(two: tuple[RunDir, RunDir]) -> None:
+    named = put(store.load(str(two[0].profile)), "name", "mine")
+    two[0].profile.write_text(store.dumps(named))
+    plan = json.loads(two[0].plan_file.read_text())
+    two[0].plan_file.write_text(json.dumps({**plan, "name": "mine"}))
+    found = json.loads(command("--json", "last", "mine").stdout)
+    assert [each["run"] for each in found] == [two[1].name, two[0].name]
+
+
+def test_the_command_refuses_one_run(two: tuple[RunDir, RunDir]) -> None:
+    assert command(two[0].name).returncode == BadInput.exit_code
+
+
+@pytest.mark.parametrize("size", sample([(80, 24), (120, 40), (200, 50)], 3), ids=str)
+async def test_marked_runs_are_compared_by_a_key(
+    machine: Any, two: tuple[RunDir, RunDir], size: tuple[int, int]
+) -> None:
+    app = wizard()
+    async with app.run_test(size=size) as pilot:
+        await until_shown(pilot, "slow")
+        assert "c Compare" not in shows(pilot)
+        await keys("tab", "space", "space", "c")(pilot)
+        await until_shown(pilot, "✓ 1.105")
+        shown = shows(pilot)
+        assert "A slow  B fast  by step" in shown
+        for words in ("Memory, peak", "Learning rate", "B reaches the last loss of A"):
+            assert words in shown
+        assert shown.count("B") > 5, "letters are on the curves"
+        await keys("x")(pilot)
+        await until_shown(pilot, "by time")
+        await keys("l", "a")(pilot)
+        await until_shown(pilot, "log scale")
+        await keys("left", "enter")(pilot)
+        await until_shown(pilot, "✓ finished  ")
+        assert "slow" in shows(pilot)
+
+
+async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[RunDir, RunDir]) -> None:
+    app = wizard(str(two[1].path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "300 of 300")
+        await keys("c")(pilot)
+        await until_shown(pilot, "A slow  B fast")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "300 of 300")
+        await settle(pilot)
+
+
+async def test_runs_of_one_name_are_told_apart_by_their_time(machine: Any, two: tuple[RunDir, RunDir]) -> None:
+    later = two[1].path.rename(two[1].path.parent / "20260102-133000-slow")
+    async with wizard(str(later)).run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "300 of 300")
+        await keys("c")(pilot)
+        await until_shown(pilot, "A slow 01-01 12:00  B slow 01-02 13:30")

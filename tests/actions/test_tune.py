@@ -1,0 +1,349 @@
+"""Tuning: which settings are tried, what a trial leaves alone, and real trials on the CPU."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import warm
+from support import GIB, SCRIPTS, facts, gpu, marked, plain_environment, profile, ready, sample, until
+
+from tests.fake_driver import MACHINES, driver_environment
+from tui_train.actions.tune import summary as words
+from tui_train.actions.tune.search import MAX_TRIALS, Setting, Space, Trial, best_trial, next_setting
+from tui_train.actions.tune.space import change_to, search_space, trial_profile
+from tui_train.actions.tune.trial import Pace, PeakMemory
+from tui_train.actions.tune.tune import TuningState
+from tui_train.base.app_paths import trials_folder
+from tui_train.base.command import argv
+from tui_train.base.errors import TuiTrainError
+from tui_train.facts.gpus import live_samples
+from tui_train.memory.verdict import judge_memory
+from tui_train.profile import store
+from tui_train.runs import rundir
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.setup.setup import Setup
+
+TOOL = [sys.executable, "-m", "tui_train"]
+CARD = facts(gpus=(gpu(0),))
+SCRIPT = {"trainer.kind": "script", "trainer.script": str(SCRIPTS / "hf_trainer.py"), "trainer.preset": "custom"}
+FILE = {"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/t.yaml"}
+WORDS = (
+    "--output_dir={output}",
+    "--per_device_train_batch_size={micro_batch}",
+    "--gradient_accumulation_steps={accumulation}",
+    "--max_steps={steps}",
+    "--save_steps={checkpoint_every}",
+)
+
+
+class Card:
+    """A card and a model made up at random: how fast it is, what it holds, and how far off the estimate is."""
+
+    def __init__(self, chance):
+        self.micros = tuple(2**place for place in range(chance.randint(1, 9)))
+        self.overhead, self.bend = chance.uniform(0, 4), chance.choice([0, 0, chance.uniform(0, 0.02)])
+        self.slower, self.base = chance.uniform(0.68, 0.85), chance.uniform(1, 20)
+        self.each, self.kept = chance.uniform(0.3, 8), chance.uniform(0.1, 0.5)
+        self.off, self.known = chance.uniform(0.87, 1.15), chance.random() < 0.85
+        self.own = Setting(chance.choice(self.micros), checkpointing=False, precision="bf16")
+        self.noise = lambda: chance.uniform(0.997, 1.003)
+
+    def memory(self, one):
+        return self.base + one.micro_batch * self.each * (self.kept if one.checkpointing else 1)
+
+    def rate(self, one):
+        time = self.overhead / one.micro_batch + 1 + self.bend * one.micro_batch
+        return (self.slower if one.checkpointing else 1) / time
+
+    def space(self):
+        grid = [Setting(micro, saving, "bf16") for micro in self.micros for saving in (False, True)]
+        told = {one: self.memory(one) * self.off for one in grid} if self.known else {}
+        return grid, Space(
+            profile_setting=self.own,
+            global_batch=64,
+            micro_batches=self.micros,
+            precisions=("bf16",),
+            checkpointing=True,
+            bands={
+                one: judge_memory(int(size * GIB), int(size * GIB), 24 * GIB, several=False).band
+                for one, size in told.items()
+            },
+            cannot_fit=frozenset(one for one, size in told.items() if size * 0.85 > 24),
+        )
+
+    def tried(self, one):
+        if self.memory(one) > 24:
+            return Trial(setting=one, outcome="out of memory")
+        return Trial(setting=one, outcome="measured", rate=self.rate(one) * self.noise())
+
+
+def test_few_trials_find_what_a_full_grid_would():
+    chance = random.Random(7)
+    most = 0
+    for _ in range(1500):
+        card = Card(chance)
+        grid, among = card.space()
+        fitting = [card.rate(one) for one in grid if card.memory(one) <= 24]
+        trials = ()
+        while wanted := next_setting(among, trials):
+            assert wanted not in {trial.setting for trial in trials} | among.cannot_fit
+            trials += (card.tried(wanted),)
+        most = max(most, len(trials))
+        found = best_trial(trials)
+        assert (card.rate(found.setting) if found else 0) >= 0.97 * max(fitting, default=0)
+    assert most <= MAX_TRIALS
+
+
+def measured(micro, rate, *, saving=False, precision="fp32"):
+    return Trial(setting=Setting(micro, saving, precision), outcome="measured", rate=rate)
+
+
+def test_of_those_as_fast_the_one_with_most_room_is_best():
+    assert best_trial((measured(8, 100.0), measured(4, 99.5), measured(2, 90.0))).setting.micro_batch == 4
+    assert best_trial((Trial(setting=Setting(1, checkpointing=False, precision="fp32"), outcome="failed"),)) is None
+
+
+def test_where_the_first_fails_by_itself_nothing_else_is_tried():
+    chosen = profile()
+    among = search_space(Setup(chosen, CARD))
+    assert next_setting(among, (Trial(setting=among.profile_setting, outcome="failed"),)) is None
+    assert next_setting(among, (Trial(setting=among.profile_setting, outcome="out of memory"),))
+
+
+def test_another_precision_is_tried_only_when_it_is_named():
+    chosen = profile()
+    among = search_space(Setup(chosen, CARD), ("bf16", "fp32"))
+    assert among.precisions == ("fp32", "bf16")
+    trials = (measured(8, 10.0), measured(16, 11.0), measured(16, 20.0, precision="bf16"))
+    assert next_setting(among, trials[:1]).precision == "bf16"
+    assert next_setting(among, trials) == Setting(8, checkpointing=False, precision="bf16")
+    assert search_space(Setup(chosen, CARD)).precisions == ("fp32",)
+
+
+@pytest.mark.parametrize(
+    ("values", "micros"),
+    [
+        ({"recipe.global_batch": 64}, [1, 2, 4, 8, 16, 32, 64]),
+        ({"recipe.global_batch": 60, "recipe.micro_batch": 4}, [1, 2, 4, 6, 10, 15, 30, 60]),
+        ({"recipe.global_batch": 34, "recipe.micro_batch": 17}, [1, 2, 17, 34]),
+        # On the CPU what is predicted not to fit is not tried: the host would end other programs.
+        ({"recipe.global_batch": 2**14, "recipe.sequence_length": 8192}, [1, 2, 4, 8, 16]),
+    ],
+)
+def test_micro_batches_divide_and_lie_apart(values, micros):
+    chosen = profile({"recipe.micro_batch": 4, **values})
+    here = facts()
+    here = msgspec.structs.replace(here, machine=msgspec.structs.replace(here.machine, memory_available=4 * GIB))
+    found = search_space(Setup(chosen, here)).micro_batches
+    assert list(found) == micros
+    assert all(values["recipe.global_batch"] % micro == 0 for micro in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"nodes.count": 2, "nodes.address": "h", "recipe.global_batch": 32}, "on one machine"),
+        ({**SCRIPT, "trainer.arguments": ("--x",)}, "neither micro batch nor accumulation"),
+        ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "not passed an output folder"),
+        ({**SCRIPT, "trainer.preset": "total-batch"}, "not passed an output folder"),
+        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "_dir /my in"),
+        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output-dir=/my",)}, "--output-dir=/my in"),
+        ({**FILE, "trainer.arguments": ("output_dir=/my",)}, "output_dir=/my in your"),
+        ({"recipe.micro_batch": 5, "recipe.global_batch": 12}, "does not divide"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tuned_is_refused(values, said):
+    chosen = profile(values)
+    with pytest.raises(TuiTrainError, match=said):
+        search_space(Setup(chosen, facts()))
+
+
+def test_an_own_script_may_need_less_than_is_predicted():
+    """It is tried although nothing of it is predicted to fit, about as large as it is."""
+    values = {
+        **SCRIPT,
+        "trainer.preset": "hf-trainer",
+        "trainer.arguments": ("--model_name_or_path=NousResearch/Llama-2-7b-hf",),
+    }
+    chosen = profile({**values, "recipe.micro_batch": 1, "recipe.global_batch": 64})
+    among = search_space(Setup(chosen, CARD))
+    assert {*among.bands.values()} == {"will not fit"}
+    assert next_setting(among, ()) == among.profile_setting
+
+
+def test_where_nothing_is_predicted_steps_stay_small():
+    chosen = profile({**SCRIPT, "trainer.arguments": WORDS, "recipe.micro_batch": 4, "recipe.global_batch": 4096})
+    assert search_space(Setup(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
+    with pytest.raises(TuiTrainError, match="not passed a precision"):
+        search_space(Setup(chosen, CARD), ("bf16",))
+
+
+def test_too_slow_is_no_lack_of_memory():
+    chosen = profile({"recipe.global_batch": 8})
+    among = search_space(Setup(chosen, CARD))
+    slow = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
+    assert next_setting(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
+
+
+def test_trials_have_one_global_batch_and_a_folder_of_their_own():
+    values = {"trainer.output": "/mine", "recipe.global_batch": 96, "recipe.micro_batch": 4, "hardware.processes": 2}
+    chosen = profile({**values, "trainer.launcher": "torchrun", "recipe.lr_scaling": "linear"})
+    among = search_space(Setup(chosen, facts()))
+    batches = set()
+    for micro in among.micro_batches:
+        one = Setting(micro, checkpointing=False, precision="fp32")
+        short = trial_profile(one, among, Setup(chosen, facts()), "/trial")
+        made = ready(short, facts()).plan
+        said = dict(word.split("=", 1) for word in argv(made.attempts[0].command, "/run") if "=" in word)
+        assert len(made.attempts) == 1
+        assert said["--output_dir"] == "/run/output"
+        assert int(said["--per_device_train_batch_size"]) == micro
+        batches.add(micro * int(said["--gradient_accumulation_steps"]) * 2)
+        assert made.global_batch in batches
+        assert {item.name: item.value for item in made.attempts[0].command.env}["WANDB_MODE"] == "disabled"
+    assert len(batches) == 1
+
+
+def test_the_first_steps_do_not_count():
+    pace = Pace()
+    for step, now in ((1, 10.0), (2, 15.0), (3, 16.0), (4, 17.0), (5, 18.0)):
+        pace.record(step, now)
+        assert not pace.is_known
+    pace.record(6, 19.0)
+    assert (pace.is_known, pace.step_seconds, pace.steps) == (True, 1.0, 3)
+    # However many there are, they must take their time.
+    quick = Pace()
+    for step in range(1, 100):
+        quick.record(step, step / 40)
+    assert not quick.is_known
+    # Slow steps are timed as far as there are any.
+    slow = Pace()
+    slow.record(1, 10.0)
+    assert (slow.step_seconds, slow.steps) == (0.0, 0)
+    slow.record(2, 70.0)
+    assert (slow.is_known, slow.step_seconds) == (False, 60.0)
+    # A bar that jumps is divided by all the steps that it jumped over.
+    fast = Pace()
+    for step, now in ((5, 0.0), (15, 1.0), (60, 4.0)):
+        fast.record(step, now)
+    assert (fast.is_known, fast.step_seconds) == (True, 3 / 45)
+
+
+def test_the_change_says_what_it_gains():
+    own = measured(8, 100.0, saving=True)
+    among = Space(
+        profile_setting=own.setting,
+        global_batch=32,
+        micro_batches=(8,),
+        precisions=("fp32",),
+        checkpointing=True,
+        bands={},
+    )
+    change = change_to(measured(16, 150.0), among, own)
+    assert change.title == "micro batch 8 -> 16, without activation checkpointing"
+    assert change.why.startswith("1.50 times as fast")
+    assert dict(change.edits) == {
+        "recipe.micro_batch": 16, "recipe.activation_checkpointing": False, "recipe.global_batch": 32,
+    }  # fmt: skip
+    assert change_to(own, among, own) is None
+    # What is as fast as far as one can tell is no gain.
+    assert change_to(measured(4, 100.5), among, own) is None
+    lost = Trial(setting=own.setting, outcome="out of memory")
+    assert "it fits" in change_to(measured(4, 90.0), among, lost).why
+
+
+def test_words_of_a_trial_are_safe_to_show(tmp_path):
+    trial = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="\x1b[31mred")
+    now = TuningState(folder=tmp_path, trials=(trial,))
+    assert "\x1b" not in words.result_sentence(now) + str(words.trial_rows(now))
+
+
+def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
+    """The real sampler on a fake driver: the card that shows the desktop is not one of those that train."""
+    path = tmp_path / "machine.txt"
+    path.write_text((MACHINES / "two-3090-display-and-busy.txt").read_text())
+    for name, value in driver_environment(path).items():
+        monkeypatch.setenv(name, value)
+    both = {card.uuid: card for card in next(live_samples.live_samples(lambda: False))}
+    idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
+    for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
+        memory = PeakMemory(RunDir(tmp_path), cards)
+        until(lambda memory=memory: memory.peak is not None)
+        memory.end()
+        assert memory.peak == both[fullest].memory_total - both[fullest].memory_free
+
+
+def tunes(folder, **values):
+    """A saved profile whose training runs out of memory above a micro batch of two, and its output folder."""
+    more = ("--use_cpu=True", "--report_to=none", "--memory_for=2", "--fails_in_step=2")
+    given = {**SCRIPT, "trainer.arguments": (*WORDS, *more), "trainer.output": str(folder / "mine")}
+    given |= {"trainer.python": warm.training(), "recipe.micro_batch": 4, "recipe.global_batch": 4}
+    values = given | {"recipe.steps": 60, "recipe.checkpoint_every": 60} | values
+    path = folder / "slow.toml"
+    path.write_text(store.dumps(profile({"name": "slow", **values})))
+    return path
+
+
+def started(path, *more):
+    """The command, in an environment with the folders of this test."""
+    folders = {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    environment = plain_environment(**folders, HF_HUB_OFFLINE="1")
+    return subprocess.Popen(
+        [*TOOL, "tune", str(path), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@pytest.mark.whole
+def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
+    # Its memory is that of its own process.
+    path = tunes(tmp_path, **{"trainer.python": sys.executable})
+    done = started(path, "--json")
+    said, wrong = done.communicate(timeout=240)
+    assert (done.returncode, wrong) == (0, "")
+    told = json.loads(said)
+    tried = {trial["setting"]["micro_batch"]: trial["outcome"] for trial in told["trials"]}
+    assert tried == {4: "out of memory", 2: "measured", 1: "measured"}
+    assert told["change"]["recipe.micro_batch"] in {1, 2}
+    assert all(trial["memory"] > 2**26 for trial in told["trials"])
+    kept = json.loads(Path(told["folder"], "trials.json").read_text())
+    assert kept["trials"] == told["trials"]
+    assert not (tmp_path / "mine").exists()
+    assert not rundir.all_runs()
+    for trial in Path(told["folder"]).glob("trial-*"):
+        assert not (trial / "output").exists()
+        assert not marked(status(RunDir(trial)).mark)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), sample([(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], 2)
+)
+def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
+    path = tunes(tmp_path, **{"recipe.steps": 1000})
+    process = started(path)
+    until(lambda: [*trials_folder().glob("*/trial-1/attempt-1.log")], 60)
+    run = RunDir(next(trials_folder().glob("*/trial-1")))
+    until(lambda: status(run).leader, 20)
+    # Nobody else would end it, were this program killed.
+    parent = Path(f"/proc/{status(run).pid}/stat").read_text().rpartition(")")[2].split()[1]
+    assert Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")[2] == b"240"
+    process.send_signal(number)
+    said, wrong = process.communicate(timeout=60)
+    assert (process.returncode, wrong) == (code, "")
+    assert ("Stopped before a trial was timed." in said) == (number == signal.SIGINT)
+    assert not marked(status(run).mark)
+
+
+def test_a_script_that_fails_says_why(tmp_path):
+    path = tunes(tmp_path, **{"trainer.script": str(SCRIPTS / "parse.py")})
+    done = started(path)
+    said, _ = done.communicate(timeout=120)
+    assert done.returncode == 1
+    assert "Its log: /" in said
+    assert "No trial could be timed: A JSON file is malformed at line 1, column 1: Expecting value." in said

@@ -1,0 +1,235 @@
+"""Each file that a command reads, with every damage: an answer or a sentence, in time and in little memory."""
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from msgspec import structs
+from support import exported, facts, profile, sample
+from test_outside import UNFORESEEN, header, tensor
+from test_untrusted import ENDED, POWERLESS, endless, fifo, folder, holds
+
+from tui_train.facts.other_machines import saved
+from tui_train.profile import store
+from tui_train.profile.presets import shipped_preset_texts
+from tui_train.runs.other_machines.place import report_of
+
+WRONG = (
+    b'{"attempts": [1, {"a": null}], "status": {"state": 1}, "at": "x", "r": [], "weight_map": {"a": 1, "b": [2]}, '
+    b'"host": {}, "folder": 3, "event": [], "number": [], "log": 1, "model_type": {}, "architectures": 5, "time": {}}'
+)
+DAMAGES = {
+    "empty": holds(b""),
+    "null": holds(b"null"),
+    "list": holds(b"[]"),
+    "text": holds(b'"x"'),
+    "number": holds(b"1"),
+    "nan": holds(b"NaN"),
+    "bytes": holds(b'{"a": "\xff\xfe\x00"}'),
+    "deep": holds(b"[" * 10_000),
+    "deep inside": holds(b'{"attempts": ' + b"[" * 10_000),
+    "many": holds(b'{"attempts": [' + b"[]," * 5_000_000),
+    "large": holds(b" " * (100 << 20)),
+    "wrong": holds(WRONG),
+    "half a character": holds(b'{"attempts": ["\\ud800"], "name": "\\udfff", "event": "\\ud800"}'),
+    "digits": holds(b'{"at": ' + b"9" * 5000 + b', "time": 1e999}'),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "folder": folder,
+    "pipe": fifo,
+    "endless": endless,
+    "no rights": lambda path: path.chmod(0),
+}
+RUN = "20260101-000000-a"
+RUNS = "state/tui-train/runs/"
+OF_RUN = (
+    "plan.json", "profile.toml", "events.jsonl", ".number", "note.txt", "launch.log", "attempt-1.log", "place.json",
+    "heard.json", "fetched", "slurm.json", ".lock/owner", "output/adapter_config.json",
+    "output/adapter_model.safetensors", "output/checkpoint-5/trainer_state.json", "output/checkpoint-5/config.json",
+    "output/checkpoint-5/model.safetensors.index.json", "output/checkpoint-5/model-1.safetensors",
+)  # fmt: skip
+OF_PROFILE = (
+    "config/tui-train/profiles/p.toml", "config/tui-train/presets/mine.toml", "config/tui-train/hosts.toml",
+    "state/tui-train/last.toml", "state/tui-train/theme", "model/config.json", "model/model.safetensors",
+    "model/tokenizer_config.json", "model/generation_config.json", "hub/models--org--m/snapshots/abc/config.json",
+    "hub/models--org--m/snapshots/abc/model.safetensors.index.json", "hub/models--org--m/refs/main", "trainer.yaml",
+    "machine.json", "toolchain.json", "t.py",
+)  # fmt: skip
+ON_RUN = (
+    ("runs",), ("runs", "--json"), ("result", RUN), ("compare", RUN, "20260101-000000-b"), ("diagnose", RUN),
+    ("report", RUN, "{}/report.zip"), ("attach", RUN), ("logs", RUN), ("stop", RUN), ("resume", "--detach", RUN),
+    ("fetch", RUN), ("merge", RUN, "{}/merged"), ("try", "--prompt", "x", RUN), ("runs", "note", RUN),
+    ("plan", f"{{}}/{RUNS}{RUN}/profile.toml"), ("runs", "mv", RUN, "c"),
+)  # fmt: skip
+MACHINE = ("--machine", "{}/machine.json")
+ON_PROFILE = (
+    ("plan", "p"), ("plan", "p", *MACHINE), ("estimate", "p", *MACHINE), ("export", "p", "{}/out", *MACHINE),
+    ("plan", "p", "--set", "trainer.model=org/m", *MACHINE), ("plan", "p", "--set", "trainer.preset=mine", *MACHINE),
+    ("plan", "p", "--set", "trainer.config={}/trainer.yaml", *MACHINE), ("plan", "p", "--on", "box"), ("profiles",),
+    ("presets",), ("hosts",), ("facts", *MACHINE), ("facts", *MACHINE, "--toolchain", "{}/toolchain.json"),
+)  # fmt: skip
+# Of another host, or of Slurm: what a run of this machine has not.
+ELSEWHERE = {
+    "place.json": b'{"host": "nowhere.invalid", "folder": "/x/a"}',
+    "heard.json": b'{"at": 1700000000.0, "status": ["failed", [[1, 1, 1700000000.0, 1700000001.0, 1]]]}',
+    "fetched": b"1",
+}
+OTHERS = {
+    "slurm.json": b'{"number": "12", "starts": 1, "state": ""}',
+    ".lock/owner": b'{"pid": 1, "ticks": 0, "boot": "x", "mark": "m"}',
+}
+# A file of 100 MB, or five million lists, would take more.
+MOST_MEMORY = 300 << 10
+# Each case in a child of one process, which has imported what they need.
+FORKS = """
+import json, os, resource, signal, sys
+import tui_train.cli.app, tui_train.cli.plans.plans, tui_train.cli.runs.start
+from tui_train.__main__ import main
+for home, *words in json.load(sys.stdin):
+    out = os.memfd_create("out")
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(out, 1); os.dup2(out, 2); os.closerange(3, 50)
+        for name in ("CONFIG", "STATE", "CACHE"):
+            os.environ[f"XDG_{name}_HOME"] = f"{home}/{name.lower()}"
+        os.environ["HF_HUB_CACHE"] = f"{home}/hub"
+        os.chdir(home)
+        sys.argv = ["tui-train", *words]
+        signal.alarm(30)
+        try:
+            main()
+        except SystemExit as left:
+            sys.stdout.flush()
+            os._exit(left.code if isinstance(left.code, int) else 0 if left.code is None else 1)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(99)
+    _, status, used = os.wait4(pid, 0)
+    said = os.pread(out, 1 << 16, 0)[-3000:].decode("utf-8", "replace")
+    os.close(out)
+    print(json.dumps([words, os.waitstatus_to_exitcode(status), used.ru_maxrss, round(used.ru_utime, 1), said]))
+    sys.stdout.flush()
+"""
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory):
+    """What the commands read: a run that failed and another one, a profile, its model, and a cache of the Hub."""
+    home = tmp_path_factory.mktemp("world")
+    weights = header(tensor(), bytes(8))
+    model = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model |= {"intermediate_size": 128, "vocab_size": 100, "architectures": ["LlamaForCausalLM"]}
+    config, index = json.dumps(model).encode(), b'{"weight_map": {"a": "model-1.safetensors"}}'
+    python = home / "python"
+    python.write_text("#!/bin/sh\nexit 3\n")
+    python.chmod(0o755)
+    chosen = profile({
+        "name": "p", "trainer.kind": "script", "trainer.preset": "trl", "trainer.model": f"{home}/model",
+        "hardware.device": "cpu", "trainer.python": str(python),
+    })  # fmt: skip
+    packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
+    text, machine = store.dumps(chosen).encode(), facts(python=str(python), packages=packages)
+    of_run = {
+        "events.jsonl": ENDED.replace(b'"exit_code":0', b'"exit_code":3').replace(b"finished", b"failed"),
+        "attempt-1.log": b"{'loss': 1.5}\nValueError: x\n",
+        "launch.log": b"launch.sh: said\n",
+        "note.txt": b"mine\n",
+        ".number": b"3\n",
+        "output/adapter_config.json": b'{"base_model_name_or_path": "org/m", "peft_type": "LORA", "r": 8}',
+        "output/adapter_model.safetensors": weights,
+        "output/checkpoint-5/trainer_state.json": b'{"global_step": 5, "log_history": [{"loss": NaN}]}',
+        "output/checkpoint-5/model.safetensors.index.json": index,
+        "output/checkpoint-5/model-1.safetensors": weights,
+        "output/checkpoint-5/config.json": config,
+    }
+    files = {
+        # Of the copy, not of what was copied.
+        "config/tui-train/profiles/p.toml": text.replace(f"{home}/model".encode(), b"../../../model"),
+        "config/tui-train/presets/mine.toml": shipped_preset_texts()["trl"].encode(),
+        "config/tui-train/hosts.toml": b'box = "u@nowhere.invalid"\n',
+        "state/tui-train/last.toml": text,
+        "state/tui-train/theme": b"dark",
+        "t.py": b"import os\n",
+        "model/config.json": config,
+        "model/model.safetensors": weights,
+        "model/tokenizer_config.json": b"{}",
+        "model/generation_config.json": b"{}",
+        "hub/models--org--m/snapshots/abc/config.json": config,
+        "hub/models--org--m/snapshots/abc/model.safetensors.index.json": index,
+        "hub/models--org--m/snapshots/abc/model-1.safetensors": weights,
+        "hub/models--org--m/refs/main": b"abc",
+        "trainer.yaml": b"a: 1\n",
+        "machine.json": saved.machine_file_text(machine).encode(),
+        "toolchain.json": b'{"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_86"]}',
+    }
+    here = structs.replace(machine, paths={chosen.trainer.model: "folder"})
+    for name in (RUN, "20260101-000000-b"):
+        files |= {f"{RUNS}{name}/{file}": data for file, data in of_run.items()}
+        exported(home / RUNS / name, chosen, here)
+    for name, data in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(data)
+    return home
+
+
+def with_damage(world, home, name, damage):
+    """Make a world in which one file is damaged."""
+    shutil.copytree(world, home, symlinks=True)
+    run = home / RUNS / RUN
+    if name in ELSEWHERE:
+        for file, data in ELSEWHERE.items():
+            (run / file).write_bytes(data)
+    path = run / name if name in OF_RUN else home / name
+    if name in OTHERS:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(OTHERS[name])
+    DAMAGES[damage](path)
+
+
+CASES = [
+    *itertools.product(OF_RUN, DAMAGES, ON_RUN),
+    *itertools.product(OF_PROFILE, DAMAGES, ON_PROFILE),
+]
+
+
+@pytest.mark.timeout(3600)
+def test_no_command_breaks_waits_or_swells_at_a_damaged_file(world, tmp_path):
+    cases = sample(CASES[::5], 67)
+    asked = []
+    for number, (name, damage, words) in enumerate(cases):
+        home = tmp_path / str(number)
+        with_damage(world, home, name, damage)
+        asked.append([str(home), *(word.replace("{}", str(home)) for word in words)])
+    done = subprocess.run(
+        [*POWERLESS, sys.executable, "-c", FORKS],
+        cwd=tmp_path, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=3000,
+    )  # fmt: skip
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = [
+        (*case[:2], *one)
+        for case, one in zip(cases, ended, strict=True)
+        if one[1] < 0 or one[1] in {1, 70, 99} or one[2] > MOST_MEMORY or one[3] > 10 or UNFORESEEN.search(one[4])
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+IMPOSSIBLE = (
+    b'{"at": 1e300, "status": ["failed"]}',
+    b'{"at": 1.0, "status": ["failed", [[1, 1, 1e300]]]}',
+    b'{"at": 1.0, "status": ["failed", [], null, null, null, 9223372036854775807]}',
+    b'{"at": 1.0, "status": ["\\u001b[31m"]}',
+    b'{"at": 1.0, "status": ["failed"], "starts": -5}',
+    b'{"at": 1.0, "status": ["failed"], "checkpoint": "\\ud800"}',
+)
+
+
+@pytest.mark.parametrize("data", IMPOSSIBLE)
+def test_what_no_calendar_takes_was_not_heard(data, tmp_path):
+    (tmp_path / "heard.json").write_bytes(ELSEWHERE["heard.json"])
+    assert report_of(tmp_path)
+    (tmp_path / "heard.json").write_bytes(data)
+    assert report_of(tmp_path) is None

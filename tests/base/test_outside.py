@@ -1,0 +1,423 @@
+"""What others may have put in a file's place is never waited for, read without end, or a traceback."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from support import exported, facts, holder, profile, sample
+from test_untrusted import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
+
+from tui_train.actions import image_check, nemo_files
+from tui_train.actions.tune.trial import _what_failed
+from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.parse import Missing, Unparsable, json_as, json_table, read_bytes, toml_table
+from tui_train.diagnose import diagnose_run
+from tui_train.diagnose.evidence import diagnose_log
+from tui_train.facts import yaml_documents
+from tui_train.facts.models.safetensors import read_tensors
+from tui_train.programs import probe, survey
+from tui_train.runs.logs.search import start_search
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.supervisor import view
+from tui_train.supervisor.checkpoints import is_complete_file
+from tui_train.supervisor.fill import fill
+from tui_train.supervisor.group_check import trained_apart
+from tui_train.supervisor.memory_end import memory_end
+from tui_train.supervisor.planned import read as read_plan
+from tui_train.supervisor.refused import Refused
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def no_rights(path):
+    path.write_bytes(b"x\n")
+    path.chmod(0)
+
+
+def loop(path):
+    path.symlink_to(path)
+
+
+PLACES = {
+    "pipe": fifo,
+    "endless": endless,
+    "large": large,
+    "folder": folder,
+    "deep": holds(DEEP),
+    "bytes": holds(b"\xff\xfe\x00"),
+    "no rights": no_rights,
+    "loop": loop,
+}
+COMMANDS = (
+    ("diagnose", "{}"),
+    ("plan", "{}"),
+    ("estimate", "{}"),
+    ("new", "mine", "--like", "{}"),
+    ("logs", "{}"),
+    ("attach", "{}"),
+    ("stop", "{}"),
+    ("resume", "{}"),
+    ("report", "{}"),
+    ("facts", "--machine", "{}"),
+    ("facts", "--toolchain", "{}"),
+    ("nemo", "prepare", "{}", "--out", "{}-out", "--tokenizer", "{}"),
+    ("nemo", "import", "{}", "{}-out"),
+    ("plan", "quickstart", "--machine", "{}"),
+    ("export", "{}", "{}-out"),
+    ("export", "quickstart", "{}"),
+)
+UNFORESEEN = re.compile(r"Traceback|tui-train: \w+Error:")
+# Each in a child of one process, which has imported what they need.
+FORKS = """
+import contextlib, io, json, os, signal, sys, time
+import tui_train.cli.app, tui_train.cli.plans.plans, tui_train.cli.runs.start
+from tui_train.__main__ import main
+for words in json.load(sys.stdin):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(write, 1); os.dup2(write, 2); os.closerange(3, 50)
+        sys.argv = ["tui-train", *words]
+        signal.alarm(20)
+        try:
+            main()
+        except SystemExit as left:
+            sys.stdout.flush()
+            os._exit(left.code if isinstance(left.code, int) else 0 if left.code is None else 1)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(99)
+    os.close(write)
+    said = b""
+    while piece := os.read(read, 65536):
+        said = (said + piece)[-3000:]
+    os.close(read)
+    status = os.waitpid(pid, 0)[1]
+    print(json.dumps([words, os.waitstatus_to_exitcode(status), said.decode("utf-8", "replace")]), flush=True)
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.whole
+def test_no_command_hangs_or_breaks_at_a_path(tmp_path):
+    asked = []
+    for name, make in PLACES.items():
+        path = tmp_path / f"{name}.toml"
+        make(path)
+        asked += [[word.replace("{}", str(path)) for word in words] for words in COMMANDS]
+    for odd in ("x" * 300, "/" + "y/" * 3000, f"{tmp_path}/a\nb", "", "\udcff/x", f"{tmp_path}/pipe.toml/x"):
+        asked += [[word.replace("{}", odd) for word in words] for words in COMMANDS]
+    asked = sample(asked, 3)
+    command = [*POWERLESS, sys.executable, "-c", FORKS]
+    done = subprocess.run(
+        command, cwd=tmp_path, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=500
+    )
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [words for words, *_ in ended] == asked
+    wrong = [one for one in ended if one[1] < 0 or one[1] in {1, 99} or UNFORESEEN.search(one[2])]
+    assert not wrong, "\n".join(map(str, wrong[:8]))
+
+
+@pytest.mark.parametrize("place", ["pipe", "endless", "folder", "loop"])
+def test_a_launcher_log_that_is_no_file_starts_nothing(place):
+    run = new_run()
+    PLACES[place](run.launcher_log)
+    with pytest.raises(TuiTrainError, match=re.escape("launch.log")):
+        start(run)
+    assert status(run).state == "new"
+
+
+@pytest.mark.parametrize("place", ["pipe", "endless", "large", "folder", "loop"])
+def test_a_diagnosis_never_waits_for_what_is_no_file(place, tmp_path):
+    run = new_run()
+    run.events_file.write_bytes(ENDED.replace(b'"exit_code":0', b'"exit_code":1').replace(b"finished", b"failed"))
+    run.plan_file.unlink()
+    PLACES[place](run.plan_file)
+    run.attempt_log(1).write_bytes(b"ValueError: x\n")
+    diagnose_run(run)
+    PLACES[place](tmp_path / "log")
+    if place == "large":
+        with (tmp_path / "log").open("ab") as file:
+            file.write(b"\nTraceback (most recent call last):\nValueError: the end of it\n")
+        assert "the end of it" in diagnose_log(str(tmp_path / "log")).line
+    else:
+        with pytest.raises(BadInput):
+            diagnose_log(str(tmp_path / "log"))
+
+
+def test_a_pipe_that_a_shell_opens_is_read():
+    read, write = os.pipe()
+    os.write(write, b"ValueError: of a pipe\n")
+    os.close(write)
+    assert "of a pipe" in diagnose_log(f"/dev/fd/{read}").line
+    os.close(read)
+
+
+@pytest.mark.parametrize("place", ["pipe", "endless", "large", "folder"])
+def test_a_trials_log_is_read_at_its_end_only(place):
+    run = new_run()
+    PLACES[place](run.launcher_log)
+    assert _what_failed(run, status(run))[0] == "failed"
+
+
+def test_a_question_of_any_size_is_compared(tmp_path):
+    text, work = tmp_path / "text", tmp_path / "out.preparing"
+    text.write_text("x")
+    work.mkdir()
+    (tmp_path / "tokenizer.json").write_text("{}")
+    large(work / "question.json")
+    data = nemo_files.TextData(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
+    with pytest.raises(Unavailable):
+        nemo_files.prepare_data(data, "/nowhere/python", lambda _: None)
+
+
+def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):
+    recipes = tmp_path / "megatron" / "bridge" / "recipes"
+    recipes.mkdir(parents=True)
+    (tmp_path / "megatron" / "__init__.py").touch()
+    for name, make in (("a", fifo), ("b", endless), ("c", large)):
+        make(recipes / f"{name}.py")
+    (recipes / "z.py").write_text("def tiny_pretrain_config(): ...\n")
+    done = subprocess.run(
+        [sys.executable, "-c", image_check._FIND_RECIPE, "tiny"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    assert done.stdout == "there\n"
+
+
+@pytest.mark.parametrize("place", ["pipe", "endless", "large"])
+def test_files_of_the_machine_are_read_with_limits(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".conda").mkdir()
+    PLACES[place](tmp_path / ".conda/environments.txt")
+    assert survey.candidates([])
+    PLACES[place](tmp_path / "version.py")
+    assert not probe.text(tmp_path / "version.py").strip("\0")
+
+
+@pytest.mark.parametrize("place", ["pipe", "endless"])
+def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
+    path = tmp_path / "log"
+    PLACES[place](path)
+    assert not is_complete_file(str(path))
+    assert not trained_apart(str(path), 2)
+    assert not memory_end(str(path), ()).phase
+    run, _ = exported(tmp_path / "run", profile({"trainer.launcher": "accelerate"}), facts())
+    plan = read_plan(str(run.path))
+    attempt = plan.attempts[0]._replace(fills=(("accelerate.yaml", None),))
+    (run.path / "accelerate.yaml").unlink()
+    PLACES[place](run.path / "accelerate.yaml")
+    with pytest.raises(Refused):
+        fill(plan._replace(attempts=(attempt,)), 1, str(run.path), "")
+
+
+# ---- JSON, TOML and safetensors that others may have written
+
+NOT_JSON = {
+    b"": "empty",
+    b"  \n": "empty",
+    b"null": "null, not an object",
+    b"[]": "a list, not an object",
+    b'"x"': "a text, not an object",
+    b"1": "a number, not an object",
+    b"NaN": "a number, not an object",
+    b"\xff\xfe{}": "not UTF-8",
+    b'{"a": "\xff"}': "not UTF-8",
+    b"[" * 10_000: "too many levels",
+    b'{"a":' * 100 + b"1" + b"}" * 100: "too many levels",
+    b'{"a": [' + b"{}," * 2_000_000: "too many values",
+    b'{"a": ' + b"9" * 5000 + b"}": "too long",
+    b'{"a": "\\ud800"}': "invalid character",
+    b'{"a": 1': "line 1, column 8",
+    b"{'a': 1}": "not JSON",
+}
+
+
+@pytest.mark.parametrize("data", NOT_JSON, ids=lambda data: repr(data[:20]))
+def test_json_that_is_damaged_is_said_in_a_sentence(data):
+    with pytest.raises(Unparsable, match=NOT_JSON[data]):
+        json_table(data)
+    with pytest.raises(Unparsable) as error:
+        json_as(data, dict[str, int])
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 250
+
+
+def test_what_python_writes_as_json_is_read():
+    assert json_table('\ufeff{"a": "\\ud83d\\ude00", "b": Infinity}'.encode()) == {"a": "😀", "b": float("inf")}
+    assert len(json_table(json.dumps({f"model.layers.{n}.x": "a" for n in range(100_000)}).encode())) == 100_000
+
+
+def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
+    with pytest.raises(Missing):
+        read_bytes(tmp_path / "none", 9)
+    (tmp_path / "file").write_bytes(b"\xff")
+    with pytest.raises(Unparsable, match="UTF-8"):
+        toml_table(read_bytes(tmp_path / "file", 9))
+    with pytest.raises(Unparsable, match="larger than"):
+        read_bytes(tmp_path / "file", 0)
+
+
+def header(text, data=b"", length=None):
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def tensor(**values):
+    return json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **values}}).encode()
+
+
+DAMAGED_WEIGHTS = {
+    "empty": (b"", "empty"),
+    "text": (b"x" * 20, "not a safetensors file"),
+    "long": (header(b"{}", length=2**63), "not a safetensors file"),
+    "list": (header(b"[]"), "header"),
+    "null": (header(b"null"), "header"),
+    "nan": (header(tensor(data_offsets=[0, float("nan")]), bytes(8)), "header"),
+    "mixed": (header(tensor(data_offsets=[0, "8"]), bytes(8)), "a: "),
+    "numbers": (header(b'{"a": 1}'), "a: "),
+    "deep": (header(b'{"a": ' + b"[" * 10_000), "header"),
+    "bytes": (header(b'{"\xff": {}}'), "header"),
+    "negative": (header(tensor(data_offsets=[0, -8])), "header"),
+    "huge": (header(tensor(shape=[2**62] * 60)), "size or place"),
+    "dimensions": (header(tensor(shape=[1] * 10_000), bytes(8)), "header"),
+    "overlap": (header(tensor(data_offsets=[4, 12]), bytes(12)), "size or place"),
+    "size": (header(tensor(shape=[3]), bytes(8)), "size or place"),
+    "short": (header(tensor(), bytes(7)), "it has only"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_WEIGHTS)
+def test_weights_that_are_damaged_are_said_in_a_sentence(name, tmp_path):
+    data, words = DAMAGED_WEIGHTS[name]
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(Unparsable, match=words):
+        read_tensors(tmp_path / "x")
+
+
+def test_the_tensors_of_weights_are_read(tmp_path):
+    (tmp_path / "x").write_bytes(header(tensor().replace(b"{", b'{"__metadata__": {"format": "pt"}, ', 1), bytes(8)))
+    assert {name: (one.dtype, one.elements) for name, one in read_tensors(tmp_path / "x").items()} == {"a": ("F32", 2)}
+
+
+# ---- what a machine without tui-train shows
+
+
+def supervisor(run, *words, seconds=30):
+    command = [*POWERLESS, sys.executable, str(run.path / "supervisor"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+@pytest.mark.parametrize("place", ["pipe", "endless", "folder", "no rights", "loop"])
+@pytest.mark.parametrize("command", ["tail", "follow"])
+def test_the_supervisor_says_which_log_cannot_be_read(place, command):
+    run = new_run()
+    run.events_file.write_bytes(ENDED)
+    PLACES[place](run.attempt_log(1))
+    done = supervisor(run, command)
+    assert "attempt-1.log" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stdout) < 200
+
+
+def test_a_log_without_newlines_is_followed_in_pieces_and_in_time(tmp_path):
+    run = new_run()
+    run.events_file.write_bytes(ENDED)
+    with run.attempt_log(1).open("wb") as log:
+        for _ in range(48):
+            log.write(b"x" * (1 << 20))
+    begun = time.process_time()
+    lines = [line for _, line in view._follow_lines(str(run.path))]
+    assert time.process_time() - begun < 4
+    assert sum(map(len, lines)) == 48 << 20
+    assert max(map(len, lines)) <= 1 << 16
+
+
+def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
+    run = new_run()
+    run.events_file.write_bytes(EVENT[:-2] + b"," + json.dumps(holder(run.path)).encode()[1:] + b"\n")
+    assert status(run).live
+    run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
+    monkeypatch.setattr(view, "_BAR_SECONDS", 0.2)
+    shown = []
+    thread = threading.Thread(
+        target=lambda: shown.extend(
+            line for _, (_, line) in zip(range(1), view._follow_lines(str(run.path)), strict=False)
+        ),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(20)
+    os.kill(status(run).pid, 9)
+    assert shown == [" 2/9 [00:02"]
+
+
+def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():
+    run = new_run()
+    run.events_file.write_bytes(ENDED)
+    run.attempt_log(1).write_bytes(b"first\nno end")
+    source = view._follow_lines(str(run.path))
+    assert next(source) == (1, "first")
+    run.attempt_log(2).write_bytes(b"second\n")
+    assert [*source] == [(1, "no end"), (2, "second")]
+
+
+# ---- a search that was ended
+
+
+def test_news_of_a_search_that_was_ended_are_none(tmp_path):
+    (tmp_path / "log").write_bytes(b"a" * 60 + b"!\n")
+    search = start_search(tmp_path / "log", 0, ["(a+)+$"], up=False)
+    search.cancel()
+    assert [*search.news()] == []
+    assert [*search.news()] == []
+
+
+def test_a_search_that_ends_within_a_line_has_no_more_news(tmp_path):
+    (tmp_path / "log").write_bytes(b"a\n")
+    search = start_search(tmp_path / "log", 0, ["a"], up=False)
+    read, write = os.pipe()
+    os.write(write, b'{"percent":5}\n{"perc')
+    os.close(write)
+    search._out.close()
+    search._out = os.fdopen(read, "rb")
+    assert [found.percent for found in search.news()] == [5]
+    search.cancel()
+
+
+# ---- what threads read at once
+
+THREADS = """
+import sys, threading
+sys.setswitchinterval(1e-7)
+import msgspec
+from tui_train.base.parse import prepared_type
+inner = [msgspec.defstruct(f"I{n}", [(f"a{k}", int, 0) for k in range(20)]) for n in range(60)]
+Big = msgspec.defstruct("Big", [(f"f{n}", kind, msgspec.field(default_factory=kind)) for n, kind in enumerate(inner)])
+data = {f"f{n}": {"a1": 1} for n in range(60)}
+barrier = threading.Barrier(4)
+def one():
+    barrier.wait()
+    msgspec.convert(data, prepared_type(Big))
+threads = [threading.Thread(target=one) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_threads_that_read_one_type_for_the_first_time_do_not_end_the_process():
+    children = [subprocess.Popen([sys.executable, "-c", THREADS]) for _ in range(10)]
+    assert [child.wait(60) for child in children] == [0] * 10
+
+
+@pytest.mark.whole
+def test_yaml_of_many_values_is_not_read_to_its_end():
+    damaged_at_its_end = b"a: [" + b"0," * 110_000 + b"}"
+    assert yaml_documents.parse_document(damaged_at_its_end).problem == "it has too many values or too many levels"

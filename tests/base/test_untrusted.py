@@ -1,0 +1,446 @@
+"""Damaged, hostile and simultaneous: files that others may have made, folders that are not ours, two at once."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from itertools import product
+from pathlib import Path
+
+import pytest
+from support import facts, profile, ready, sample
+
+from tui_train.actions.last_profile import last_session_profile
+from tui_train.base.app_paths import last_profile_file, presets_folder, profiles_folder, runs_folder
+from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
+from tui_train.base.files import open_regular, read_regular, write_new
+from tui_train.profile import store
+from tui_train.profile.presets.user_presets import user_presets
+from tui_train.runs import incomplete_runs, rundir
+from tui_train.runs.conflicts import resources_in_use
+from tui_train.runs.follow import read_ranks
+from tui_train.runs.listing import read_runs
+from tui_train.views import show
+
+SOMEBODY = 65534
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: who owns what, which takes root")
+EVENT = b'{"time":1700000000,"event":"run_started","pid":1}\n'
+DEEP = b"[" * 5000
+
+
+# Root may read what nobody may, unless it gives that up.
+POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+
+
+def tui_train(*arguments, seconds=20, powerless=False):
+    """Run the command line in a process of its own, within so many seconds."""
+    command = [*(POWERLESS if powerless else ()), sys.executable, "-m", "tui_train", *arguments]
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def new_run(name="x"):
+    return rundir.create_run(name, ready(profile({"hardware.device": "cpu"}), facts()).files)
+
+
+def fifo(path):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def endless(path):
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+def holds(data):
+    def write(path):
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+
+    return write
+
+
+def large(path):
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def folder(path):
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+DAMAGE = {
+    "bytes": holds(EVENT + b'{"time":1,"event":"\xff"}\n'),
+    "number": holds(EVENT.replace(b"1700000000", b"100000000000000000000")),
+    "pid": holds(EVENT.replace(b'"pid":1', b'"pid":' + b"9" * 20)),
+    "digits": holds(b'{"time":' + b"9" * 5000 + b"}\n"),
+    "deep": holds(DEEP + b"\n"),
+    "deep inside": holds(b'{"time":1,"event":"a","x":' + DEEP + b"\n"),
+    "pipe": fifo,
+    "endless": endless,
+    "large": large,
+    "folder": folder,
+}
+
+
+# In a plan these are numbers like others.
+OF_EVENTS = {"number", "pid"}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    sample(
+        [
+            *(("events.jsonl", damage) for damage in DAMAGE),
+            *(("plan.json", damage) for damage in sorted(DAMAGE.keys() - OF_EVENTS)),
+        ],
+        6,
+    ),
+)
+def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage):
+    before, broken, after = new_run("before"), new_run("broken"), new_run("after")
+    DAMAGE[damage](broken.path / name)
+    # What is endless is not read to its end, however slow this machine is.
+    done = tui_train("runs", seconds=60)
+    assert done.returncode == 0, done.stderr
+    assert all(run.name in done.stdout for run in (before, broken, after))
+    assert f"! {broken.name} is damaged: {name}" in done.stderr
+    data = {row["run"]: row for row in json.loads(tui_train("runs", "--json", seconds=60).stdout)}
+    assert [bool(data[run.name]["damage"]) for run in (before, broken, after)] == [False, True, False]
+    assert data[before.name]["state"] == "new"
+    # What plans and watches goes on, too.
+    assert resources_in_use() == ()
+    read_ranks(broken, 1)
+    broken.log_reading()
+    broken.titles()
+
+
+def test_a_damaged_line_leaves_the_state_that_the_others_tell():
+    run = new_run()
+    run.events_file.write_bytes(EVENT + b"no event\n" + b'{"time":1700000009,"event":"run_ended","state":"failed"')
+    assert [event.event for event in run.events()] == ["run_started"]
+    listed = read_runs()[0]
+    assert show.run_row(listed)[1] == "lost, damaged"
+    assert "line 2" in listed.damage
+    run.events_file.write_bytes(EVENT + b'{"time":1700000009,"eve')
+    assert read_runs()[0].damage == ""
+
+
+def test_a_number_that_no_time_has_is_damage_where_it_would_end_the_list():
+    run = new_run()
+    for number in ("1e300", "-5", "99999999999999999999"):
+        run.events_file.write_bytes(EVENT.replace(b"1700000000", number.encode()))
+        listed = read_runs()[0]
+        assert (listed.status, show.run_row(listed)[1]) == (None, "damaged"), number
+
+
+TOML = {
+    "deep": holds(b"a = " + DEEP),
+    "deep keys": holds(b"a." * 5000 + b"a = 1"),
+    "digits": holds(b"schema = " + b"9" * 5000),
+    "bytes": holds(b"name = '\xff'"),
+    "pipe": fifo,
+    "endless": endless,
+    "large": large,
+    "folder": folder,
+}
+
+
+@pytest.mark.parametrize("damage", sample(TOML, 3))
+def test_a_damaged_profile_preset_and_last_one_are_told_and_hide_no_other(damage):
+    profiles_folder().mkdir(parents=True)
+    presets_folder().mkdir(parents=True)
+    TOML[damage](profiles_folder() / "broken.toml")
+    TOML[damage](presets_folder() / "broken.toml")
+    last_profile_file().parent.mkdir(parents=True, exist_ok=True)
+    TOML[damage](last_profile_file())
+    store.save(profile({"name": "whole"}))
+    done = tui_train("plan", "broken")
+    assert done.returncode == BadInput.exit_code, done.stderr
+    assert "broken.toml" in done.stderr
+    assert user_presets()["broken"].problem
+    assert last_session_profile() == profile()
+    assert store.load("whole").name == "whole"
+    assert tui_train("presets").returncode == 0
+
+
+def test_a_regular_file_is_read_up_to_its_limit(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("file")
+    assert read_regular(tmp_path / "file", 5) == read_regular(tmp_path / "link", 5) == b"12345"
+    with pytest.raises(OSError, match="larger than"):
+        read_regular(tmp_path / "file", 4)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert read_regular("file", 5, opened) == b"12345"
+        with pytest.raises(OSError, match="link"):
+            read_regular("link", 5, opened)
+    finally:
+        os.close(opened)
+    with pytest.raises(OSError, match="null"):
+        open_regular("a\0b")
+
+
+@AS_ROOT
+def test_nothing_is_exported_into_another_users_folder(tmp_path):
+    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, SOMEBODY, SOMEBODY)
+    for overwrite in (False, True):
+        with pytest.raises(CannotWrite, match="belongs to"):
+            rundir.export(theirs, files, overwrite=overwrite)
+    assert [*theirs.iterdir()] == []
+    # What is made there is ours.
+    assert rundir.export(theirs / "mine", files)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_nothing_is_exported_through_a_link_that_leaves_the_folder(tmp_path, overwrite):
+    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    inner = sorted({file.path.partition("/")[0] for file in files if "/" in file.path})
+    assert inner
+    target, elsewhere = tmp_path / "target", tmp_path / "elsewhere"
+    target.mkdir()
+    elsewhere.mkdir()
+    for name in inner:
+        (target / name).symlink_to(elsewhere)
+    with pytest.raises(CannotWrite):
+        rundir.export(target, files, overwrite=overwrite)
+    assert [*elsewhere.iterdir()] == []
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_never_followed(tmp_path):
+    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    (tmp_path / "mine").write_text("mine")
+    target = tmp_path / "target"
+    target.mkdir()
+    for link in (tmp_path / "mine", tmp_path / "not there"):
+        (target / "launch.sh").unlink(missing_ok=True)
+        (target / "launch.sh").symlink_to(link)
+        with pytest.raises(AlreadyExists):
+            rundir.export(target, files)
+    rundir.export(target, files, overwrite=True)
+    assert not (target / "launch.sh").is_symlink()
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "not there").exists()
+
+
+def at_once(number, act):
+    """Do something in so many threads, begun together; return what each came to."""
+    barrier, results = threading.Barrier(number), []
+
+    def one(index):
+        barrier.wait()
+        try:
+            results.append(act(index))
+        except TuiTrainError as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=one, args=(index,)) for index in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_of_many_profiles_saved_at_once_under_one_name_none_is_lost():
+    for round_ in range(20):
+        results = at_once(
+            8, lambda index, name=f"p{round_}": store.save(profile({"name": name, "recipe.steps": index + 1}))
+        )
+        assert sum(isinstance(result, Path) for result in results) == 1, results
+        assert sum(isinstance(result, AlreadyExists) for result in results) == 7
+
+
+def test_of_many_exports_at_once_into_one_folder_one_is_whole(tmp_path):
+    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    for round_ in range(10):
+        results = at_once(4, lambda _, to=tmp_path / str(round_): rundir.export(to, files))
+        assert sum(isinstance(result, tuple) for result in results) <= 1
+        assert all(isinstance(result, (tuple, AlreadyExists)) for result in results)
+        assert (tmp_path / str(round_) / "launch.sh").read_text() == files[0].text
+
+
+def test_where_there_are_no_links_a_file_is_still_never_lost(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert write_new(tmp_path / "a", "first")
+    assert not write_new(tmp_path / "a", "second")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "first"
+
+
+def test_names_never_reach_the_terminal_raw():
+    profiles_folder().mkdir(parents=True)
+    (profiles_folder() / "evil\x1b]0;owned\x07\u202e.toml").write_text("")
+    for arguments in (("profiles",), ("plan", "nope")):
+        done = tui_train(*arguments)
+        said = done.stdout + done.stderr
+        assert "evil" in said
+        assert not {"\x1b", "\x07", "\u202e"} & set(said)
+
+
+ZONES = ("Pacific/Kiritimati", "Pacific/Pago_Pago", "Europe/Berlin", "UTC")
+
+
+def test_the_last_run_is_the_newest_in_every_zone_and_after_the_clock_was_set_back(monkeypatch):
+    made = []
+    try:
+        for zone in ZONES * 2:
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            made.append(new_run("run"))
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()
+    for year in ("2031", "1999"):
+        monkeypatch.setattr(rundir.time, "strftime", lambda _, year=year: f"{year}0101-000000")
+        made.append(new_run("run"))
+    assert [run.name for run in rundir.all_runs()] == [run.name for run in made[::-1]]
+    assert rundir.find_run("last") == made[-1]
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"-1", b"9" * 12, b"9" * 5000, b"\xff", "²".encode()])
+def test_a_number_of_a_run_that_is_none_makes_it_the_oldest(data):
+    odd, run = new_run("odd"), new_run("run")
+    (odd.path / ".number").write_bytes(data)
+    assert rundir.all_runs() == (run, odd)
+    assert rundir.all_runs()[0] == run
+    assert new_run("next") == rundir.find_run("last")
+
+
+def test_a_duration_is_never_negative(monkeypatch):
+    run = new_run()
+    ended = b'{"time":1600000000,"event":"run_ended","state":"finished"}\n'
+    run.events_file.write_bytes(EVENT + ended)
+    assert show.run_row(read_runs()[0])[3] == "0 s"
+
+
+def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monkeypatch):
+    first = new_run("first")
+    parent = runs_folder()
+    dead, live = parent / ".new-dead", parent / ".new-live"
+    for path in (dead, live):
+        path.mkdir()
+        (path / "launch.sh").write_text("")
+    (parent / ".new-file").write_text("")
+    (parent / ".new-link").symlink_to(first.path)
+    real = time.time
+    incomplete_runs.remove_incomplete(parent)
+    assert dead.is_dir()
+    with incomplete_runs.mark_in_creation(live):
+        monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 2 * 3600)
+        incomplete_runs.remove_incomplete(parent)
+        assert not dead.exists()
+        assert live.is_dir()
+    incomplete_runs.remove_incomplete(parent)
+    assert not live.exists()
+    assert first.script.is_file()
+    assert (parent / ".new-file").exists()
+
+
+def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
+    never, started, used = new_run("never"), new_run("started"), new_run("used")
+    killed, spoke = new_run("killed"), new_run("spoke")
+    killed.launcher_log.touch()
+    spoke.launcher_log.write_text("launch.sh: no GPU\n")
+    started.events_file.write_bytes(EVENT)
+    mine = runs_folder() / "my own folder"
+    exported = rundir.export(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
+    real = time.time
+    os.utime(used.path, (real() + 60, real() + 60))
+    incomplete_runs.remove_incomplete(runs_folder())
+    assert never.path.is_dir()
+    monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 2 * 86400)
+    incomplete_runs.remove_incomplete(runs_folder())
+    assert not never.path.exists()
+    assert not killed.path.exists()
+    assert all(path.exists() for path in (started.path, used.path, spoke.path, *exported))
+
+
+@AS_ROOT
+def test_what_another_user_left_is_not_removed(monkeypatch):
+    runs_folder().mkdir(parents=True)
+    theirs = runs_folder() / ".new-theirs"
+    theirs.mkdir()
+    os.chown(theirs, SOMEBODY, SOMEBODY)
+    real = time.time
+    monkeypatch.setattr(incomplete_runs.time, "time", lambda: real() + 10 * 86400)
+    incomplete_runs.remove_incomplete(runs_folder())
+    assert theirs.is_dir()
+
+
+def test_a_run_that_is_not_there_is_told_with_names_made_visible():
+    for name in ("a", "b"):
+        path = runs_folder() / f"20260101-000000-\x1b[31m{name}"
+        path.mkdir(parents=True)
+        (path / "launch.sh").write_text("")
+    with pytest.raises(NotFound) as caught:
+        rundir.find_run("20260101")
+    assert "\x1b" not in caught.value.remedy
+
+
+ENDED = (
+    b'{"time":1700000000,"event":"run_started","pid":1}\n'
+    b'{"time":1700000001,"event":"attempt_started","attempt":1,"position":1}\n'
+    b'{"time":1700000002,"event":"attempt_ended","attempt":1,"exit_code":0}\n'
+    b'{"time":1700000003,"event":"run_ended","state":"finished","exit_code":0}\n'
+)
+
+
+def unreadable_log(path, kind):
+    if kind == "mode":
+        path.write_bytes(b"line\n" * 1000)
+        path.chmod(0)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        path.symlink_to(path)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    sample(
+        product(
+            [("logs",), ("logs", "--follow"), ("attach",)],
+            ["mode", "folder", "pipe", "endless", "loop"],
+        ),
+        4,
+    ),
+)
+def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
+    run = new_run()
+    run.events_file.write_bytes(ENDED)
+    unreadable_log(run.attempt_log(1), kind)
+    done = tui_train(command[0], "last", *command[1:], seconds=15, powerless=True)
+    told = done.stdout + done.stderr
+    assert "attempt-1.log" in told or "attempt 1" in told, told
+    assert any(word in told for word in ("ermission", "folder", "pipe", "device", "level")), told
+    assert done.returncode == (BadInput.exit_code if command == ("logs",) else 0), told
+
+
+def test_logs_of_a_run_whose_events_cannot_be_read_say_so():
+    run = new_run()
+    run.events_file.write_bytes(b"no event\n")
+    done = tui_train("logs", run.name)
+    assert done.returncode == BadInput.exit_code
+    assert "damaged: events.jsonl, line 1" in done.stderr

@@ -1,0 +1,1112 @@
+"""Checks: each finds its fault and only that, says what to do, and what it offers to change fixes it."""
+
+import msgspec
+import pytest
+from support import (
+    UUIDS,
+    boxed,
+    check,
+    error,
+    facts,
+    gpu,
+    inside,
+    machine,
+    note,
+    plan,
+    prepare,
+    profile,
+    toolchain,
+    warning,
+)
+from test_nemo import FAULTS as NEMO_FAULTS
+
+from tui_train.checks import CHECKS
+from tui_train.facts.data.data_report import AnswersOnly, DataProblem, DataQuestion, DataReport, TokenCounts
+from tui_train.facts.data.data_use import question_key as data_key
+from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
+from tui_train.facts.models.model_folders import ModelFolder
+from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
+from tui_train.facts.types import (
+    ContainerImage,
+    Facts,
+    Flag,
+    Gap,
+    GpuProcess,
+    Logout,
+    Parameter,
+    ResourcesInUse,
+    ScriptHelp,
+    Source,
+    TrainingHost,
+    YamlDocument,
+)
+from tui_train.profile.changes import apply_change
+from tui_train.profile.presets import Preset, PresetArgument, UserPreset
+from tui_train.profile.types import SCHEMA, Profile
+from tui_train.trainers import profile_paths
+from tui_train.trainers.finetune import Finetune
+
+GIB = 2**30
+# What finds no fault with them, so that one value can be wrong at a time.
+AT_HOME = {"trainer.kind": "script", "trainer.script": "/home/a/t.py", "ladder.rungs": ()}
+TWO = facts(gpus=(gpu(0), gpu(1)))
+OLD = facts(gpus=(gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability="7.5"),))
+# Without a fallback to a smaller batch, for which it must be known.
+SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py", "ladder.rungs": ()}
+FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
+TORCHRUN = {"trainer.launcher": "torchrun"}
+FSDP2 = {"trainer.strategy": "fsdp2"}
+ACCELERATE = SCRIPT | {"trainer.preset": "custom", "trainer.launcher": "accelerate"}
+MACHINES = {"nodes.count": 2}
+HOSTS = {"nodes.hosts": ("a", "b"), "recipe.global_batch": 32}
+UNEVEN = MACHINES | {"nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 24}
+COUNTS = "nodes.processes"
+NEWER = msgspec.structs.replace(machine(gpus=(gpu(0), gpu(1))), driver_cuda="13.0")
+
+
+def peers(gpus=None, **more):
+    """Two hosts with two cards; what the other one has, besides the same."""
+    paths = {name: more.pop(name) for name in [*more] if name.startswith("/")}
+    own = {"machine": machine(gpus=gpus or (gpu(0), gpu(1))), "toolchain": toolchain(), "paths": paths} | more
+    first = facts(gpus=(gpu(0), gpu(1)), paths=dict.fromkeys(paths, "file"))
+    return msgspec.structs.replace(first, training_hosts={"b": TrainingHost(**own)})
+
+
+def configured(config):
+    """Two cards, a script that uses accelerate, and what `accelerate config` wrote."""
+    return msgspec.structs.replace(
+        facts(gpus=(gpu(0), gpu(1))),
+        accelerate_config="/c.yaml",
+        documents={"/c.yaml": YamlDocument(values=config)},
+        sources={SCRIPT["trainer.script"]: Source(creates_accelerator=True, mentions_checkpoint=True)},
+    )
+
+
+def made_of(values):
+    """A profile of these values, `schema` among them, which no field is."""
+    rest = {key: value for key, value in values.items() if key != "schema"}
+    return msgspec.structs.replace(profile(rest), schema=values.get("schema", SCHEMA))
+
+
+def found(values, where):
+    return check(made_of(values), where)
+
+
+def paths(**states):
+    return facts(paths={f"/{name}": state for name, state in states.items()})
+
+
+def read(**documents):
+    """Facts in which these YAML files hold that."""
+    more = {f"/{name}.yaml": found for name, found in documents.items()}
+    return msgspec.structs.replace(facts(), documents=more)
+
+
+def beside(*taken):
+    """Two cards, and what live runs have."""
+    return msgspec.structs.replace(TWO, resources_in_use=taken)
+
+
+def at_logout(**what):
+    return msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, logout=Logout(**what)))
+
+
+def hub(model="", answer=None, **cache):
+    """Facts with a cache of Hugging Face that has a model, and what the Hub says of acme/new."""
+    held = (
+        (CachedModel(id="acme/new", folder="/hub/new", architecture=model, causal=model.endswith("CausalLM")),)
+        if model
+        else ()
+    )
+    of_hub = HubCache(folder="/hub", **{"free": 9 * GIB, "models": held, **cache})
+    return msgspec.structs.replace(facts(), hub=of_hub, hub_models={"acme/new": answer} if answer else {})
+
+
+TRL = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "acme/new", "ladder.rungs": ()}
+PART = CachedModel(id="acme/new", folder="/hub/new", size=GIB, missing=("model-2.safetensors", "tokenizer"))
+PINNED = CachedModel(id="acme/kept", folder="/hub/kept", names=("1" * 40, "v1"))
+YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladder.rungs": ()} | SCRIPT
+BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
+
+FINE = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
+TOKENS = TokenCounts(counted=2, total=9, learned=9, epoch=9, shortest=4, median=4, p95=5, longest=5)
+LOOKED_AT = DataQuestion(files=("/d.jsonl",), model="/m")
+TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
+
+
+# What the plan of FINE sets of TRL, but for packing.
+TRL_NAMES = (
+    "model_name_or_path learning_rate lr_scheduler_type weight_decay num_train_epochs max_steps logging_steps"
+    " save_strategy save_steps save_total_limit seed warmup_steps use_peft lora_r lora_alpha lora_dropout"
+    " lora_target_modules"
+)
+
+
+def tuned(options=None, **more):
+    """A machine that can fine-tune, and has read the data."""
+    look = DataReport(**{"rows": 2, "usable": 2, "format": "text"} | more)
+    with_data = facts(gpus=(gpu(0), gpu(1)), packages=TUNED, trl_options=options or {})
+    return msgspec.structs.replace(with_data, data={data_key(LOOKED_AT): look})
+
+
+# A model whose weights were read.
+LAYERS = msgspec.structs.replace(
+    tuned(), models={"/m": ModelFolder(layers=("model.embed_tokens", "model.layers.0.self_attn.q_proj"))}
+)
+CLUSTERED = msgspec.structs.replace(
+    facts(),
+    scheduler="slurm",
+    cluster=Cluster(
+        partitions=(Partition(name="gpu", default=True, limit=3600, nodes=(NodeGroup(count=2),)),), accounts=("lab",)
+    ),
+)
+FAULTS = {
+    "a fine-tuning without data": error(FINE | {"trainer.data": ()}, tuned(), "trainer.data",
+        "no training data is chosen"),
+    "a fine-tuning without a model": error(FINE | {"trainer.model": ""}, tuned(), "trainer.model",
+        "no model is chosen"),
+    "a model folder without weights": error(FINE,
+        msgspec.structs.replace(tuned(), paths=dict.fromkeys(Finetune().paths(made_of(FINE)), "missing")),
+        "trainer.model", "no weights in /m"),
+    "data with an empty row": warning(FINE, tuned(usable=1, counts={"empty": 1}), "trainer.data", "1 is empty"),
+    "qlora on the cpu": error(FINE | {"finetune.tuning": "qlora", "hardware.device": "cpu"}, tuned(), "finetune.tuning",
+        "needs a GPU", fix=True),
+    "longer samples than the model takes": warning(FINE, tuned(limit=512), "recipe.sequence_length", "limit of 512",
+        fix=True),
+    "a rate that is not for an adapter": warning(FINE | {"recipe.learning_rate": 3e-3}, tuned(), "recipe.learning_rate",
+        "is high", fix=True),
+    "a length that the model does not take": error(FINE | {"recipe.sequence_length": 100_000},
+        msgspec.structs.replace(tuned(), models={"/m": ModelFolder(limit=1024)}), "recipe.sequence_length",
+        "is beyond the model's limit of 1", fix=True),
+    "a length that the model of a script does not take": error(
+        TRL | {"trainer.model": "/m", "recipe.sequence_length": 100_000},
+        msgspec.structs.replace(facts(packages=TUNED), models={"/m": ModelFolder(limit=1024)}),
+        "recipe.sequence_length", "is beyond the model's limit of 1", fix=True),
+    "a rate that trains nothing": error(FINE | {"recipe.learning_rate": 2e-2}, tuned(), "recipe.learning_rate",
+        "is 100 x the usual", fix=True),
+    "a rate that trains nothing, by the built-in trainer": error({"recipe.learning_rate": 3.0}, facts(),
+        "recipe.learning_rate", "000 x the usual", fix=True),
+    "no checkpoint before the end of the epochs": note(FINE | {"recipe.checkpoint_every": 60},
+        tuned(usable=320, rows=320), "recipe.checkpoint_every", "no checkpoint is saved before the end, at step 60",
+        fix=True),
+    "a script that reads its rank": error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"},
+        msgspec.structs.replace(facts(), sources={"/t.py": Source(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
+        "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
+    "a model whose weights are damaged": error(FINE, msgspec.structs.replace(
+        tuned(), models={"/m": ModelFolder(damaged="model.safetensors: it has only 5 of 9 bytes")}), "trainer.model",
+        "the model's weights cannot be loaded: model.safetensors: it has only 5 of 9 bytes"),
+    "LoRA's targets that the model does not have": error(
+        FINE | {"trainer.model": "/m", "finetune.targets": ("query_key_value", "dense")}, LAYERS, "finetune.targets",
+        "the model has no layer called query_key_value or dense: LoRA would have nothing to train", fix=True),
+    "one of LoRA's targets that the model does not have": warning(
+        FINE | {"trainer.model": "/m", "finetune.targets": ("q_proj", "c_attn")}, LAYERS, "finetune.targets",
+        "called c_attn: only q_proj would get an adapter", fix=True),
+    "a notebook as a script": error(SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(problem="it is not Python", not_python="a notebook")}
+        ),
+        "trainer.script", "/t.py is a notebook"),
+    "epochs and steps": warning(FINE | {"recipe.steps": 200, "recipe.epochs": 2.0}, tuned(), "recipe.epochs",
+        "200 steps end the training", fix=True),
+    "a fallback with a rate of its own": note(
+        FINE | {"finetune.tuning": "full", "ladder.rungs": ("lora",), "ladder.consent": ("lora",)}, tuned(),
+        "recipe.learning_rate", "learning rate of 0.0002"),
+    "a micro batch of one for kto": error(FINE | {"finetune.method": "kto", "recipe.micro_batch": 1}, tuned(),
+        "recipe.micro_batch", "needs a micro batch of 2"),
+    "an argument that undoes the plan": error(FINE | {"trainer.arguments": ("--use_peft=False",)}, tuned(),
+        "trainer.arguments", "--use_peft=False would override what", fix=True),
+    "an option of a TRL that cannot be read": note(FINE | {"trainer.arguments": ("--nonsense=1",)}, tuned(),
+        "trainer.arguments", "whether this TRL takes --nonsense=1"),
+    "a value that this TRL does not have": warning(FINE, tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}),
+        "trainer.python", "ignores 1 value of the plan: packing"),
+    "chats in which no answers are marked": note(FINE,
+        tuned(
+            format="messages", chat=True, answers=AnswersOnly(why="the template does not mark answers"), tokens=TOKENS
+        ),
+        "finetune.answers_only", "the users' words are learned too: "),
+    "a checkpoint that is not evaluated": warning(
+        FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100}, tuned(),
+        "recipe.checkpoint_every", "the best checkpoint is not kept", fix=True),
+    "answers alone of data that is read in a container": note(
+        FINE | inside() | {"finetune.answers_only": True, "hardware.device": "cpu"}, boxed(packages=TUNED),
+        "finetune.answers_only", "not checked before the run"),
+    "weights of fewer files than there are": error(FINE | {"data.weights": (1, 2)}, tuned(), "data.weights",
+        "2 weights for 1 file", fix=True),
+    "evaluations of nothing": warning(FINE | {"recipe.evaluate_every": 5}, tuned(), "recipe.evaluate_every",
+        "so nothing is evaluated", fix=True),
+    "an id where a folder is needed": error({"trainer.model": "acme/new"}, hub("LlamaForCausalLM"), "trainer.model",
+        "loads a folder", fix=True),
+    "a revision that has no such name": error(TRL | {"trainer.revision": "a b"}, hub("LlamaForCausalLM"),
+        "trainer.revision", "cannot be the name of a revision", fix=True),
+    "a TRL that takes the tokenizer of main": warning(TRL | {"trainer.revision": "v1", "trainer.model": "acme/kept"},
+        msgspec.structs.replace(facts(packages={"trl": "1.12.0"}), hub=HubCache(folder="/hub", models=(PINNED,))),
+        "trainer.revision", "TRL 1.12.0 takes the tokenizer of acme/kept from main"),
+    "a model of another kind": warning(TRL, hub("BertForMaskedLM"), "trainer.model", "is a BertForMaskedLM"),
+    "a model that is downloaded": note(TRL, hub(answer=HubModel(size=3 * GIB)), "trainer.model", "training: 3.0 GiB"),
+    "the rest of a model that is downloaded": note(TRL, hub(answer=HubModel(size=3 * GIB), models=(PART,)),
+        "trainer.model", "training: 2.0 GiB"),
+    "a cache that is not known": note(TRL, facts(), "trainer.model", "it is not known whether"),
+    "a model without room": error(TRL, hub(answer=HubModel(size=10 * GIB)), "trainer.model", "needs 10.0 GiB"),
+    "a model and no network": error(TRL, hub(offline=True, models=(PART,)), "trainer.model", "lacks model-2."),
+    "a model that the hub has not": error(TRL, hub(answer=HubModel(refusal="missing", problem="none")), "trainer.model",
+        "no public model acme/new"),
+    "a hub that cannot be asked": warning(TRL, hub(answer=HubModel(refusal="unreachable", problem="no route")),
+        "trainer.model", "cannot be asked: no route"),
+    "a python that cannot download": error(TRL,
+        msgspec.structs.replace(hub(), toolchains=(toolchain("/p", transformers=None),)), "trainer.model",
+        "no huggingface_hub"),
+    "python named but not found": error({"trainer.python": "/gone"}, facts(), "trainer.python", "/gone was not",
+        machine=True),
+    "python named without torch": error({"trainer.python": "/p"}, facts(python="/p", torch=None), "trainer.python",
+        "has no torch", machine=True),
+    "a GPU that NCCL cannot open": warning({"trainer.launcher": "torchrun"},
+        facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="it is lost"))), "hardware.gpus",
+        "GPU 2 cannot be opened: it is lost"),
+    "more GPUs than NCCL opens": warning({"hardware.gpus": UUIDS},
+        facts(gpus=(gpu(0), gpu(1), *(gpu(n, f"GPU-{n}") for n in range(2, 33)))), "hardware.gpus",
+        "more than 32 GPUs"),
+    "nccl on the cpu": error({"communication.backend": "nccl", "hardware.processes": 2}, facts(),
+        "communication.backend", "NCCL works on GPUs only", fix=True),
+    "gloo on gpus": warning({"communication.backend": "gloo"}, TWO, "communication.backend", "through the host",
+        fix=True),
+    "a cure that nobody knows": error({"communication.without": ("p3p",)}, TWO, "communication.without",
+        "no option named p3p"),
+    "an interface that is not there": error({"communication.interface": "eth9"},
+        msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, interfaces=("lo", "eth0"))),
+        "communication.interface", "no network interface eth9", machine=True),
+    "a variable that does nothing": warning({"trainer.environment": {"ACCELERATE_USE_GLOO": "1"}}, facts(),
+        "trainer.environment", "no version of accelerate reads it", fix=True),
+    "a module that is not installed": error(
+        {"trainer.kind": "script", "trainer.preset": "axolotl", "trainer.config": "/c.yaml"},
+        msgspec.structs.replace(facts(packages={}), documents={"/c.yaml": YamlDocument()}), "trainer.python",
+        "has no axolotl", machine=True),
+    "machines at localhost": warning(MACHINES | {"nodes.address": "localhost"}, facts(), "nodes.address",
+        "takes localhost for itself"),
+    "python that cannot be asked": error({"trainer.python": "/p"}, facts(python="/p", problem="it crashed"),
+        "trainer.python", "it crashed", machine=True),
+    "no configuration": error({"trainer.preset": "axolotl", "trainer.kind": "script"}, facts(), "trainer.config",
+        "needs a config file, and none is set"),
+    "a configuration for a preset that takes none": error({"trainer.config": "/c.yaml"} | SCRIPT, facts(),
+        "trainer.config", "(trainer.config) is set and not used: “Hugging Face Trainer” does not take it", fix=True),
+    "a configuration that is not there": error(YAML, facts(paths={"/c.yaml": "missing"}), "trainer.config",
+        "/c.yaml does not exist"),
+    "a configuration that is not read yet": error(YAML, facts(), "trainer.config", "not read yet"),
+    "a configuration that is no YAML": error(YAML, read(c=YamlDocument(problem="it is not YAML: line 3")),
+        "trainer.config",
+        "/c.yaml cannot be used: it is not YAML: line 3"),
+    "a value where the preset needs a table": error(YAML, read(c=YamlDocument(values={"training": 5})),
+        "trainer.config",
+        "training in /c.yaml is a single value"),
+    "a preset of one's own under a shipped name": warning(SCRIPT,
+        msgspec.structs.replace(facts(), presets={"hf-trainer": UserPreset(path="/p", problem="it is a shipped one")}),
+        "trainer.preset", "it is a shipped one"),
+    "a broken preset of one's own": error({"trainer.preset": "mine"} | SCRIPT,
+        msgspec.structs.replace(facts(), presets={"mine": UserPreset(path="/p", problem="/p: label: is empty")}),
+        "trainer.preset", "mine cannot be used: /p: label: is empty", fix=True),
+    "arguments that the script does not list": warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT,
+        msgspec.structs.replace(facts(), help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}),
+        "trainer.preset", "the script does not take --output_dir, --logging_steps, ", fix=True),
+    "a script that loads no checkpoint": warning({"trainer.preset": "hf-trainer"} | SCRIPT,
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(bare_train_line=7, corrected_train="trainer.train(last)")}
+        ),
+        "trainer.script", "train() on line 7 of the script gets no checkpoint"),
+    "a script that waits for --local_rank": warning(
+        {"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT,
+        msgspec.structs.replace(facts(), sources={"/t.py": Source(local_rank_line=3)}), "trainer.script",
+        "line 3 of the script takes --local_rank"),
+    "an expression for the log that is none": error(
+        {"trainer.preset": "custom", "trainer.progress": "step ("} | SCRIPT, facts(), "trainer.progress",
+        "the expression is not a regular expression", fix=True),
+    "an expression for the log that may never end": error(
+        {"trainer.preset": "custom", "trainer.progress": r"(?P<step>(\d+)+)x"} | SCRIPT, facts(), "trainer.progress",
+        "takes hours", fix=True),
+    "no key for wandb": warning({"trainer.preset": "hf-trainer", "trainer.arguments": ("--report_to=wandb",)} | SCRIPT,
+        msgspec.structs.replace(facts(packages={"wandb": "0.31.0"}), wandb_key=False), "trainer.secrets",
+        "no key for W&B was found", fix=True),
+    "a logger that is not installed": error({"tracking.tensorboard": True}, facts(), "tracking.tensorboard",
+        "has no package tensorboard", fix=True),
+    "a logger that the preset does not pass": error({"trainer.preset": "custom", "tracking.wandb": True} | SCRIPT,
+        facts(packages={"wandb": "0.31.0"}), "tracking.wandb", "has no argument for it", fix=True),
+    "no key for a chosen logger": warning({"tracking.wandb": True},
+        msgspec.structs.replace(facts(packages={"wandb": "0.31.0"}), wandb_key=False), "trainer.secrets",
+        "tracking.wandb is chosen", fix=True),
+    "no python at all": error({}, Facts(machine=facts().machine), "trainer.python", "none was found", machine=True),
+    "no python that can": error({}, facts(label="here", accelerate=None, transformers=None), "trainer.python",
+        "here has no accelerate", machine=True),
+    "GPU that is not there": error({"hardware.gpus": ("GPU-x",)}, facts(gpus=(gpu(0),)), "hardware.gpus",
+        "GPU-x is not in", machine=True),
+    "GPU that is blocked": error({"hardware.gpus": UUIDS[:1]}, facts(gpus=(gpu(0, problem="lost"), gpu(1))),
+        "hardware.gpus", "lost", machine=True),
+    "GPU that limits the others": warning({"hardware.gpus": UUIDS} | TORCHRUN,
+        facts(gpus=(gpu(0), gpu(1, memory_total=2 * GIB))), "hardware.gpus", "limits the others"),
+    "cuda without a GPU": error({"hardware.device": "cuda"}, facts(), "hardware.device", "none was found", fix=True,
+        machine=True),
+    "cuda without a usable GPU": error({"hardware.device": "cuda"}, facts(gpus=(gpu(0, problem="it is lost"),)),
+        "hardware.device", "it is lost", fix=True, machine=True),
+    "the cpu beside a GPU": error({}, facts(gpus=(gpu(0),), cuda=None), "hardware.device",
+        "1 RTX 3090 is idle: this Python's torch cannot use GPUs", fix=True, machine=True),
+    "one GPU beside a better one": error({},
+        facts(
+            gpus=(gpu(0, sm_clock_max=1500), gpu(1, compute_capability="12.0", sm_clock_max=1900)), arch_list=("sm_86",)
+        ), "hardware.gpus", "would train; 1 RTX 3090 is idle: this Python's torch", fix=True, machine=True),
+    "one of two GPUs by python": error({"trainer.launcher": "python"}, TWO, "trainer.launcher",
+        "2 are here to train on", fix=True),
+    "python for two GPUs": error({"hardware.gpus": UUIDS, "trainer.launcher": "python"}, TWO, "trainer.launcher",
+        "2 are wanted", fix=True),
+    "python for two processes": error({"hardware.processes": 2, "trainer.launcher": "python"}, facts(),
+        "trainer.launcher", "2 are wanted", fix=True),
+    "more processes than GPUs": error({"hardware.processes": 4, "recipe.global_batch": 32} | TORCHRUN, TWO,
+        "hardware.processes", "4 processes on 2 GPUs", fix=True),
+    "fewer processes than GPUs": error({"hardware.processes": 1} | TORCHRUN, TWO, "hardware.processes",
+        "1 process on 2 GPUs", fix=True),
+    "batch that does not divide": error({"recipe.micro_batch": 8, "recipe.global_batch": 20}, facts(),
+        "recipe.global_batch", "20 is not a multiple of micro batch 8 x 1", fix=True),
+    "batch that is too small": error({"recipe.micro_batch": 8, "recipe.global_batch": 4}, facts(),
+        "recipe.global_batch", "4 is not", fix=True),
+    "heads that do not divide": error({"recipe.hidden_size": 100}, facts(), "recipe.hidden_size", "2 × 4 heads",
+        fix=True),
+    "hidden size below the heads": error({"recipe.hidden_size": 8, "recipe.heads": 64}, facts(), "recipe.hidden_size",
+        "2 × 64 heads", fix=True),
+    "fp16 on the cpu": error({"recipe.precision": "fp16"}, facts(), "recipe.precision", "on the CPU", fix=True),
+    "bf16 on an old GPU": error({"recipe.precision": "bf16"}, OLD, "recipe.precision", "8.0", fix=True),
+    "no script": error(SCRIPT | {"trainer.script": ""}, facts(), "trainer.script", "no script is named"),
+    "script that is missing": error(SCRIPT, paths(**{"t.py": "missing"}), "trainer.script", "/t.py does not"),
+    "script that is a folder": error(SCRIPT, paths(**{"t.py": "folder"}), "trainer.script", "is not a file"),
+    "data that is missing": error({"trainer.data": ("/a", "/b")}, paths(a="file", b="missing"), "trainer.data", "/b"),
+    "data that cannot be read": error({"trainer.data": ("/a",)}, paths(a="unreadable"), "trainer.data", "cannot be"),
+    "model that is a file": error({"trainer.model": "/m"}, paths(m="file"), "trainer.model", "is not a folder"),
+    "working directory missing": error({"trainer.working_directory": "/w"}, paths(w="missing"),
+        "trainer.working_directory", "does not"),
+    "output that is a file": error({"trainer.output": "/o"}, paths(o="file"), "trainer.output", "is a file", fix=True),
+    "output where nothing may be written": error({"trainer.output": "/o"},
+        msgspec.structs.replace(facts(), unwritable={"/o": "you may not write in /"}), "trainer.output",
+        "/o cannot be used: you may not write in /", fix=True),
+    "a disk without room for a checkpoint": error({}, msgspec.structs.replace(facts(), free={"": 5 << 20}),
+        "trainer.output",
+        "a checkpoint takes 10 MiB (weights 3 MiB, optimizer 6 MiB), and the disk of the runs has 5 MiB free"),
+    "a disk without room for all checkpoints": warning({"trainer.output": "/o"},
+        msgspec.structs.replace(facts(), free={"": GIB, "/o": 25 << 20}), "trainer.output",
+        "3 checkpoints of 10 MiB at a time take up to 29 MiB, and /o has 25 MiB free", fix=True),
+    "an argument that is no number": error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--size=a",)},
+        msgspec.structs.replace(
+            facts(),
+            sources={"/t.py": Source(kind="argparse", parameters=(Parameter(name="--size", type="int", line=9),))},
+        ), "trainer.arguments", "--size is 'a', which is not a whole number (line 9 of the script)", fix=True),
+    "an argument that the script does not declare": error(
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--sise=1",)},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(kind="argparse", parameters=(Parameter(name="--size", line=9),))}
+        ), "trainer.arguments", "the script does not take --sise; it takes --size", fix=True),
+    "an argument that may be the rate": note(SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(parameters=(Parameter(name="--eta", type="float", default="0.1"),))}
+        ), "trainer.arguments", "is --eta the learning rate?", fix=True),
+    "a subcommand that the arguments do not choose": error(SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(
+            facts(), sources={"/t.py": Source(kind="click", subcommands=("export", "train"), needs_command=True)}
+        ), "trainer.arguments", "no subcommand is given: the script has export, train", fix=True),
+    "an argument that the script requires": error(SCRIPT | {"trainer.preset": "custom"},
+        msgspec.structs.replace(
+            facts(),
+            sources={
+                "/t.py": Source(
+                    kind="argparse", parameters=(Parameter(name="--eta", required=True, type="float", line=9),)
+                )
+            },
+        ), "trainer.arguments", "missing required argument: --eta (line 9)"),
+    "output that is there": warning({"trainer.output": "/o"}, paths(o="folder"), "trainer.output", "already"),
+    "variable that is ours": error({"trainer.environment": {"CUDA_VISIBLE_DEVICES": "1"}}, facts(),
+        "trainer.environment", "CUDA_VISIBLE_DEVICES is set by the plan"),
+    "variable that is a secret": error({"trainer.environment": {"HF_TOKEN": "x"}}, facts(), "trainer.environment",
+        "looks like a secret", fix=True),
+    "variable that is no name": error({"trainer.environment": {"a b": "x"}}, facts(), "trainer.environment",
+        "'a b' is not a variable name"),
+    "secret that is no name": error({"trainer.secrets": ("HF_TOKEN=hf_x",)}, facts(), "trainer.secrets",
+        "is not a variable name"),
+    "unknown rung": error({"ladder.rungs": ("micro",)}, facts(), "ladder.rungs", "no fallback micro"),
+    "rung twice": error({"ladder.rungs": ("micro_batch",) * 2}, facts(), "ladder.rungs", "twice", fix=True),
+    "rung without consent": warning({"ladder.rungs": ("layers",)}, facts(), "ladder.consent", "needs your consent",
+        fix=True),
+    "no checkpoint before the end": note({"recipe.checkpoint_every": 61}, facts(), "recipe.checkpoint_every",
+        "no checkpoint is saved", fix=True),
+    "busy GPU": warning({"hardware.gpus": UUIDS[:1]},
+        facts(gpus=(gpu(0, processes=(GpuProcess(7, "python", "ada", 20 * GIB),)),)), "hardware.gpus", "is busy: "),
+    "unknown placeholder": warning({"trainer.arguments": ("--x={microbatch}", '--json={"a":{}}')}, facts(),
+        "trainer.arguments", "no {microbatch} to fill in"),
+    "offload without sharding": warning({"trainer.offload": True}, TWO, "trainer.offload", "ddp shards", fix=True),
+    "sharding on the cpu": error(FSDP2, facts(), "trainer.strategy", "shards none on the CPU", fix=True),
+    "sharding by torchrun": error(FSDP2 | TORCHRUN, TWO, "trainer.strategy", "needs the launcher acc", fix=True),
+    "sharding over one process": error(FSDP2, facts(gpus=(gpu(0),)), "trainer.strategy", "there is only one", fix=True),
+    "evaluations of a pretraining without data": warning({"recipe.evaluate_every": 5}, facts(), "recipe.evaluate_every",
+        "there is no validation data, so nothing is evaluated", fix=True),
+    "sharding of a script that may not use accelerate": warning(
+        FSDP2 | SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch"}, TWO, "trainer.strategy", "not known"),
+    "deepspeed that is not installed": error({"trainer.strategy": "zero3", "trainer.python": "/p"} | SCRIPT,
+        facts(python="/p", gpus=(gpu(0), gpu(1))), "trainer.python", "has no deepspeed", machine=True),
+    "accelerate that is too old for fsdp2": error(FSDP2 | {"trainer.python": "/p"},
+        facts(python="/p", gpus=(gpu(0), gpu(1)), accelerate="1.4.0"), "trainer.python",
+        "accelerate 1.4.0, and fsdp2 needs 1.6", machine=True),
+    "epochs that are not whole": error(SCRIPT | {"trainer.preset": "accelerate", "recipe.epochs": 1.5}, facts(),
+        "recipe.epochs", "takes whole epochs, and 1.5 are set", fix=True),
+    "a variable that overrides a key": error(
+        {"communication.without": ("p2p",), "trainer.environment": {"NCCL_P2P_DISABLE": "0"}} | TORCHRUN, TWO,
+        "trainer.environment", "NCCL_P2P_DISABLE=0 in your environment overrides communication.without", fix=True),
+    "an accelerate config that is none": warning(ACCELERATE, configured({"distributed_type": "MEGATRON_LM"}),
+        "trainer.accelerate_config", "is for MEGATRON_LM"),
+    "an accelerate config with what no key says": error(ACCELERATE,
+        configured({"distributed_type": "NO", "parallelism_config": {"parallelism_config_tp_size": 2}}),
+        "trainer.accelerate_config", "parallelism_config in"),
+    "an accelerate config with a key that is none": warning(ACCELERATE,
+        configured({"distributed_type": "NO", "backend": "gloo"}), "trainer.accelerate_config",
+        "backend in your accelerate config"),
+    "an accelerate config for gpus on the cpu": note(ACCELERATE | {"hardware.device": "cpu"},
+        configured({"distributed_type": "NO", "mixed_precision": "fp16"}), "recipe.precision", "sets fp16 for GPUs"),
+    "an accelerate config that binds to CPUs": note(ACCELERATE,
+        configured({"distributed_type": "MULTI_GPU", "enable_cpu_affinity": True}), "trainer.environment",
+        "has no effect", fix=True),
+    "an accelerate config that shards": warning(ACCELERATE | {"trainer.preset": "hf-trainer"},
+        configured({"distributed_type": "FSDP", "num_processes": 2}), "trainer.strategy", "shards the model (FSDP)",
+        fix=True),
+    "an accelerate config of another number of processes": note(ACCELERATE,
+        configured({"distributed_type": "MULTI_GPU", "num_processes": 4}), "hardware.processes",
+        "starts 4 processes, and this plan 2"),
+    "an accelerate config that would not be read": warning(SCRIPT | {"trainer.preset": "custom"},
+        configured({"distributed_type": "NO", "mixed_precision": "bf16"}), "trainer.launcher",
+        "only `accelerate launch` reads", fix=True),
+    "a partition that Slurm cannot have": error({"slurm.partition": "a b", "hardware.device": "cpu"},
+        msgspec.structs.replace(facts(), scheduler="slurm"), "slurm.partition", "cannot be an option"),
+    "a partition that there is not": error({"slurm.partition": "gpux", "hardware.device": "cpu"}, CLUSTERED,
+        "slurm.partition", "no partition gpux", fix=True, machine=True),
+    "an account that there is not": error({"slurm.account": "other", "hardware.device": "cpu"}, CLUSTERED,
+        "slurm.account", "no account other", fix=True, machine=True),
+    "a time above the limit of the partition": error({"slurm.time": "2:00:00", "hardware.device": "cpu"}, CLUSTERED,
+        "slurm.time", "above that of gpu", fix=True, machine=True),
+    "more nodes than there are": error({"nodes.count": 3, "hardware.device": "cpu", "recipe.global_batch": 24},
+        CLUSTERED, "nodes.count", "gpu has 2", fix=True, machine=True),
+    "hosts for Slurm": error(HOSTS | {"hardware.device": "cpu"}, msgspec.structs.replace(facts(), scheduler="slurm"),
+        "nodes.hosts", "Slurm chooses", fix=True),
+    "one host": error({"nodes.hosts": ("a",)}, facts(), "nodes.hosts", "only host", fix=True),
+    "a host twice": error({"nodes.hosts": ("a", "a")}, facts(), "nodes.hosts", "twice"),
+    "an option as a host": error({"nodes.hosts": ("a", "-oX=y")}, facts(), "nodes.hosts", "not a host"),
+    "another number of hosts": error(HOSTS | {"nodes.count": 3}, facts(), "nodes.count", "2 hosts", fix=True),
+    "hosts in containers": error(inside() | HOSTS, boxed(), "container.engine", "on other hosts", fix=True),
+    "a host that does not answer": error(HOSTS, peers(problem="Permission denied"), "nodes.hosts", "b: Perm", fix=True,
+        machine=True),
+    "one host by two names": error(HOSTS,
+        msgspec.structs.replace(peers(), training_hosts=dict.fromkeys("ab", TrainingHost(is_first=True))),
+        "nodes.hosts",
+        "a and b are the same machine", fix=True, machine=True),
+    "a host whose GPUs are not known": warning(HOSTS, peers(machine=None), "nodes.hosts", "not known", machine=True),
+    "hosts in another order": error(HOSTS, peers(is_first=True), "nodes.hosts", "start on b, and a is", fix=True,
+        machine=True),
+    "a host without the Python": error(HOSTS, peers(toolchain=None), "nodes.hosts", "does not run there", fix=True,
+        machine=True),
+    "a host with another torch": error(HOSTS, peers(toolchain=toolchain(torch="2.6.0+cu124")), "nodes.hosts",
+        "b: torch 2.6.0+cu124", fix=True, machine=True),
+    "a host with torch for another CUDA": warning(HOSTS,
+        peers(machine=NEWER, toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0")), "nodes.hosts",
+        "for CUDA 13.0, a has it for 12.8", machine=True),
+    "a host with other versions": warning(HOSTS, peers(toolchain=toolchain(version="3.12.1", accelerate="1.0.0")),
+        "nodes.hosts", "b: Python 3.12, accelerate 1.0.0; a has 3.11, 1.15.0", machine=True),
+    "a host with fewer GPUs": error(HOSTS | {"recipe.global_batch": None}, peers(gpus=(gpu(0),)), "nodes.hosts",
+        "1 GPU, and a trains on 2", fix=True, machine=True),
+    "a host with other GPUs": warning(HOSTS, peers(gpus=(gpu(0), gpu(1, name="NVIDIA H100"))), "nodes.hosts",
+        "b: 1 × NVIDIA H100", machine=True),
+    "a host without the script": error(HOSTS | SCRIPT, peers(**{"/t.py": "missing"}), "nodes.hosts",
+        "there is no /t.py", fix=True, machine=True),
+    "a host with another time": warning(
+        HOSTS, peers(clock_offset=-240.0), "nodes.hosts", "4 minutes behind", machine=True
+    ),
+    "more counts than machines": error(UNEVEN | {"nodes.processes": (2, 1, 1)}, facts(), COUNTS, "3 numbers", fix=True),
+    "another count than is chosen": error(UNEVEN | {"nodes.processes": (3, 1)}, facts(gpus=(gpu(0), gpu(1))), COUNTS,
+        "begins with 3, and the first machine trains on 2 GPUs", fix=True),
+    "other counts under accelerate": error(UNEVEN | {"trainer.launcher": "accelerate"}, facts(), COUNTS,
+        "accelerate starts as many", fix=True),
+    "other counts for Slurm": error(
+        {"nodes.count": 2, "nodes.processes": (2, 1), "hardware.device": "cpu", "recipe.global_batch": 24}, CLUSTERED,
+        COUNTS, "Slurm gives each", fix=True),
+    "machines without an address": error(MACHINES, facts(), "nodes.address", "2 machines train"),
+    "machines with a wrong address": error(MACHINES | {"nodes.address": "10.0.0.1 10.0.0.2"}, facts(), "nodes.address",
+        "is not an address"),
+    "machines at a port of root": warning(MACHINES | {"nodes.address": "10.0.0.1", "nodes.port": 80}, facts(),
+        "nodes.port", "opened by root", fix=True),
+    "python for two machines": error(MACHINES | {"nodes.address": "10.0.0.1", "trainer.launcher": "python"}, facts(),
+        "trainer.launcher", "2 are wanted", fix=True),
+    "engine that is not there": error(inside("podman"),
+        msgspec.structs.replace(boxed(), images=boxed("podman").images, toolchains=facts().toolchains),
+        "container.engine", "podman cannot be used: it is not installed", fix=True, machine=True),
+    "engine that may not be used": error(inside(),
+        msgspec.structs.replace(boxed(about={"problem": "you may not use it"}), toolchains=facts().toolchains),
+        "container.engine", "docker cannot be used: you may not", fix=True, machine=True),
+    "engine that shows no GPUs": error(inside(), boxed(gpus=(gpu(0),), about={"gpus": False}), "container.engine",
+        "NVIDIA's Container Toolkit is not set up", machine=True),
+    "image without an engine": warning(inside("none"), facts(), "container.image",
+        "(container.image) is set and not used: no container is chosen", fix=True),
+    "python beside a container": warning(inside() | {"trainer.python": "/p"}, boxed(), "trainer.python",
+        "the image has its own Python", fix=True),
+    "no image": error(inside(image=""), boxed(), "container.image", "no image is named"),
+    "image that is an option": error(inside(image="--privileged"), boxed(), "container.image",
+        "not a valid image name"),
+    "image that is a relative file": error(inside("apptainer", "x.sif"), boxed("apptainer", "x.sif"), "container.image",
+        "not an absolute path"),
+    "image that is not here": error(inside(image="nemo:99"), boxed(), "container.image",
+        "nemo:99 is not on this machine", machine=True),
+    "image that could not be asked": error(inside(),
+        msgspec.structs.replace(
+            boxed(), images=(ContainerImage(engine="docker", name="nemo:25.04", problem="no `python`"),)
+        ), "container.image", "cannot train this: no `python`", machine=True),
+    "image without torch": error(inside(), boxed(torch=None), "container.image", "has no torch", machine=True),
+    "shared memory that is none": error(inside(container__shared_memory="lots"), boxed(), "container.shared_memory",
+        "'lots' is not a memory", fix=True),
+    "shared memory of apptainer": note(inside("apptainer", "/x.sif", container__shared_memory="1g"),
+        boxed("apptainer", "/x.sif"), "container.shared_memory", "always shares", fix=True),
+    "mount that is none": error(inside(container__mounts=("/data",)), boxed(), "container.mounts",
+        "/data is not a mount"),
+    "mount of what is not there": error(inside(container__mounts=("/data:/d",)), boxed(paths={"/data": "missing"}),
+        "container.mounts", "/data does not exist"),
+    "mount that hides the image": error(inside(container__mounts=("/data:/usr",)), boxed(), "container.mounts",
+        "hide the image"),
+    "script in a folder that hides the image": error(
+        inside() | {"trainer.kind": "script", "trainer.script": "/opt/t.py", "ladder.rungs": ()}, boxed(),
+        "trainer.script", "/opt would hide"),
+    "cache that a container would lose": warning(inside() | {"trainer.environment": {"HF_HOME": "/big/hf"}}, boxed(),
+        "trainer.environment", "HF_HOME=/big/hf is not mounted", fix=True),
+    "argument that the container does not see": warning(
+        inside(container__mounts=("/data:/mnt:ro",))
+        | AT_HOME
+        | {"trainer.arguments": ("--model=/models/x", "/home/a/c.yaml", "/mnt/d", "--lr=1/2")}, boxed(),
+        "container.mounts", "/models/x is not visible in the", fix=True),
+    "path that podman cannot mount": error(inside("podman") | AT_HOME | {"trainer.output": "/a:b,c"}, boxed("podman"),
+        "trainer.output", "cannot mount /a:b,c"),
+    "GPUs of a live run": error({"hardware.gpus": UUIDS[:1]}, beside(ResourcesInUse(run="a", gpus=UUIDS[:1])),
+        "hardware.gpus",
+        "the run a is already training on 1 GPU of these", fix=True, machine=True),
+    "all GPUs taken by a live run": error({}, beside(ResourcesInUse(run="a", gpus=UUIDS)), "hardware.gpus",
+        "the run a is already training on 2 GPUs", machine=True),
+    "output folder of a live run": error({"trainer.output": "/data//out/"},
+        beside(ResourcesInUse(run="a", outputs=("/data/out",))), "trainer.output",
+        "the run a is already writing to /data/out",
+        machine=True),
+    "port that another program has": error(
+        MACHINES | {"nodes.address": "10.0.0.1", "trainer.launcher": "torchrun", "recipe.global_batch": 32},
+        beside(ResourcesInUse(port=29500)), "nodes.port", "another program uses port 29500", machine=True),
+    "processes that end at logout": warning({}, at_logout(kills=True), "hardware.device",
+        "ends all your processes when you log out"),
+    "shared memory that goes at logout": note({}, at_logout(removes_shared_memory=True), "hardware.device",
+        "RemoveIPC=yes"),
+    "logind that does not answer": note({}, at_logout(unknown="no answer in time"), "hardware.device",
+        "no answer in time"),
+    "token among the arguments": error(
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--hub", "hf_" + "a" * 30)}, facts(),
+        "trainer.arguments", "--hub looks like a secret"),
+    "password in a URL among the arguments": error(
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--data=https://u:pass1234@h/x",)}, facts(),
+        "trainer.arguments", "--data looks like a secret"),
+    "variable whose value is a secret": error({"trainer.environment": {"DATA_URL": "https://h/x?sig=abcdef"}}, facts(),
+        "trainer.environment", "DATA_URL looks like a secret", fix=True),
+    "a token where a name of a variable belongs": error({"trainer.secrets": ("gsk_" + "a1B2" * 13,)}, facts(),
+        "trainer.secrets", "trainer.secrets looks like a secret"),
+    "what may be a password among the arguments": warning(
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("-p", "hunter22")}, facts(), "trainer.arguments",
+        "-p looks like a secret"),
+    "a password in the command at the end": error(
+        {"notify.command": ("curl", "-u", "me:hunter22", "https://files.example.org/x")}, facts(), "notify.command",
+        "notify.command looks like a secret"),
+    "a webhook's file that the host does not have": error(
+        {"hardware.host": "gpu-box", "notify.webhook": "https://hooks.example.org/x"}, facts(), "notify.webhook",
+        "the webhook's address is kept on this machine, and gpu-box supervises the run"),
+    "what may be a secret among the arguments": warning(
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--wandb_api_key=correct horse",)}, facts(),
+        "trainer.arguments", "--wandb_api_key looks like a secret"),
+    "a micro batch of one's own": warning(
+        FALLS | {"trainer.arguments": ("--a", "--per_device_train_batch_size", "2", "--b=1")}, facts(),
+        "trainer.arguments", "--per_device_train_batch_size 2 in your arguments sets the batch", fix=True),
+    "a batch of one's own": error(
+        FALLS
+        | BATCH_OF_TWO
+        | {"trainer.arguments": ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5")}, facts(),
+        "trainer.arguments",
+        "--per_device_train_batch_size=3 --gradient_accumulation_steps=5 in your arguments overrides", fix=True),
+    "a learning rate of one's own": error(
+        SCRIPT | {"trainer.arguments": ("--learning_rate=1", "--x"), "recipe.learning_rate": 1e-4}, facts(),
+        "trainer.arguments", "--learning_rate=1 in your arguments overrides", fix=True),
+    "a value that the preset does not pass": error(SCRIPT | {"recipe.layers": 12}, facts(), "recipe.layers",
+        "Layers (recipe.layers) is set and not used: this preset does not pass it", fix=True),
+    "data that the preset does not pass": error(SCRIPT | {"trainer.data": ("/a.jsonl",)}, paths(**{"a.jsonl": "file"}),
+        "trainer.data", "is set and not used", fix=True),
+    "a size beside a model folder": error({"trainer.model": "/m", "recipe.hidden_size": 256}, paths(m="folder"),
+        "recipe.hidden_size", "the model folder decides", fix=True),
+    "a value of another trainer": warning({"nemo.recipe": "qwen25_500m"}, facts(), "nemo.recipe",
+        "only a NeMo recipe takes it", fix=True),
+    "an address for one machine": warning({"nodes.address": "10.0.0.1"}, facts(), "nodes.address",
+        "only for several machines", fix=True),
+    "a placeholder without a value": error(
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--bs={micro_batch}",), "ladder.rungs": ()},
+        facts(), "recipe.micro_batch", "{micro_batch} in your arguments has no value"),
+    "a batch that is not known": note(FALLS | {"trainer.preset": "total-batch"}, facts(), "recipe.micro_batch",
+        "no smaller batch can be tried"),
+    "a global batch without a micro batch": error(
+        SCRIPT | {"trainer.preset": "total-batch", "recipe.global_batch": 16}, facts(), "recipe.micro_batch",
+        "a global batch of 16 needs a micro batch"),
+    "a learning rate that cannot be scaled": error(
+        SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch", "recipe.lr_scaling": "linear"}, facts(),
+        "recipe.lr_scaling", "the trainer's learning rate is not known", fix=True),
+    "a reference batch without scaling": warning({"recipe.lr_base_batch": 8}, facts(), "recipe.lr_base_batch",
+        "has no effect", fix=True),
+    "a file that trains nothing": error(
+        {"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/c.yaml"},
+        read(c=YamlDocument(values={"do_train": False})), "trainer.config", "/c.yaml does not set do_train: true"),
+    "data of no known form": error({"trainer.kind": "script", "trainer.preset": "trl", "trainer.data": ("/a.xml",)},
+        paths(**{"a.xml": "file"}), "trainer.data", "the format of the data is not known"),
+    "a profile of an older version": note({"schema": 1}, facts(), "name", "all of them count as chosen"),
+    "a batch that is lowered by itself": warning(SCRIPT | {"trainer.arguments": ("--auto_find_batch_size",)}, facts(),
+        "trainer.arguments", "auto_find_batch_size lowers the batch"),
+    "more memory than the GPU has": warning(
+        {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
+        facts(gpus=(gpu(0),)), "recipe.micro_batch", " allocated), and GPU 0", fix=True),
+    "unknown preset": error(SCRIPT | {"trainer.preset": "hf"}, facts(), "trainer.preset", "no preset hf", fix=True),
+}  # fmt: skip
+
+
+def test_a_model_folder_that_is_not_there_is_told_once():
+    chosen = made_of(FINE)
+    paths = dict.fromkeys(("/m", *Finetune().paths(chosen)), "missing")
+    found = check(chosen, msgspec.structs.replace(tuned(), paths=paths))
+    assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_and_only_that(name):
+    fault = FAULTS[name]
+    findings = found(fault.values, fault.facts)
+    assert [(item.level, item.key, item.machine) for item in findings] == [(fault.level, fault.key, fault.machine)]
+    assert fault.part in findings[0].message
+    assert findings[0].message.isprintable()
+    assert findings[0].remedy.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_finding_offers_fixes_it(name):
+    fault = FAULTS[name]
+    change = found(fault.values, fault.facts)[0].change
+    assert (change is not None) == fault.fix
+    if change:
+        changed = apply_change(change, made_of(fault.values))
+        assert check(changed, fault.facts) == ()
+        assert plan(changed, fault.facts).attempts
+        assert change.title
+        assert change.why
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({}, facts()),
+        ({}, facts(gpus=(gpu(0),))),
+        ({}, facts(gpus=(gpu(0), gpu(1)))),
+        ({"recipe.precision": "bf16"}, facts()),
+        ({"recipe.precision": "fp16"}, OLD),
+        ({"hardware.gpus": UUIDS[1:]}, facts(gpus=(gpu(0), gpu(1, memory_total=2 * GIB)))),
+        ({"hardware.device": "cpu", "hardware.gpus": ("GPU-gone",)}, facts()),
+        (SCRIPT, paths(**{"t.py": "file"})),
+        (SCRIPT | {"trainer.preset": "custom"}, facts()),
+        (SCRIPT | {"recipe.learning_rate": 1e-4}, facts()),
+        ({"trainer.output": "/o"}, paths(o="missing")),
+        ({"trainer.model": "/m"}, paths(m="folder")),
+        ({"trainer.secrets": ("HF_TOKEN",)}, facts()),
+        (HOSTS, peers()),
+        ({"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}, facts()),
+        ({"ladder.rungs": (), "recipe.checkpoint_every": 61}, facts()),
+    ],
+)
+def test_what_is_right_is_not_found_fault_with(values, where):
+    assert found(values, where) == ()
+
+
+@pytest.mark.parametrize("micro", [1, 3, 8, 100])
+@pytest.mark.parametrize("total", [1, 7, 20, 997, 1000])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_named_batches_do_divide(micro, total, world):
+    values = {"hardware.processes": world, "recipe.micro_batch": micro, "recipe.global_batch": total} | TORCHRUN
+    findings = found(values, facts())
+    assert bool(findings) == bool(total % (micro * world))
+    if not findings:
+        return
+    remedy = findings[0].remedy
+    globals_, _, micros = remedy.partition(" Or, for ")
+    for number in numbers(globals_):
+        assert found(values | {"recipe.global_batch": number}, facts()) == ()
+    for number in numbers(micros.partition("a micro batch of ")[2]):
+        assert found(values | {"recipe.micro_batch": number}, facts()) == ()
+    assert numbers(globals_)
+
+
+def numbers(text):
+    return [int(word) for word in text.replace(".", " ").replace(",", " ").split() if word.isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("HF_TOKEN", True),
+        ("WANDB_API_KEY", True),
+        ("OPENAI_APIKEY", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("AWS_SESSION_TOKEN", True),
+        ("db_password", True),
+        ("GOOGLE_APPLICATION_CREDENTIALS", True),
+        ("CLIENT_SECRET", True),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("WANDB_MODE", False),
+        ("MONKEY", False),
+        ("HF_HUB_OFFLINE", False),
+        ("TOKENS_PER_STEP", False),
+    ],
+)
+def test_secrets_are_known_by_their_names(name, secret):
+    chosen = profile({"trainer.environment": {name: "value", "A": "1"}})
+    findings = check(chosen, facts())
+    assert bool(findings) == secret
+    for item in findings:
+        assert "value" not in item.message + item.remedy + item.change.title
+        changed = apply_change(item.change, chosen)
+        assert changed.trainer.environment == {"A": "1"}
+        assert changed.trainer.secrets == (name,)
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if "live run" in name or name.startswith("port that")])
+def test_what_only_keeps_it_from_starting_now_can_be_planned(name):
+    values, where, *_ = FAULTS[name]
+    assert plan(profile(values), where).attempts
+    assert not any(item.forbids_plan for item in found(values, where))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pad_token=<pad>",), ("--eos-token", "</s>"), ("--max_tokens=512",), ("--num_key_value_heads=8",),
+        ("--tokenizer=/t",),
+        ("--sort_key=length",), ("--token={model}",), ("--use_auth_token=True",), ("--token", "--next"), ("key=value",),
+        ("--image_token", "IMG"), ("--token=$HF_TOKEN",), ("sk-learn",), ("--keyboard=us",), ("--token=",),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_no_secrets(words):
+    values = SCRIPT | {"trainer.preset": "custom", "trainer.arguments": words}
+    assert not [item for item in found(values, facts()) if "secret" in item.message]
+
+
+def test_a_secret_argument_is_never_said():
+    values = SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--password=correct horse", "ghp_" + "x" * 36)}
+    said = found(values, facts())
+    assert [item.level for item in said] == ["error", "error"]
+    assert not [item for item in said if "horse" in item.message + item.remedy or "xxx" in item.message]
+
+
+BATCH = "--per_device_train_batch_size"
+
+
+@pytest.mark.parametrize(
+    ("words", "left", "micro_batch", "global_batch"),
+    [
+        (("--a", BATCH, "2", "--b=1"), ("--a", "--b=1"), 2, 2),
+        ((f"{BATCH}=3", "--gradient_accumulation_steps=5"), (), 3, 15),
+        # argparse takes the last one, and transformers' parser dashes as well.
+        ((f"{BATCH}=2", "--a", BATCH, "4"), ("--a",), 4, 4),
+        (("--per-device-train-batch-size=2",), (), 2, 2),
+    ],
+)
+def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, global_batch):
+    values = FALLS | {"trainer.arguments": words}
+    (finding,) = found(values, facts())
+    changed = apply_change(finding.change, profile(values))
+    assert changed.trainer.arguments == left
+    assert (changed.recipe.micro_batch, changed.recipe.global_batch) == (micro_batch, global_batch)
+    for rungs in ((), ("expandable_segments", "activation_checkpointing")):
+        assert found(values | {"ladder.rungs": rungs}, facts()) == ()
+    # Where the recipe sets it as well, one of both would be lost.
+    assert found(BATCH_OF_TWO | values, facts())[0].level == "error"
+
+
+@pytest.mark.parametrize("words", [(f"{BATCH}=many",), (BATCH,), (f"{BATCH}=", "7", "--k"), (f"{BATCH}=999999999",)])
+def test_a_batch_of_ones_own_that_is_not_plain_is_only_told(words):
+    (finding,) = found(FALLS | {"trainer.arguments": words}, facts())
+    assert (finding.level, finding.change) == ("warning", None)
+
+
+@pytest.mark.parametrize(
+    "words", [(f"{BATCH}={{micro_batch}}",), (BATCH, "{micro_batch}"), (f"{BATCH}=2", BATCH, "{micro_batch}")]
+)
+def test_the_recipes_own_batch_may_be_named(words):
+    values = SCRIPT | BATCH_OF_TWO | {"trainer.arguments": words}
+    assert not [item for item in found(values, facts()) if "in your arguments" in item.message]
+
+
+def test_a_batch_before_the_recipes_does_nothing():
+    values = SCRIPT | {"trainer.preset": "nanogpt", "trainer.arguments": ("--batch_size=2",), "ladder.rungs": ()}
+    assert found(values, facts()) == (), "it holds where the recipe sets none"
+    (finding,) = found(values | BATCH_OF_TWO, facts())
+    assert (finding.level, finding.change.edits) == ("warning", (("trainer.arguments", ()),))
+    assert "has no effect" in finding.message
+
+
+def test_a_yaml_trainers_batch_among_the_arguments_is_found():
+    values = FALLS | {"trainer.preset": "llama-factory", "trainer.script": "", "trainer.config": "/c.yaml"}
+    values |= {"trainer.arguments": ("per_device_train_batch_size=2",)}
+    where = read(c=YamlDocument(values={"do_train": True}))
+    assert any("sets the batch" in item.message for item in found(values, where))
+    assert any("overrides the batch" in item.message for item in found(values | BATCH_OF_TWO, where))
+
+
+def test_an_argument_that_depends_on_the_batch_does_not_say_it():
+    told = (PresetArgument(words=("--bs={micro_batch}",)), PresetArgument(words=("--no_sync",), when="accumulation!=1"))
+    own = UserPreset(path="/mine.toml", preset=Preset(label="Mine", about="", arguments=told))
+    where = msgspec.structs.replace(facts(), presets={"mine": own})
+    values = FALLS | {"trainer.preset": "mine"}
+    assert not [
+        item
+        for item in found(values | {"trainer.arguments": ("--no_sync",)}, where)
+        if "in your arguments" in item.message
+    ]
+    assert [
+        item
+        for item in found(values | {"trainer.arguments": ("--bs=3",)}, where)
+        if "in your arguments" in item.message
+    ]
+
+
+def test_errors_come_first_and_all_are_told():
+    values = {
+        "recipe.micro_batch": 8,
+        "recipe.global_batch": 20,
+        "recipe.checkpoint_every": 61,
+        "ladder.rungs": ("layers",),
+        "trainer.data": ("/d",),
+    }
+    findings = found(values, paths(d="missing"))
+    assert [item.level for item in findings] == ["error", "error", "warning", "note"]
+
+
+def test_every_card_that_is_lost_is_told():
+    lost = facts(gpus=(gpu(0, uuid=" ", problem="lost one"), gpu(1, uuid=" ", problem="lost two")))
+    message = found({"hardware.device": "cuda"}, lost)[0].message
+    assert "lost one" in message
+    assert "lost two" in message
+
+
+def test_why_there_is_no_card_is_told():
+    gap = Gap("The GPUs cannot be read", "the driver hangs", "Reboot.")
+    machine = facts().machine
+    where = Facts(machine=type(machine)(hostname="box", gaps=(gap,)), toolchains=(toolchain("/p"),))
+    assert "the driver hangs" in found({"hardware.device": "cuda"}, where)[0].message
+
+
+def test_a_pytorch_too_new_for_the_driver_is_told():
+    where = facts(gpus=(gpu(0),), cuda="13.0")
+    assert (
+        "torch needs CUDA 13, and the driver supports CUDA 12.8" in found({"hardware.device": "cuda"}, where)[0].message
+    )
+
+
+def test_hosts_with_the_same_fault_are_named_together():
+    many = tuple("abcdefgh")
+    where = msgspec.structs.replace(peers(), training_hosts=dict.fromkeys(many[1:], TrainingHost(problem="\x1b[1mno")))
+    (finding,) = found({"nodes.hosts": many, "recipe.global_batch": 256}, where)
+    assert finding.message == "b, c, d, e and 3 others: \\x1b[1mno"
+    assert finding.change.edits == (("nodes.hosts", ()),)
+    some = msgspec.structs.replace(peers(), training_hosts={"h": TrainingHost(problem="no")})
+    assert found({"nodes.hosts": many, "recipe.global_batch": 256}, some)[0].change.edits == (
+        ("nodes.hosts", many[:-1]),
+    )
+
+
+def changed(values, where):
+    """What the only finding would change."""
+    (finding,) = found(values, where)
+    return dict(finding.change.edits)
+
+
+def test_hosts_with_other_numbers_of_gpus_train_with_their_own():
+    both, one = peers().training_hosts["b"], machine(gpus=(gpu(0),))
+    fewer = HOSTS | {"nodes.hosts": ("a", "b", "c"), "recipe.global_batch": None}
+    where = msgspec.structs.replace(
+        peers(), training_hosts={"b": both, "c": msgspec.structs.replace(both, machine=one)}
+    )
+    assert changed(fewer, where) == {"nodes.processes": (2, 2, 1)}
+    assert found(fewer | {"nodes.processes": (2, 2, 1)}, where) == ()
+    assert changed(fewer | {"trainer.launcher": "accelerate"}, where) == {"nodes.hosts": ("a", "b")}
+    gone = msgspec.structs.replace(where, training_hosts={**where.training_hosts, "b": TrainingHost(problem="no")})
+    edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, gone)
+    assert edits == {"nodes.hosts": ("a", "c"), "nodes.processes": (2, 1)}
+    swapped = msgspec.structs.replace(where, training_hosts={**where.training_hosts, "c": TrainingHost(is_first=True)})
+    edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, swapped)
+    assert edits == {"nodes.hosts": ("c", "a", "b"), "nodes.processes": (1, 2, 2)}
+
+
+def test_a_wrong_number_of_processes_is_not_found_for_other_hosts_again():
+    (finding,) = found(HOSTS | {"hardware.processes": 4, "recipe.global_batch": None}, peers())
+    assert finding.key == "hardware.processes"
+
+
+T400 = gpu(2, "GPU-T400", name="NVIDIA T400 4GB", compute_capability="7.5", memory_total=4 << 30, sm_count=6)
+GT1030 = gpu(2, "GPU-GT1030", name="NVIDIA GeForce GT 1030", compute_capability="6.1", memory_total=2 << 30)
+H100 = [
+    gpu(place, f"GPU-h{place}", name="NVIDIA H100", compute_capability="9.0", memory_total=80 << 30)
+    for place in range(2)
+]
+
+
+@pytest.mark.parametrize(
+    ("cards", "processes", "others"),
+    [
+        # None to be changed: as many as on the first, of its kind.
+        ((gpu(0), gpu(1), GT1030), None, UUIDS),
+        ((gpu(0), gpu(1), T400), None, UUIDS),
+        # Of another kind, with one for the display.
+        ((*H100, GT1030), None, ("GPU-h0", "GPU-h1")),
+        ((*H100, T400), None, ("GPU-h0", "GPU-h1")),
+        # One that is busy now counts all the same.
+        ((H100[0], msgspec.structs.replace(H100[1], memory_free=1 << 30)), None, ("GPU-h0", "GPU-h1")),
+        # Another number.
+        ((gpu(0), GT1030), 1, UUIDS[:1]),
+        ((gpu(0), T400), 1, UUIDS[:1]),
+        ((H100[0], GT1030), 1, ("GPU-h0",)),
+        ((gpu(0), gpu(1), gpu(2, "GPU-third")), 3, (*UUIDS, "GPU-third")),
+    ],
+)
+def test_another_host_trains_on_the_cards_that_would_be_chosen_there(cards, processes, others):
+    where, values = peers(gpus=cards), HOSTS | {"recipe.global_batch": None}
+    if processes:
+        assert changed(values, where) == {"nodes.processes": (2, processes)}
+        values |= {"nodes.processes": (2, processes)}
+    assert [finding for finding in found(values, where) if finding.level == "error"] == []
+    made = plan(profile(values), where)
+    assert (made.others, made.world_size) == ((others,), 2 + (processes or 2))
+    unused = [gpu.name for gpu in cards if gpu.uuid not in others]
+    told = [note for note in made.notes if note.startswith("Left out on b")]
+    assert [unused[0] in note for note in told] == [True] * len(unused)
+
+
+def test_why_no_card_of_another_host_can_train_is_told():
+    where = peers(toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0"))
+    told = {finding.level: finding.message for finding in found(HOSTS, where)}
+    assert "driver for CUDA 13" in told["error"]
+
+
+def test_what_is_advised_of_another_number_of_cards_can_be_done():
+    where, values = peers(gpus=(gpu(0),)), HOSTS | {"recipe.global_batch": None}
+    for launcher, able in (("torchrun", True), ("accelerate", False)):
+        (finding,) = found(values | {"trainer.launcher": launcher}, where)
+        assert ("nodes.processes" in finding.remedy, "hardware.gpus" in finding.remedy) == (able, not able)
+
+
+def test_equal_numbers_of_processes_are_those_of_each():
+    values = MACHINES | {"nodes.address": "10.0.0.1", "hardware.device": "cpu", "recipe.global_batch": None}
+    for launcher in ("torchrun", "accelerate"):
+        same = values | {"nodes.processes": (4, 4), "trainer.launcher": launcher}
+        assert found(same, facts()) == ()
+        assert plan(profile(same), facts()).world_size == 8
+
+
+def test_untrusted_text_is_shown_safely():
+    evil = "\x1b[31m\u202eevil\n"
+    values = {"trainer.data": (f"/{evil}",), "trainer.environment": {evil: "x"}, "hardware.gpus": (evil,)}
+    where = facts(gpus=(gpu(0, name=evil, problem=evil),), paths={f"/{evil}": "missing"})
+    for item in (*found(values, where), *found({"hardware.device": "cuda"}, where)):
+        assert item.message.isprintable()
+        assert item.remedy.isprintable()
+
+
+def test_all_paths_are_asked_for():
+    values = {
+        "trainer.script": "/s",
+        "trainer.working_directory": "/w",
+        "trainer.model": "/m",
+        "trainer.output": "/o",
+        "trainer.accelerate_config": "/c",
+        "trainer.data": ("/a", "/b", "/a"),
+    }
+    assert sorted(profile_paths(profile(values))) == ["/a", "/b", "/c", "/m", "/o", "/s", "/w"]
+    assert profile_paths(Profile()) == ()
+
+
+def test_there_is_a_fault_for_every_check():
+    """A check that finds nothing in any of these is not tested."""
+    from tui_train.setup.setup import Setup
+
+    faults = [
+        Setup(made_of(values), where)
+        for name, (values, where, *_) in (FAULTS | NEMO_FAULTS).items()
+        if name not in {"unknown preset", "a broken preset of one's own"}
+    ]
+    for question in CHECKS:
+        assert any([*question(fault)] for fault in faults), question.__name__
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp2"])
+def test_without_gpus_sharding_is_refused_whatever_is_installed(strategy):
+    chosen = profile({"trainer.strategy": strategy})
+    assert "needs GPUs" in next(finding.message for finding in check(chosen, facts()) if finding.forbids_plan)
+    assert prepare(chosen, facts()).plan is None
+
+
+def test_a_missing_file_is_named_once():
+    problem = DataProblem("unreadable", "/d.jsonl", 0, "cannot be read: No such file or directory")
+    known = tuned(rows=0, usable=0, format="", problems=(problem,), counts={"unreadable": 1})
+    named = [item for item in found(FINE, known) if item.key == "trainer.data"]
+    assert [item.message.count("/d.jsonl") for item in named] == [1], "what was read says so"
+    missing = msgspec.structs.replace(known, paths={"/d.jsonl": "missing"})
+    (said,) = [item for item in found(FINE, missing) if item.key == "trainer.data"]
+    assert "does not exist" in said.message
+
+
+def test_another_format_is_said_once():
+    why = "other columns: text"
+    problems = tuple(DataProblem("other", "/d.jsonl", line, why) for line in (21, 22))
+    where = tuned(rows=22, usable=20, format="messages", problems=problems, counts={"other": 2})
+    (said,) = [item.message for item in found(FINE, where) if "left out" in item.message]
+    assert said == "2 of 22 rows are left out: 2 have other columns (line 21: text; line 22: text)"
+
+
+def test_data_without_a_usable_row_is_one_finding():
+    """Neither its rows that are left out nor its format is told besides."""
+    problem = DataProblem("broken", "/d.jsonl", 1, "is not JSON at column 16: Expecting value")
+    one = tuned(rows=1, usable=0, format="", problems=(problem,), counts={"broken": 1})
+    (said,) = [item for item in found(FINE, one) if item.key in {"trainer.data", "finetune.method"}]
+    assert (said.level, said.message) == (
+        "error", "the only row is broken (line 1: is not JSON at column 16: Expecting value)"
+    )  # fmt: skip
+    others = tuned(rows=3, usable=0, format="", counts={"other": 2, "empty": 1})
+    (said,) = [item for item in found(FINE, others) if item.key in {"trainer.data", "finetune.method"}]
+    assert said.message.startswith("none of the 3 rows can be used: 2 have other columns (")
+    assert said.remedy.startswith("sft takes messages, ")
+
+
+def test_a_python_that_cannot_fine_tune_names_the_key_for_another():
+    for python in ("", "/usr/bin/other"):
+        (said,) = [
+            item
+            for item in found(FINE | {"trainer.python": python}, facts(gpus=(gpu(0),), packages={}))
+            if item.key == "trainer.python"
+        ]
+        assert "(trainer.python)" in said.remedy
+
+
+def test_what_is_far_beyond_the_usual_trains_by_consent_alone():
+    far = FINE | {"recipe.sequence_length": 100_000, "recipe.learning_rate": 2e-2}
+    where = msgspec.structs.replace(tuned(), models={"/m": ModelFolder(limit=1024)})
+    keys = {"recipe.sequence_length", "recipe.learning_rate"}
+    refused = [each for each in found(far, where) if each.key in keys]
+    assert [each.forbids_plan for each in refused] == [True, True]
+    assert {each.remedy.rpartition(". ")[2] for each in refused} == {
+        "trainer.allow=length allows it.", "trainer.allow=learning_rate allows it.",
+    }  # fmt: skip
+    allowed = found(far | {"trainer.allow": ("length", "learning_rate")}, where)
+    assert [each.level for each in allowed if each.key in keys] == ["warning", "warning"]
+
+
+def test_what_forbids_a_plan_stands_before_what_forbids_a_start_here():
+    values, where, *_ = FAULTS["GPUs of a live run"]
+    first, second, *_ = found(values | {"recipe.learning_rate": 3.0}, where)
+    assert (first.key, first.forbids_plan) == ("recipe.learning_rate", True)
+    assert (second.level, second.forbids_plan) == ("error", False)

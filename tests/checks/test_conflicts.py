@@ -1,0 +1,310 @@
+"""Two trainings that want one card, folder or port: found before the second starts, also when both start at once."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from fake_driver import MACHINES, driver_environment
+from support import SCRIPTS, UUIDS, facts, gpu, profile, ready, until
+
+from tui_train.base.app_paths import trials_folder
+from tui_train.base.errors import Unavailable
+from tui_train.facts.machine import logout, probe
+from tui_train.facts.machine.exclusive_resources import port_in_use, resource_conflict
+from tui_train.facts.types import Gap, Logout, Machine, ResourcesInUse
+from tui_train.runs import rundir
+from tui_train.runs import stop as stopping
+from tui_train.runs.conflicts import resources_in_use
+from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.targets.here import submit_here
+from tui_train.views.show import after_stop_text
+
+
+@pytest.fixture
+def begun():
+    """Begin sleepers from values; end all of them afterwards."""
+
+    def make(where, **values):
+        chosen = profile({
+            "name": "sleeper", "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable,
+            "trainer.script": str(SCRIPTS / "sleeper.py"),
+            **{key.replace("__", "."): value for key, value in values.items()},
+        })  # fmt: skip
+        prepared = ready(chosen, where)
+        return submit_here(prepared, prepared.plan)
+
+    yield make
+    for run in all_runs():
+        stop_run(run)
+
+
+CARDS = facts(gpus=(gpu(0), gpu(1)))
+
+
+def test_a_card_is_had_by_one_run_at_a_time(begun):
+    first = begun(CARDS, hardware__gpus=UUIDS[:1])
+    assert [(one.run, one.gpus) for one in resources_in_use()] == [(first.name, UUIDS[:1])]
+    with pytest.raises(Unavailable, match=f"the run {first.name} is already training on 1 GPU") as caught:
+        begun(CARDS, hardware__gpus=UUIDS[:1])
+    assert f"tui-train stop {first.name}" in caught.value.remedy
+    second = begun(CARDS, hardware__gpus=UUIDS[1:])
+    assert {one.run for one in resources_in_use()} == {first.name, second.name}
+    stop_run(first)
+    third = begun(CARDS, hardware__gpus=UUIDS[:1])
+    with pytest.raises(Unavailable, match=third.name):
+        start(first)
+    assert status(first).state == "stopped"
+
+
+def test_a_trial_has_its_card_as_well(begun):
+    """It lies in a folder of its own, in which every first trial has the same name."""
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: status(run).leader)
+    moved = run.path
+    trial = trials_folder() / "20260101-120000-x" / "trial-1"
+    trial.parent.mkdir(parents=True)
+    moved.rename(trial)
+    try:
+        assert [(one.run, one.gpus) for one in resources_in_use()] == [(str(trial), UUIDS[:1])]
+        with pytest.raises(Unavailable, match="is already training on 1 GPU"):
+            begun(CARDS, hardware__gpus=UUIDS[:1])
+    finally:
+        stop_run(RunDir(trial))
+    assert not resources_in_use()
+
+
+def test_trainings_on_the_cpu_may_run_side_by_side(begun):
+    begun(facts())
+    begun(facts())
+    assert len(resources_in_use()) == 2
+
+
+def test_an_output_folder_is_had_by_one_run_at_a_time_however_it_is_spelled(begun, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    begun(facts(), trainer__output=str(tmp_path / "out"))
+    for spelling in (tmp_path / "out", tmp_path / "link", f"{tmp_path}//out/", tmp_path / "link" / ".." / "out"):
+        with pytest.raises(Unavailable, match="is already writing to"):
+            begun(facts(), trainer__output=str(spelling))
+    begun(facts(), trainer__output=str(tmp_path / "out2"))
+
+
+def test_of_two_that_start_at_once_one_is_refused(begun):
+    ended = []
+
+    def attempt():
+        try:
+            ended.append(begun(CARDS, hardware__gpus=UUIDS[:1]))
+        except Unavailable as error:
+            ended.append(error.message)
+
+    several = [threading.Thread(target=attempt) for _ in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert sum(isinstance(one, str) and "already training on 1 GPU" in one for one in ended) == 3
+
+
+def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
+    first = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: b"tick" in first.attempt_log(1).read_bytes())
+    os.kill(status(first).pid, signal.SIGKILL)
+    until(lambda: status(first).state == "lost")
+    with pytest.raises(Unavailable, match="is already training on 1 GPU"):
+        begun(CARDS, hardware__gpus=UUIDS[:1])
+
+
+def test_a_port_is_tried(begun):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert port_in_use(port)
+        assert resources_in_use(port) == (ResourcesInUse(port=port),)
+        with pytest.raises(Unavailable, match=f"another program uses port {port}"):
+            begun(facts(), nodes__count=2, nodes__address="10.0.0.1", nodes__port=port, trainer__launcher="torchrun")
+    assert not port_in_use(port)
+    assert resources_in_use(port) == ()
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        assert port_in_use(server.getsockname()[1])
+
+
+def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
+    output = f"trainer.output={tmp_path / 'out'}"
+    begun(facts(), trainer__output=str(tmp_path / "out"))
+    for command, code in (("plan", 0), ("run", 69)):
+        words = [
+            sys.executable,
+            "-m",
+            "tui_train",
+            command,
+            "quickstart",
+            "--set",
+            output,
+            "--set",
+            "hardware.device=cpu",
+        ]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert "error: the run" in done.stderr
+        assert "is already writing to" in done.stderr
+    assert len(all_runs()) == 1
+
+
+def test_a_plan_that_is_none_of_ours_has_nothing(begun):
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    for text in (
+        "[]",
+        "{}",
+        '{"gpus": 5, "output": [], "port": "x"}',
+        '{"port": 99999999, "output": "a\\u0000b"}',
+        "\x00",
+    ):
+        run.plan_file.write_text(text)
+        assert [(one.gpus, one.outputs, one.port) for one in resources_in_use()] == [((), (), 0)]
+
+
+def test_nothing_clashes_with_nothing():
+    assert resource_conflict(ResourcesInUse(), ResourcesInUse(run="x", gpus=UUIDS, outputs=("/a",), port=5)) == ""
+    assert resource_conflict(ResourcesInUse(gpus=UUIDS, outputs=("/a",), port=5), ResourcesInUse()) == ""
+
+
+IN_FORCE = {
+    "KillUserProcesses": "b false", "KillOnlyUsers": "as 0", "KillExcludeUsers": 'as 1 "root"', "RemoveIPC": "b true",
+}  # fmt: skip
+KILLS = {"KillUserProcesses": "b true"}
+BOB_AND_ROOT = {"KillOnlyUsers": 'as 2 "bob" "root"'}
+USER = 12345
+
+
+@pytest.fixture
+def logind(tmp_path, monkeypatch):
+    """Make a machine with systemd, whose busctl is a program that prints the properties that it is asked for."""
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+    def answers(script=None, **settings):
+        lines = [f"{name}) echo '{value}' ;;" for name, value in {**IN_FORCE, **settings}.items()]
+        body = script or "\n".join(["for name; do case $name in", *lines, "esac; done"])
+        (tmp_path / "bin/busctl").write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / "bin/busctl").chmod(0o755)
+        return tmp_path
+
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("settings", "uid", "kills", "removes"),
+    [
+        ({}, USER, False, True),
+        ({}, 0, False, False),
+        (KILLS, USER, True, True),
+        (KILLS, 0, False, False),
+        (KILLS | {"KillExcludeUsers": "as 0"}, 0, True, False),
+        (KILLS | BOB_AND_ROOT, USER, False, True),
+        (KILLS | BOB_AND_ROOT | {"KillExcludeUsers": "as 0"}, 0, True, False),
+        ({"RemoveIPC": "b false"}, USER, False, False),
+    ],
+)
+def test_what_a_logout_does(logind, settings, uid, kills, removes):
+    assert logout.read_logout(logind(**settings), uid) == Logout(kills=kills, removes_shared_memory=removes)
+
+
+def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
+    monkeypatch.setattr(logout, "_user_name", lambda _: "bob")
+    root = logind()
+    assert logout.read_logout(root, USER).removes_shared_memory
+    (root / "var/lib/systemd/linger").mkdir(parents=True)
+    (root / "var/lib/systemd/linger/bob").touch()
+    assert not logout.read_logout(root, USER).removes_shared_memory
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'Failed to connect to bus' >&2; exit 1", "Failed to connect to bus"),
+        ("echo b true", "no usable answer"),
+        ("echo b true; echo as 0; echo as 1 '\"'; echo b true", "no usable answer"),
+        ("exec sleep 60", "in time"),
+        ("printf '\\377\\376='", "no usable answer"),
+    ],
+)
+def test_where_logind_does_not_answer_it_is_unknown(logind, monkeypatch, script, why):
+    monkeypatch.setattr(logout, "_TIMEOUT", 0.5)
+    found = logout.read_logout(logind(script), USER)
+    assert (found.kills, found.removes_shared_memory) == (False, False)
+    assert why in found.unknown
+
+
+def test_without_busctl_it_is_unknown_and_without_systemd_it_is_no_question(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert logout.read_logout(tmp_path, USER) is None
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    assert logout.read_logout(tmp_path, USER).unknown
+
+
+def test_this_machine_is_asked():
+    found = logout.read_logout()
+    assert (found is None) == (not Path("/run/systemd/system").is_dir())
+    assert msgspec.to_builtins(found) is None or isinstance(found, Logout)
+
+
+SILENT = Machine(hostname="box", gaps=(Gap("The NVIDIA driver does not respond", "", "", hides=True),))
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, holds):
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
+    now = status(run)
+    file = tmp_path / "machine.txt"
+    text = (MACHINES / "two-3090-one-busy.txt").read_text()
+    file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
+    for name, value in driver_environment(file).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stopping, "_RELEASE_SECONDS", 0.5)
+    # A driver that does not answer at first, as on a busy machine, is asked again.
+    monkeypatch.setattr(stopping, "_UNANSWERED", 20)
+    silent, answer = iter([SILENT]), probe.probe_machine
+    monkeypatch.setattr(probe, "probe_machine", lambda: next(silent, None) or answer())
+    if holds:
+        with pytest.raises(Unavailable, match=f"GPU 1 still holds 21.0 GiB for process {now.leader}"):
+            stop_run(run)
+    else:
+        assert not stop_run(run).driver_silent
+    assert status(run).state == "stopped"
+
+
+def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: status(run).leader)
+    asked = []
+    monkeypatch.setattr(probe, "probe_machine", lambda: asked.append(SILENT) or SILENT)
+    words = "stopped; no process of it is left; the NVIDIA driver does not answer"
+    assert after_stop_text(stop_run(run)) == f"{words}, so its GPU memory may still be in use"
+    assert len(asked) == 2
+
+
+def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
+    prepared = ready(profile(), facts())
+    run = rundir.create_run("done", prepared.files)
+    lines = [
+        {"time": 1.0, "event": "run_started", "mark": "x", "pid": 1},
+        {"time": 2.0, "event": "run_ended", "state": "finished", "exit_code": 0},
+    ]
+    run.events_file.write_text("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines))
+    with pytest.raises(Unavailable, match="nothing left to train"):
+        start(run)
+    words = [sys.executable, "-m", "tui_train", "resume", run.name]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert f"tui-train run {run.profile}" in done.stdout
+    assert (status(run).state, status(run).ended) == ("finished", 2.0)

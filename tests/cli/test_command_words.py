@@ -1,0 +1,275 @@
+"""The small things of the command line: keys, the screen's words, tables that fit, completion, warnings."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+
+import pexpect
+import pytest
+from click.testing import CliRunner
+from support import bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
+
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import number_ranges, sparkline, text_table
+from tui_train.cli.app import cli
+from tui_train.cli.plans.plans import apply_edits, apply_fixes
+from tui_train.diagnose.evidence import diagnose_run
+from tui_train.diagnose.frames import user_frame
+from tui_train.diagnose.reader import read_log_lines
+from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.setup.setup import Setup
+from tui_train.views import choices, show
+
+EIGHT = facts(gpus=[gpu(number, f"GPU-{number:08}") for number in range(8)])
+PROGRAM = [sys.executable, "-m", "tui_train"]
+
+
+def invoke(*words):
+    """What a command prints on standard output, and on standard error."""
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout, done.stderr
+
+
+# Keys, and the words of the screen
+
+
+def test_keys_lists_values_and_default_of_every_key():
+    data = {row["key"]: row for row in json.loads(invoke("keys", "--json")[0])}
+    assert list(data) == list(fields.FIELDS)
+    for key, row in fields.FIELDS.items():
+        for option in row.options:
+            assert option in data[key]["values"]
+    assert data["recipe.micro_batch"]["default"].endswith("8")
+    assert [row["key"] for row in json.loads(invoke("keys", "global", "--json")[0])] == ["recipe.global_batch"]
+    with pytest.raises(BadInput):
+        invoke("keys", "nothing-like-it")
+
+
+@pytest.mark.parametrize("found", [facts(), EIGHT, boxed()], ids=["cpu", "gpus", "image"])
+def test_every_word_of_the_screen_can_be_set(found):
+    values = {"trainer.kind": "script", "trainer.script": "/x.py"} | (inside() if found.images else {})
+    for chosen in (Profile(), profile(values)):
+        setup = Setup(chosen, found)
+        for row in fields.FIELDS.values():
+            if row.kind not in {"choice", "switch"} and row.key != "trainer.preset":
+                continue
+            for option in choices.field_options(row.key, setup):
+                for word in (option.label, option.value, option.label.upper()):
+                    assert str(fields.format_value(fields.parse(row, choices.value_of(row.key, word)))) == option.value
+
+
+def test_set_takes_a_label():
+    assert apply_edits(Profile(), ("hardware.device=CPU",)).hardware.device == "cpu"
+    assert apply_edits(Profile(), ("hardware.device=gpu",)).hardware.device == "cuda"
+    assert apply_edits(Profile(), ("trainer.preset=Hugging Face Trainer",)).trainer.preset == "hf-trainer"
+    assert apply_edits(Profile(), ("recipe.precision=not set",)).recipe.precision is None
+    with pytest.raises(BadInput):
+        apply_edits(Profile(), ("hardware.device=TPU",))
+
+
+# Batch
+
+
+@pytest.mark.parametrize("whole", [8, 16, 24, 64, 128])
+def test_a_default_micro_batch_follows_a_chosen_global_batch(whole):
+    chosen = apply_edits(Profile(), (f"recipe.global_batch={whole}",))
+    assert check(chosen, EIGHT) == ()
+    assert apply_fixes(chosen, EIGHT, (f"recipe.global_batch={whole}",)) == (chosen, ())
+    plan = ready(chosen, EIGHT).plan
+    assert plan.global_batch == whole == plan.micro_batch * plan.accumulation * 8
+    assert plan.micro_batch == max(size for size in range(1, 9) if whole // 8 % size == 0)
+
+
+def test_a_chosen_micro_batch_stays():
+    found = check(profile({"recipe.micro_batch": 8, "recipe.global_batch": 16}), EIGHT)
+    assert [finding.key for finding in found] == ["recipe.global_batch"]
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ((1.0, math.nan, 3.0, math.inf), "▁▁██"),
+        ((math.nan, -math.inf), ""),
+        ((1e308, -1e308), "██▁▁"),
+        ((2.0, 2.0), "▁▁▁▁"),
+    ],
+)
+def test_a_line_of_blocks_leaves_out_what_is_no_number(values, drawn):
+    assert sparkline(values, 4) == drawn
+
+
+def test_a_table_is_cut_only_to_fit():
+    rows = [("run", "state", "why"), ("20260101-name", "failed", "x" * 100), ("b", "finished", "short")]
+    assert max(map(len, text_table(rows).splitlines())) > 100
+    for room in (40, 60, 80):
+        lines = text_table(rows, room).splitlines()
+        assert max(map(len, lines)) <= room
+        assert lines[1].startswith("20260101-name"), "the name is the last to be cut"
+        assert lines[1].endswith("…")
+
+
+def test_ranges():
+    assert number_ranges([0, 1, 2, 5, 7, 8]) == "0-2 5 7-8"
+    assert number_ranges([]) == ""
+
+
+def test_equal_cards_are_one_row_at_a_terminal():
+    many = facts(gpus=[gpu(n, f"GPU-{n:08}", name="Tesla P40", compute_capability="6.1") for n in range(64)])
+    folded = show.facts_text(many, many.toolchains[0], (), 80)
+    tables, _, _ = folded.partition("\n--json")
+    assert "0-63" in tables
+    assert tables.count("Tesla P40") == 1
+    assert max(map(len, tables.splitlines())) <= 80
+    whole = show.facts_text(many, many.toolchains[0], ())
+    assert all(card.uuid in whole for card in many.machine.gpus), "a program reads all of them"
+
+
+# Completion
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Ask the program itself how the words of a line can end, as a shell's script does."""
+    program = tmp_path / "bin" / "tui-train"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/bash\nexec {sys.executable} -m tui_train "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "TERM": "dumb", "PS1": "$ "}
+
+    def complete(*words):
+        line = {
+            "COMP_WORDS": " ".join(words),
+            "COMP_CWORD": str(len(words) - 1),
+            "_TUI_TRAIN_COMPLETE": "bash_complete",
+        }
+        done = subprocess.run([program], env=environment | line, capture_output=True, text=True, check=False)
+        return [item.partition(",")[2] for item in done.stdout.splitlines()]
+
+    complete.environment = environment
+    return complete
+
+
+def test_profiles_runs_keys_and_values_complete(shell):
+    store.save(Profile(name="mine"))
+    run = rundir.create_run("quickstart", ready(Profile(), facts()).files)
+    assert shell("tui-train", "plan", "m") == ["mine"]
+    assert run.name in shell("tui-train", "logs", "20")
+    assert shell("tui-train", "plan", "mine", "--set", "recipe.preci") == ["recipe.precision="]
+    assert shell("tui-train", "plan", "mine", "--set", "recipe.precision=b") == ["recipe.precision=bf16"]
+    assert "--diff" in shell("tui-train", "plan", "--d")
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(name):
+    assert "tui-train" in invoke("completion", name)[0]
+
+
+def test_bash_completes_values_behind_the_equals_sign(shell):
+    bash_there = pexpect.spawn("bash", ["--norc", "-i"], env=shell.environment, encoding="utf-8", timeout=30)
+    try:
+        bash_there.sendline('eval "$(tui-train completion bash)"; echo rea""dy')
+        bash_there.expect("ready")
+        bash_there.send("tui-train plan quickstart --set recipe.precision=b\t")
+        bash_there.expect("recipe.precision=bf16")
+        bash_there.send("\x15tui-train plan qui\t")
+        bash_there.expect("quickstart ")
+    finally:
+        bash_there.close(force=True)
+
+
+# Warnings and refusals
+
+
+def test_new_warns_of_a_script_that_is_not_there(tmp_path):
+    script = tmp_path / "train.py"
+    words = ("new", "mine", "--set", "trainer.kind=script", "--set", f"trainer.script={script}", "--force")
+    assert str(script) in invoke(*words)[1]
+    script.touch()
+    assert invoke(*words)[1] == ""
+
+
+def test_a_live_run_is_not_exported_over(tmp_path):
+    run, _ = exported(tmp_path / "run", Profile(), facts())
+    rundir.export(run.path, ready(Profile(), facts()).files, overwrite=True)
+    before = run.script.read_bytes()
+    event = {"time": time.time(), "event": "run_started", **holder(run.path)}
+    run.events_file.write_text(json.dumps(event) + "\n")
+    assert status(run).live
+    with pytest.raises(Unavailable):
+        rundir.export(run.path, ready(profile({"recipe.steps": 3}), facts()).files, overwrite=True)
+    assert run.script.read_bytes() == before
+
+
+def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=30"), facts())
+    started = ["bash", str(run.script)]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+        said = first.stdout.readline()
+        assert f"{run.path}/supervisor follow" in said
+        assert f"{run.path}/supervisor stop" in said
+        until(lambda: status(run).attempts)
+        with subprocess.Popen([*started, "--plain"], stderr=subprocess.PIPE, text=True) as beside:
+            assert "already" in beside.stderr.readline()
+            beside.kill()
+        stop = [sys.executable, str(run.path / "supervisor"), "stop", "--now"]
+        assert subprocess.run(stop, capture_output=True, check=False).returncode == 0
+        first.stdout.read()
+
+
+# Diagnosis
+
+
+def test_an_own_exception_names_its_file_and_line(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import bisect\n\ndef load():\n    return bisect.insort(1, 2)\n\nload()\n")
+    chosen = sleeping(**{"trainer.script": str(script)})
+    run = rundir.create_run("own", ready(chosen, facts()).files)
+    assert bash(run).returncode == 1
+    diagnosis = diagnose_run(RunDir(run.path))
+    assert diagnosis.failure == "user_exception"
+    assert f"line 4 of {script}, in load" in diagnosis.remedy
+
+
+def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
+    log = tmp_path / "log"
+    log.write_text(
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/train.py", line 3, in main\n    f()\n'
+        '  File "/home/me/model.py", line 7, in f\n    g()\n'
+        '  File "/venv/lib/python3.11/site-packages/torch/x.py", line 9, in g\n    raise KeyError(1)\n'
+        "KeyError: 1\n"
+    )
+    lines = read_log_lines(str(log))
+    assert user_frame(lines, lines[-1]).file == "/home/me/model.py"
+    assert user_frame(lines[:1], lines[0]) is None
+
+
+@pytest.mark.parametrize("micro", [1, 4])
+def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro):
+    chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
+    run = rundir.create_run("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
+    position = {1: 3, 4: 1}[micro]
+    times = {"time": 1000.0}
+    events = [
+        {**times, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+        {**times, "event": "attempt_started", "attempt": 1, "position": position},
+        {**times, "event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True, "phase": "loss"},
+        {**times, "event": "run_ended", "state": "failed", "exit_code": 1},
+    ]
+    run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    diagnosis = diagnose_run(run)
+    titles = diagnosis.change.title if diagnosis.change else ""
+    assert ("Halve" in diagnosis.remedy) == (micro == 4)
+    assert ("micro batch" in titles) == (micro == 4)

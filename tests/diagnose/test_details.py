@@ -1,0 +1,183 @@
+"""What a diagnosis says besides its class: the numbers, versions and names that stand in the log."""
+
+import io
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tui_train.diagnose import Evidence, diagnose
+from tui_train.diagnose.anchors import anchors
+from tui_train.diagnose.details import load_details
+from tui_train.diagnose.headings import HEADINGS, heading
+from tui_train.diagnose.reader import relevant_lines
+from tui_train.diagnose.signatures import load_signatures
+
+
+def said(text, code=1):
+    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code))
+
+
+NAMED = [
+    ("UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).",
+     "cuda_driver_too_old", ("CUDA 11.4", "CUDA 11.4 or older")),
+    ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
+     "no_kernel_image", ("NVIDIA GeForce RTX 5090 (sm_120)", "CUDA 12.8 or later")),
+    (("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 23.69 GiB "
+     "of which 3.01 GiB is free."), "cuda_oom", ("GPU 1", "2.00 GiB", "3.01 GiB of 23.69 GiB", "Enough was free")),
+    (("RuntimeError: size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([32000, 64]) "
+     "from checkpoint, the shape in current model is torch.Size([32064, 64])."),
+     "checkpoint_mismatch", ("the vocabulary of model.embed_tokens.weight is 32000 in it and 32064 in the model",)),
+    (("RuntimeError: Error(s) in loading state_dict for PeftModel:\n\tsize mismatch for "
+     "m.q_proj.lora_B.default.weight: copying a param with shape torch.Size([64, 16]) from checkpoint, the shape in "
+     "current model is torch.Size([64, 8])."), "checkpoint_mismatch", ("rank of the adapter", "16", "8")),
+    (("AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+     "gradient_acc_step * world_size 256 != 2 * 18 * 7"), "batch_config", ("256", "2 a GPU x 18", "252")),
+    ("ValueError: generation_batch_size (6) must be divisible by num_generations (4).", "batch_config",
+     ("4 or 8", "a divisor of 6")),
+    ("torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
+     "rendezvous_timeout", ("1 of 2 processes joined within 61 seconds",)),
+    (("[E1120 socket.cpp:1028] [c10d] The client socket has timed out after 6000ms while trying to connect to "
+     "(10.0.0.5, 29515)."), "master_unreachable", ("10.0.0.5", "29515", "6000ms")),
+    (("[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in "
+     "use)."), "port_in_use", ("Port 29500", "sport = :29500")),
+    (("RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to "
+     "complete"), "collective_timeout", ("30 min", "1800 s")),
+    ("TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+     "api_mismatch", ("TrainingArguments", "Use eval_strategy")),
+    ("TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'dataset_text_field'",
+     "api_mismatch", ("SFTConfig(dataset_text_field=…)",)),
+    (("ImportError: huggingface-hub>=0.30.0,<1.0 is required for a normal functioning of this module, but found "
+     "huggingface-hub==1.2.0."), "import_mismatch", ("huggingface-hub==1.2.0", "'huggingface-hub>=0.30.0,<1.0'")),
+    ("httpx2.HTTPStatusError: Client error '429 Too Many Requests' for url 'http://h/O/M/resolve/main/config.json'",
+     "hub_network", ("429", "HF_TOKEN")),
+    (("huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing "
+     "traffic has been disabled."), "hub_network", ("offline", "hf download")),
+    (("ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n"
+     "- ds train_micro_batch_size_per_gpu=1 vs hf per_device_train_batch_size=4"),
+     "deepspeed_config_mismatch", ("train_micro_batch_size_per_gpu: 1", "per_device_train_batch_size: 4")),
+    (("ValueError: Expected query, key, and value to have the same dtype, but got query.dtype: torch.float32, "
+     "key.dtype: torch.bfloat16, and value.dtype: torch.bfloat16 instead."), "user_exception",
+     ("query of torch.float32, keys of torch.bfloat16", "torch.autocast")),
+    (("RuntimeError: Expected query, key, and value to have the same dtype, but got query.dtype: float "
+     "key.dtype: c10::BFloat16 and value.dtype: c10::BFloat16 instead."), "user_exception",
+     ("query of float, keys of c10::BFloat16",)),
+    (("ValueError: RNN input dtype (torch.bfloat16) does not match weight dtype (torch.float32). Convert input: "
+     "input.to(torch.float32), or convert model: model.to(torch.bfloat16)"), "user_exception",
+     ("gets torch.bfloat16 inputs, and its weights are torch.float32",)),
+    ("RuntimeError: expected scalar type Half but found Float", "user_exception", ("gets Float values", "needs Half")),
+    ("ValueError: Expected input batch_size (32) to match target batch_size (16).", "user_exception",
+     ("32 predictions and 16 labels",)),
+    ("RuntimeError: The size of tensor a (512) must match the size of tensor b (1024) at non-singleton dimension 1",
+     "user_exception", ("512 and 1024 entries in dimension 1",)),
+    (("ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+     "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0], output_device 0, and module "
+     "parameters {device(type='cpu')}."), "user_exception", ("the model is on the CPU", "model.to(local_rank)")),
+    ("RuntimeError: The shape of the 2D attn_mask is torch.Size([64, 64]), but should be (32, 32).", "user_exception",
+     ("2D attention mask is of shape 64, 64", "need 32, 32")),
+    ("ValueError: SyncBatchNorm expected input tensor to be on GPU or XPU or hpu", "user_exception",
+     ("convert_sync_batchnorm",)),
+    (("ValueError: block_mask was created for block_mask.shape=(1, 1, 128, 128) but got q_len=256 and kv_len=256. As "
+     "the block mask was created for a smaller length than you're using it for, you likely need to create a new block "
+     "mask."), "user_exception", ("made for 1, 1, 128, 128", "Q_LEN=256")),
+    ("RuntimeError: Parent directory out/ckpt does not exist.", "missing_file", ("out/ckpt", "os.makedirs")),
+    ("RuntimeError: [enforce fail at inline_container.cc:747] . open file failed with strerror: Permission denied",
+     "permission_denied", ("(Permission denied)", "where it saves")),
+    ("RuntimeError: [enforce fail at inline_container.cc:595] . open file failed with strerror: Read-only file system",
+     "permission_denied", ("(Read-only file system)",)),
+    (
+        ("/env/torch/include/torch/csrc/inductor/cpp_prefix.h:1490:2: fatal error: error closing /small/ccBVkmBp.s: No "
+        "space left on device"),
+        "disk_full",
+        ("temporary files is full (/small/)", "TMPDIR"),
+    ),
+    ("ValueError: num_attention_heads (6) must be a multiple of tensor_model_parallel_size (4).",
+     "megatron_config", ("num_attention_heads is 6", "tensor_model_parallel_size 4")),
+    ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 5e000", "nccl_duplicate_gpu",
+     ("Ranks 1 and 0", "5e000")),
+    ("OSError: [Errno 122] Disk quota exceeded: 'out/model.pt'", "disk_full", ("quota", "out/model.pt", "quota -s")),
+    (("RuntimeError: [enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried to "
+     "allocate 68719476736 bytes. Error code 12"), "host_alloc_failed", ("64.0 GiB",)),
+    (("ValueError: --load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps, but "
+     "found 500, which is not a multiple of 200."), "config_invalid", ("500 is not a multiple", "multiple of 200")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "failure", "words"), NAMED, ids=[f"{row[1]}-{n}" for n, row in enumerate(NAMED)])
+def test_what_the_log_names_is_named(text, failure, words):
+    found = said(text + "\n")
+    assert found.failure == failure
+    for word in words:
+        assert word in found.cause + found.remedy
+
+
+def test_a_name_from_a_log_is_no_package_to_install_and_no_shell_text():
+    text = "ImportError: evil-thing>=9 is required for a normal functioning of this module, but found evil-thing==1.\n"
+    assert "pip install 'PACKAGE<VERSION'" in said(text).remedy
+    text = "[c10d] The client socket has timed out after 6000ms while trying to connect to (h;reboot, 29500).\n"
+    assert "reboot" not in said(text).remedy
+
+
+def test_braces_of_a_text_stay_and_values_stand_apart():
+    text = "RuntimeError: Expected to mark a variable ready only once.\n"
+    assert 'gradient_checkpointing_kwargs={"use_reentrant": False}' in said(text).remedy
+    text = "ConnectionError: The vLLM server can't be reached at http://h:8000 after 60.0 seconds.\n"
+    assert "(http://h:8000) (60.0 seconds)" in said(text).cause
+    assert said("{'loss': nan}\n{'loss': nan}\n", 0).cause == "The loss or the gradients became NaN or infinite."
+
+
+def test_details_are_well_formed_and_fast():
+    failures = {signature.failure for signature, _ in load_signatures()}
+    written = re.compile(r"\\[a-zA-Z]|\(\?[^)]*?[:=!>]|\{\d*,?\d*\}|[\[\](){}|?*+^$\\]")
+    for detail, expression in load_details():
+        assert detail.failure in failures
+        assert detail.cause or detail.remedy
+        assert r"\n" in expression.pattern or anchors(expression.pattern), expression.pattern
+        words = written.sub(" ", expression.pattern).split() or ["x"]
+        for unit in (" ".join(words), "".join(words), words[0]):
+            text = "\n".join([(unit * (1500 // len(unit) + 1))[:1500]] * 3)
+            begin = time.process_time()
+            expression.search(text)
+            assert time.process_time() - begin < 0.1, (expression.pattern, unit)
+
+
+LOGS = Path(__file__).parents[1] / "logs"
+# Logs of real tools that were given something wrong, and what an answer must name.
+REAL = {
+    "config_invalid--a-setting-of-trl": (
+        "the value of assistant_only_loss",
+        "not conversational",
+        "Change assistant_only",
+    ),
+    "config_invalid--an-optimizer": ("adamw_32bit_super", "Choose one of: ['adamw_torch'"),
+    "host_oom--a-worker": ("DataLoader worker (process ", "usually the kernel", "if it shows a kill"),
+    "user_exception--a-lambda-for-a-worker": ("<lambda>", "num_workers=0"),
+    "user_exception--in-a-worker": ("worker 1: ValueError: row 7 has no label", "__getitem__"),
+    "user_exception--no-tokenizer": ("no tokenizer", "save_pretrained"),
+    "bad_data--other-columns": ("message: string", "the same columns"),
+    "checkpoint_mismatch--resumed": ("is 48 in it and 32 in the model",),
+    "batch_config--generations": ("batch 3 is not a multiple of num_generations 4",),
+    "checkpoint_corrupt--a-header": ("Git LFS", "hf download"),
+}
+
+
+@pytest.mark.parametrize("log", REAL)
+def test_what_a_real_tool_was_given_wrong_is_named(log):
+    found = said((LOGS / f"{log}.log").read_text())
+    for word in REAL[log]:
+        assert word in found.cause + found.remedy
+
+
+def test_a_remedy_that_knows_more_than_the_place_is_kept():
+    own = 'Traceback (most recent call last):\n  File "/train.py", line 3, in <module>\n    d[0]\n'
+    column = (
+        '  File "/lib/datasets/formatting/formatting.py", line 9, in __getitem__\n    raise\n' + "KeyError: 'chosen'\n"
+    )
+    assert "Name the column" in said(own + column).remedy
+    assert said(own + "ZeroDivisionError: x\n").remedy == "Look at line 3 of /train.py, in <module>."
+
+
+def test_a_failure_is_headed_in_words():
+    assert [heading(name) for name in ("user_args", "cuda_oom")] == ["wrong arguments", "cuda oom"]
+    assert {*HEADINGS} <= {signature.failure for signature, _ in load_signatures()}, "each is a class that there is"

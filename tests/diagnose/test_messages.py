@@ -1,0 +1,79 @@
+"""What programs print when they fail is called by its name, whatever their launcher adds, and wherever it stands."""
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from support import sample
+
+from tui_train.diagnose import Evidence, diagnose
+from tui_train.diagnose.progress import last_step
+from tui_train.diagnose.reader import relevant_lines
+
+HERE = Path(__file__).parents[1]
+_ALL = msgspec.toml.decode((HERE / "messages.toml").read_bytes())
+AFTER = tuple(_ALL.pop("after").values())
+MESSAGES = [
+    (failure, source, text.strip("\n") + "\n")
+    for failure, sources in _ALL.items()
+    for source, texts in sources.items()
+    for text in texts
+]
+# More than the reader keeps of a log's head and tail.
+NOISE = "".join(f"step {number} took 1.2 s, the next batch is read\n" for number in range(18_000))
+
+
+def said(text, code=1):
+    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=code))
+
+
+@pytest.mark.parametrize("failure", sorted(_ALL))
+def test_a_message_gives_its_failure(failure):
+    for named, source, text in MESSAGES:
+        if named == failure:
+            found = said(text)
+            assert found, (source, text)
+            assert (found.failure, source, text) == (failure, source, text)
+            assert found.remedy
+            assert found.line.strip() in text
+
+
+@pytest.mark.parametrize("failure", sorted(_ALL))
+def test_what_a_launcher_adds_hides_no_cause(failure):
+    for number, (named, source, text) in enumerate(MESSAGES):
+        if named == failure:
+            for after in sample(AFTER, len(AFTER), number % len(AFTER)):
+                assert (said(text + after).failure, source, text) == (failure, source, text)
+
+
+@pytest.mark.parametrize(("failure", "source", "text"), sample(MESSAGES, 72), ids=lambda value: value[:20])
+def test_it_is_found_in_the_middle_of_a_long_log(failure, source, text):
+    assert (said(NOISE + text + NOISE).failure, source) == (failure, source)
+
+
+def test_a_training_that_went_well_has_no_failure_whatever_it_printed():
+    assert [(source, text) for _, source, text in MESSAGES if said(text, 0)] == []
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_what_a_healthy_training_says_is_no_failure(code):
+    text = (HERE / "logs/healthy--fine-tuning.log").read_text()
+    assert said(text, code) is None
+
+
+def test_what_a_training_got_over_is_not_what_ended_it():
+    text = (HERE / "logs/healthy--fine-tuning.log").read_text()
+    assert said(text + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n").failure == "cuda_oom"
+
+
+@pytest.mark.parametrize("line", (HERE / "healthy_lines.txt").read_text().splitlines(), ids=lambda line: line[:24])
+def test_what_a_healthy_library_prints_is_not_why_a_later_error_ended_the_run(line):
+    end = 'Traceback (most recent call last):\n  File "own.py", line 3, in <module>\nIndentationFault: x\n'
+    assert "Fault: x" in said(line + "\n" + end).cause
+
+
+@pytest.mark.parametrize(("before", "step"), [("", None), (" 12%|█▏  | 12/100 [00:03<00:22, 4.0it/s]\n", 12)])
+def test_a_bar_of_the_data_is_no_step(before, step):
+    text = before + "Map: 100%|███| 400/400 [00:00<00:00, 9000 examples/s]\n"
+    assert last_step(relevant_lines(io.BytesIO(text.encode()))) == step

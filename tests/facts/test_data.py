@@ -1,0 +1,778 @@
+"""Data for fine-tuning: its format, its faults by file and line, its tokens, and what of it is learned."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import warm
+from support import SCRIPTS
+
+from tui_train.checks.recipe.data import data_findings
+from tui_train.facts.data.data_report import DataQuestion, DataReport, TurnEnds, parse_data_answer, probe_data
+from tui_train.facts.data.data_use import FORMAT_LABELS, epoch_size, suitable_methods, why_unsuitable
+from tui_train.facts.machine.child_process import ChildResult
+
+CHILD = Path(__file__).parents[2] / "tui_train" / "programs" / "data"
+# What the answers of the tests end with, so that what is marked can be found in a text.
+TURN = "{% for m in messages %}<s>{{ m.role }}\n%s{% endfor %}{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+PLAIN = TURN.replace("%s", "{{ m.content }}</s>")
+MARKED = TURN.replace(
+    "%s",
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}</s>{% endgeneration %}"
+    "{% else %}{{ m.content }}</s>{% endif %}",
+)
+STRICT = "{% if messages[0].role != 'user' %}{{ raise_exception('a user must begin') }}{% endif %}" + PLAIN
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def says(text):
+    return {"role": "assistant", "content": text}
+
+
+CHAT = {"messages": [user("What is it?"), says("A fox.\nA quick one: 狐."), user("Sure?"), says("Yes")]}
+GOOD = json.dumps(CHAT).encode() + b"\n"
+ROWS = {
+    "messages": CHAT,
+    "sharegpt": {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]},
+    "alpaca": {"instruction": "Add", "input": "1 2", "output": "3"},
+    "prompt_completion": {"prompt": "The sky is", "completion": " blue"},
+    "text": {"text": "the quick brown fox"},
+    "preference": {"prompt": "The sky is", "chosen": " blue", "rejected": " green"},
+    "kto": {"prompt": "The sky is", "completion": " blue", "label": True},
+}
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def look(*paths, python=sys.executable, **more):
+    found = probe_data(str(python), DataQuestion(files=tuple(map(str, paths)), **more))
+    assert not found.problem
+    return found
+
+
+def places(found):
+    return [(problem.kind, problem.line) for problem in found.problems]
+
+
+def levels(found, question):
+    return [finding.level for finding in data_findings(found, question)]
+
+
+# ---- formats -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_format(tmp_path, name):
+    other = {key: f"{value}!" if isinstance(value, str) else value for key, value in ROWS[name].items()}
+    found = look(written(tmp_path / "d.jsonl", [ROWS[name], other]))
+    assert (found.format, found.rows, found.usable, found.all_read) == (name, 2, 2, True)
+    assert found.columns == tuple(sorted(ROWS[name]))
+    assert found.samples[0].pieces
+    for method in ("sft", "dpo", "kto", "reward"):
+        assert bool(why_unsuitable(found, method)) == (method not in suitable_methods(found))
+        errors = levels(found, DataQuestion(files=(), method=method)).count("error")
+        assert errors == (method not in suitable_methods(found))
+    assert suitable_methods(found) == {"preference": ("dpo", "kto", "reward"), "kto": ("kto",)}.get(name, ("sft",))
+    assert set(ROWS) == set(FORMAT_LABELS)
+
+
+def of_kind(path, rows):
+    if path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=1))
+    elif path.suffix == ".csv":
+        path.write_text("prompt,completion\n" + "".join(f'{r["prompt"]},"{r["completion"]}"\n' for r in rows))
+    elif path.suffix == ".txt":
+        path.write_text("".join(r["prompt"] + "\n" for r in rows))
+    else:
+        written(path, rows)
+    return path
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.ndjson", "d.json", "d.csv", "d.txt", "D.JSONL"])
+def test_each_kind_of_file(tmp_path, name):
+    rows = [{"prompt": f"p{number}", "completion": "a, b\nc"} for number in range(3)]
+    found = look(of_kind(tmp_path / name, rows))
+    assert (found.usable, found.problems) == (3, ())
+    assert found.format == ("text" if name == "d.txt" else "prompt_completion")
+
+
+def test_a_folder_and_several_files(tmp_path):
+    written(tmp_path / "a.jsonl", [CHAT])
+    written(tmp_path / "b.jsonl", [CHAT, {"messages": []}])
+    (tmp_path / "README.md").write_text("no data")
+    found = look(tmp_path)
+    assert [(Path(file.path).name, file.rows) for file in found.files] == [("a.jsonl", 1), ("b.jsonl", 2)]
+    assert found.size == found.done == sum(path.stat().st_size for path in tmp_path.glob("*.jsonl"))
+    assert sorted(places(found)) == [("duplicate", 1), ("empty", 2)]
+    assert {Path(problem.file).name for problem in found.problems} == {"b.jsonl"}
+
+
+def test_a_json_object_with_one_list(tmp_path):
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps({"version": 1, "data": [CHAT, {"messages": [user("x"), says("y")]}]}))
+    found = look(path)
+    assert (found.usable, [conversion.rows for conversion in found.conversions]) == (2, [2])
+    path.write_text(json.dumps(CHAT, indent=1))
+    alone = look(path)
+    assert (alone.usable, alone.conversions) == (1, ())
+
+
+# ---- damage ------------------------------------------------------------------------------------------------------
+
+TWO = json.dumps({"messages": [user("other"), says("one")]}).encode() + b"\n"
+
+
+def chat(*messages):
+    return GOOD + json.dumps({"messages": messages}).encode() + b"\n" + TWO
+
+
+# What is in the file, the rows that are left, and the kind and line of what is wrong.
+DAMAGED = {
+    "broken JSON": (GOOD + b'{"messages": [\n' + TWO, 2, "broken", 2),
+    "cut at the end": (GOOD + TWO[:30], 1, "broken", 2),
+    "a list as a row": (GOOD + b"[1, 2]\n", 1, "broken", 2),
+    "a number as a row": (GOOD + b"7\n" + TWO, 2, "broken", 2),
+    "NaN as a row": (GOOD + b"NaN\n" + TWO, 2, "broken", 2),
+    "Latin-1": (GOOD + GOOD.replace(b"What", b"Wh\xe9t") + TWO, 2, "broken", 2),
+    "NULs": (GOOD + b"\0" * 4096 + b"\n" + TWO, 2, "broken", 2),
+    "half of a character": (GOOD + b'{"messages": [{"role": "user", "content": "\\ud83d"}]}\n', 1, "broken", 2),
+    "deep JSON": (GOOD + b'{"messages": ' + b"[" * 100_000 + b"\n" + TWO, 2, "broken", 2),
+    "deep, but JSON": (GOOD + b'{"messages": ' + b"[" * 900 + b"]" * 900 + b"}\n" + TWO, 2, "", 2),
+    "a name twice": (GOOD + b'{"text": "a", "text": "b"}\n', 1, "broken", 2),
+    "a huge number": (GOOD + b'{"text": ' + b"9" * 5000 + b"}\n", 1, "", 2),
+    "a huge line": (GOOD + b'{"text": "' + b"x" * (17 << 20) + b'"}\n' + TWO, 2, "broken", 2),
+    "UTF-16": (GOOD.decode().encode("utf-16"), 0, "unreadable", 0),
+    "an empty file": (b"", 0, "unreadable", 0),
+    "no messages": (chat(), 2, "empty", 2),
+    "messages are null": (GOOD + b'{"messages": null}\n' + TWO, 2, "wrong", 2),
+    "messages are text": (GOOD + b'{"messages": "hi"}\n' + TWO, 2, "wrong", 2),
+    "no role": (chat({"content": "hi"}, says("x")), 2, "wrong", 2),
+    "an unknown role": (chat({"role": "narrator", "content": "hi"}, says("x")), 2, "wrong", 2),
+    "a message is text": (chat("hi", says("x")), 2, "wrong", 2),
+    "a number as content": (chat(user(3), says("x")), 2, "wrong", 2),
+    "null as content": (chat(user("hi"), says(None)), 2, "wrong", 2),
+    "an answer of blanks": (chat(user("hi"), says(" \n\t")), 2, "empty", 2),
+    "nobody answers": (chat(user("hi")), 2, "wrong", 2),
+    "another format": (GOOD + b'{"text": "hi"}\n' + TWO, 2, "other", 2),
+    "no known columns": (GOOD + b'{"foo": "hi"}\n' + TWO, 2, "other", 2),
+    "twice the same": (GOOD + TWO + GOOD.replace(b", ", b","), 3, "duplicate", 3),
+    "chosen is rejected": (b'{"prompt": "a", "chosen": "b", "rejected": "b"}\n', 0, "wrong", 1),
+    "chosen is empty": (b'{"prompt": "a", "chosen": "", "rejected": "b"}\n', 0, "empty", 1),
+    "chosen is text, rejected a list": (
+        json.dumps({"chosen": "a", "rejected": [user("a"), says("b")]}).encode(),
+        0,
+        "wrong",
+        1,
+    ),
+    "label is no truth": (b'{"prompt": "a", "completion": "b", "label": 1}\n', 0, "wrong", 1),
+    "a number as prompt": (b'{"prompt": 1, "completion": "b"}\n', 0, "wrong", 1),
+    "an odd role of ShareGPT": (b'{"conversations": [{"from": "dog", "value": "wuff"}]}\n', 0, "wrong", 1),
+    "no value in ShareGPT": (b'{"conversations": [{"from": "human"}]}\n', 0, "wrong", 1),
+    "empty ShareGPT": (b'{"conversations": []}\n', 0, "empty", 1),
+    "Alpaca without an answer": (b'{"instruction": "a", "input": "", "output": ""}\n', 0, "empty", 1),
+}
+OTHERS = {
+    "ragged.csv": (b"prompt,completion\na,b\nc\nd,e,f\ng,h\n", 2, "broken", 3),
+    "quote.csv": (b'prompt,completion\na,b\n"c,d\n', 1, "broken", 3),
+    "latin.csv": (b"prompt,completion\na,b\nc,\xe9\n", 1, "broken", 3),
+    "cell.csv": (b"prompt,completion\na,b\nc,\n", 1, "empty", 3),
+    "semicolon.csv": (b"prompt;completion\na;b\n", 0, "other", 2),
+    "head.csv": (b"prompt,completion\n", 0, "", 0),
+    "latin.txt": (b"a\nb\xe9\n", 1, "broken", 2),
+    "blank.txt": (b"a\n\nb\n", 2, "empty", 2),
+    "none.json": (b"[", 0, "unreadable", 0),
+    "number.json": (b"3", 0, "unreadable", 0),
+    "deep.json": (b"[" * 100_000, 0, "unreadable", 0),
+    "mixed.json": (b'[{"text": "a"}, 3]', 1, "broken", 2),
+    "data.xlsx": (b"PK", 0, "unreadable", 0),
+    "no.parquet": (b"PAR1 it is not", 0, "unreadable", 0),
+}
+
+
+@pytest.mark.tries("damaged data")
+@pytest.mark.parametrize("name", [*DAMAGED, *OTHERS])
+def test_damaged(tmp_path, name):
+    content, usable, kind, line = DAMAGED.get(name) or OTHERS[name]
+    path = tmp_path / (name if name in OTHERS else "d.jsonl")
+    path.write_bytes(content)
+    began = time.monotonic()
+    found = look(path)
+    assert time.monotonic() - began < 30
+    assert found.usable == usable
+    if kind:
+        assert places(found)[0] == (kind, line), found.problems
+        assert found.problems[0].why
+        assert found.counts[kind] >= 1
+    else:
+        assert not usable or len(found.problems) == 1
+    findings = data_findings(found, DataQuestion(files=(str(path),)))
+    assert findings
+    assert (findings[0].level == "error") == (not usable)
+    if usable and kind:
+        assert any(f"line {line}: " in finding.message for finding in findings)
+
+
+def test_a_bom_is_no_damage(tmp_path):
+    for name, content in {"a.jsonl": GOOD, "b.csv": b"prompt,completion\na,b\n", "c.txt": b"a\n"}.items():
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content)
+        assert (look(tmp_path / name).usable, look(tmp_path / name).problems) == (1, ())
+
+
+@pytest.mark.parametrize("kind", ["missing", "fifo", "device", "loop", "folder", "saved", "unreadable", "named"])
+def test_what_is_no_file(tmp_path, kind):
+    path = tmp_path / "d.jsonl"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind in {"folder", "saved"}:
+        path.mkdir()
+        for name in ("state.json", "dataset_info.json") if kind == "saved" else ("README.md",):
+            (path / name).write_text("{}")
+    elif kind == "unreadable":
+        if os.geteuid() == 0:
+            pytest.skip("NOT TESTED: a file that may not be read, for root reads all")
+        path.write_bytes(GOOD)
+        path.chmod(0)
+    elif kind == "named":
+        path = tmp_path / "a\0b.jsonl"
+    began = time.monotonic()
+    found = look(path)
+    assert time.monotonic() - began < 20
+    assert places(found) == [("unreadable", 0)]
+    assert levels(found, DataQuestion(files=())) == ["error"]
+
+
+def test_a_file_that_cannot_be_read_hides_no_other(tmp_path):
+    written(tmp_path / "a.jsonl", [CHAT])
+    (tmp_path / "b.jsonl").write_bytes(GOOD.decode().encode("utf-16"))
+    found = look(tmp_path)
+    assert (found.usable, places(found)) == (1, [("unreadable", 0)])
+
+
+def test_problems_are_counted_and_the_first_are_named(tmp_path):
+    found = look(
+        written(tmp_path / "d.jsonl", [CHAT, *({"messages": []} for _ in range(100)), *({"a": 1},) * 90, *({},) * 50])
+    )
+    assert (found.format, found.usable) == ("messages", 1)
+    assert found.counts["empty"] == 100
+    assert found.counts["other"] == 140
+    assert [line for kind, line in places(found) if kind == "empty"] == [*range(2, 22)]
+    assert found.rows == found.usable + sum(found.counts[kind] for kind in ("empty", "other"))
+
+
+@pytest.mark.parametrize(
+    ("turn", "eos", "stops", "passed"),
+    [
+        ("<|im_end|>", "<|endoftext|>", ("<|endoftext|>",), "<|im_end|>"),  # Qwen2.5 base
+        ("<|im_end|>", "<|im_end|>", ("<|im_end|>", "<|endoftext|>"), ""),  # Qwen2.5-Instruct
+        ("<end_of_turn>", "<eos>", ("<eos>", "<end_of_turn>"), ""),  # gemma-3-it
+        ("<|im_end|>", "", (), "<|im_end|>"),
+        ("", "</s>", ("</s>",), ""),
+    ],
+)
+def test_the_end_that_is_passed(monkeypatch, turn, eos, stops, passed):
+    monkeypatch.syspath_prepend(str(CHILD))
+    import data_turns
+
+    assert data_turns.passed(turn, eos, stops) == passed
+    own = {"<|im_end|>", "<|im_start|>", "<end_of_turn>", "<|im"}
+    assert data_turns.first_token(f"{turn}\n<|im_start|>", own) == (turn or "<|im_start|>")
+
+
+def test_the_token_that_ends_a_turn(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    ended = look(path, python=warm_python, model=tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))).ends
+    assert ended == TurnEnds(turn="<sep>", eos="</s>", passed="<sep>")
+    assert look(path, python=warm_python, model=tokenizer(PLAIN)).ends == TurnEnds(turn="</s>", eos="</s>")
+    (tmp_path / "t.jinja").write_text(PLAIN)
+    model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
+    assert look(path, python=warm_python, model=model, chat_template=f"{tmp_path}/t.jinja").ends.passed == ""
+
+
+def test_what_each_length_cuts(tmp_path, tokenizer, warm_python):
+    rows = [{"prompt": "a", "completion": "the quick brown fox " * number} for number in range(1, 101)]
+    path = written(tmp_path / "d.jsonl", rows)
+    found = look(path, python=warm_python, model=tokenizer(PLAIN))
+    lengths = found.lengths
+    assert (lengths.longest, lengths.at[0].length) == (found.tokens.longest, 64)
+    assert not lengths.estimated
+    for length in (64, 192):
+        asked = look(path, python=warm_python, model=tokenizer(PLAIN), length=length)
+        cut = lengths.effect_of(length)
+        assert (cut.rows, cut.lost, cut.epoch) == (asked.tokens.cut, asked.tokens.lost, asked.tokens.epoch)
+    # Before a model is here, by the bytes.
+    guessed = look(path).lengths
+    assert guessed.estimated
+    assert 0.5 < guessed.longest / (len("the quick brown fox ") * 100 / 3) < 1.5
+    question = DataQuestion(files=(str(path),), length=64)
+    (finding,) = data_findings(look(path), question)
+    assert (finding.level, "estimated from bytes" in finding.message) == ("warning", True)
+
+
+# ---- what TRL cannot take ----------------------------------------------------------------------------------------
+
+CONVERTED = {
+    "alpaca": ROWS["alpaca"],
+    "sharegpt": ROWS["sharegpt"],
+    "roles in conversations": {"conversations": [user("hi"), says("yo")]},
+    "a text before messages": {"prompt": "hi", "completion": [says("yo")]},
+    "a prompt beside messages": {"prompt": "hi", "prompt_id": "7", "messages": [user("hi"), says("yo")]},
+    "a prompt that messages hold": {
+        "prompt": "hi",
+        "chosen": [user("hi"), says("yo")],
+        "rejected": [user("hi"), says("no")],
+    },
+}
+TAKEN = {
+    "messages": CHAT,
+    "plain names": {"conversations": [{"from": "user", "value": "hi"}, {"from": "assistant", "value": "yo"}]},
+    "messages on both sides": {"prompt": [user("hi")], "completion": [says("yo")]},
+    "pairs without a prompt": {"chosen": [user("hi"), says("yo")], "rejected": [user("hi"), says("no")]},
+    "kto": ROWS["kto"],
+}
+
+
+@pytest.mark.parametrize("name", [*CONVERTED, *TAKEN])
+def test_what_must_be_converted(tmp_path, name):
+    row = CONVERTED.get(name) or TAKEN[name]
+    found = look(written(tmp_path / "d.jsonl", [row]))
+    assert found.usable == 1
+    assert [conversion.rows for conversion in found.conversions] == [1] * (name in CONVERTED)
+    question = DataQuestion(files=(), method=suitable_methods(found)[0])
+    notes = [finding for finding in data_findings(found, question) if finding.level == "note"]
+    assert len(notes) == (name in CONVERTED)
+
+
+# ---- tokens ------------------------------------------------------------------------------------------------------
+
+
+def learned(sample, state="learned"):
+    return [piece.text for piece in sample.pieces if piece.state == state]
+
+
+def whole(sample):
+    return "".join(piece.text for piece in sample.pieces)
+
+
+def test_what_is_learned_of_a_chat(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    found = look(path, python=warm_python, model=tokenizer(MARKED), answers_only=True)
+    (sample,) = found.samples
+    assert learned(sample) == ["A fox.\nA quick one: 狐.</s>", "Yes</s>"]
+    assert (
+        whole(sample)
+        == "<s>user\nWhat is it?</s><s>assistant\nA fox.\nA quick one: 狐.</s><s>user\nSure?</s><s>assistant\nYes</s>"
+    )
+    assert found.answers.possible
+    assert look(path, python=warm_python, model=tokenizer(MARKED)).samples == found.samples
+    everything = look(path, python=warm_python, model=tokenizer(MARKED), answers_only=False)
+    assert learned(everything.samples[0]) == [whole(sample)]
+    assert everything.answers.possible
+
+
+def test_answers_that_a_template_does_not_mark(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN), answers_only=True)
+    found = probe_data(warm_python, question)
+    assert not found.answers.possible
+    assert found.answers.why
+    assert levels(found, question) == ["error"]
+    assert levels(found, msgspec.structs.replace(question, answers_only=False)) == []
+    text = look(written(tmp_path / "t.jsonl", [ROWS["text"]]), python=warm_python, model=tokenizer(MARKED))
+    assert not text.answers.possible
+
+
+@pytest.mark.parametrize(
+    ("name", "marked"),
+    [
+        ("text", ["the quick brown fox</s>"]),
+        ("prompt_completion", [" blue</s>"]),
+        ("alpaca", ["3</s>"]),
+        ("sharegpt", ["<s>user\nhi</s><s>assistant\nyo</s>"]),
+        ("preference", [" blue</s>"]),
+        ("kto", [" blue</s>"]),
+    ],
+)
+def test_what_is_learned_of_each_format(tmp_path, tokenizer, warm_python, name, marked):
+    method = {"preference": "dpo", "kto": "kto"}.get(name, "sft")
+    path = written(tmp_path / "d.jsonl", [ROWS[name]])
+    found = look(path, python=warm_python, model=tokenizer(PLAIN), method=method)
+    assert learned(found.samples[0]) == marked
+    if name == "preference":
+        assert learned(found.samples[0], "rejected") == [" green</s>"]
+
+
+COUNT = """
+import json, sys
+from transformers import AutoTokenizer
+made = AutoTokenizer.from_pretrained(sys.argv[1])
+rows = [json.loads(line) for line in open(sys.argv[2], encoding="utf-8")]
+print(json.dumps([len(made.apply_chat_template(row["messages"], return_dict=True)["input_ids"]) for row in rows]))
+"""
+
+
+def test_tokens_are_the_tokenizers_own(tmp_path, tokenizer, warm_python):
+    rows = [{"messages": [user("the quick fox " * number), says(f"jumps 狐 {number}")]} for number in range(1, 60)]
+    path = written(tmp_path / "d.jsonl", rows)
+    done = subprocess.run(
+        [warm_python, "-c", COUNT, tokenizer(PLAIN), str(path)], capture_output=True, text=True, check=True
+    )
+    lengths = sorted(json.loads(done.stdout))
+    limit = lengths[40]
+    found = look(path, python=warm_python, model=tokenizer(PLAIN), length=limit)
+    tokens = found.tokens
+    assert (tokens.counted, tokens.total, tokens.longest, tokens.shortest) == (
+        59,
+        sum(lengths),
+        lengths[-1],
+        lengths[0],
+    )
+    assert (tokens.median, tokens.p95) == (lengths[29], lengths[56])
+    assert (tokens.cut, tokens.lost) == (sum(length > limit for length in lengths), 0)
+    assert tokens.epoch == sum(min(length, limit) for length in lengths)
+    assert sum(tokens.histogram) == 59
+    assert [row.line for row in tokens.longest_rows] == [59, 58, 57, 56]
+    one = epoch_size(found, "sft", 8)
+    assert (one.rows, one.tokens, one.steps, one.estimated) == (59, tokens.epoch, 8, False)
+
+
+def test_rows_of_which_nothing_is_left_to_learn(tmp_path, tokenizer, warm_python):
+    rows = [{"prompt": "the quick brown fox " * 20, "completion": "so"}, {"prompt": "a", "completion": "b"}]
+    path = written(tmp_path / "d.jsonl", rows)
+    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN), length=20)
+    found = probe_data(warm_python, question)
+    assert (found.tokens.cut, found.tokens.lost) == (1, 1)
+    assert epoch_size(found, "sft").rows == 1
+    assert levels(found, question) == ["warning", "warning"]
+    assert learned(found.samples[0]) == []
+    assert learned(found.samples[0], "cut")
+
+
+def test_a_reward_model_leaves_out_what_is_too_long(tmp_path, tokenizer, warm_python):
+    rows = [{"prompt": "a", "chosen": "the quick " * 30, "rejected": "no"}, ROWS["preference"]]
+    path = written(tmp_path / "d.jsonl", rows)
+    found = look(path, python=warm_python, model=tokenizer(PLAIN), method="reward", length=30)
+    assert (found.tokens.cut, found.tokens.lost, epoch_size(found, "reward").rows) == (1, 1, 1)
+    assert epoch_size(found, "kto").rows == 2
+
+
+def test_rows_that_the_template_refuses(tmp_path, tokenizer, warm_python):
+    refused = {"messages": [{"role": "system", "content": "s"}, user("a"), says("b")]}
+    question = DataQuestion(files=(str(written(tmp_path / "d.jsonl", [CHAT, refused])),), model=tokenizer(STRICT))
+    found = probe_data(warm_python, question)
+    assert (found.usable, places(found), found.template) == (1, [("refused", 2)], "a user must begin")
+    assert levels(found, question) == ["warning"]
+    written(tmp_path / "d.jsonl", [CHAT, *[refused] * 10])
+    assert "error" in levels(probe_data(warm_python, question), question), "nearly no row is left"
+    written(tmp_path / "d.jsonl", [refused])
+    none = probe_data(warm_python, question)
+    assert none.tokens is None
+    assert "error" in levels(none, question)
+
+
+def test_without_a_template_or_a_tokenizer(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    question = DataQuestion(files=(str(path),), model=tokenizer())
+    assert levels(probe_data(warm_python, question), question) == ["error"]
+    text = written(tmp_path / "t.jsonl", [ROWS["text"]])
+    assert look(text, python=warm_python, model=tokenizer()).tokens.total
+    for model in (str(tmp_path), "nobody/none", "/no/such"):
+        found = look(path, python=warm_python, model=model)
+        assert found.tokenizer
+        assert found.samples
+        assert levels(found, DataQuestion(files=(), model=model)) == ["warning"]
+
+
+# ---- bounds ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.whole
+def test_much_data_is_read_up_to_a_limit(tmp_path, tokenizer, warm_python):
+    rows = (
+        {"messages": [user(f"the quick brown fox {number}"), says("jumps " * (number % 9 + 1))]}
+        for number in range(200_000)
+    )
+    path = written(tmp_path / "d.jsonl", rows)
+    found = look(path, python=warm_python, model=tokenizer(PLAIN), rows=150_000, seconds=60)
+    assert (found.rows, found.all_read, found.usable) == (150_000, False, 150_000)
+    assert 0.74 < found.done / found.size < 0.76
+    one = epoch_size(found, "sft", 100)
+    assert one.estimated
+    assert one.rows == pytest.approx(200_000, rel=0.01)
+    assert found.tokens.counted < 150_000
+    assert levels(found, DataQuestion(files=())) == ["note"]
+
+
+@pytest.mark.whole
+def test_reading_ends_when_its_time_is_over(tmp_path):
+    path = written(tmp_path / "d.jsonl", ({"text": f"{number}"} for number in range(100_000)))
+    found = look(path, seconds=0)
+    assert 0 < found.rows < 1000
+    assert not found.all_read
+    exactly = look(path, rows=100_000)
+    assert (exactly.rows, exactly.all_read) == (100_000, True)
+
+
+def test_an_answer_is_bounded_and_safe(tmp_path):
+    hostile = "\x1b[31m\u202e\x07" * 5000
+    rows = [{"messages": [user(f"{hostile}{number}"), says(hostile)]} for number in range(6)]
+    rows += [{hostile[:99] + str(number): hostile} for number in range(200)]
+    rows += [{"messages": [{"role": hostile, "content": "x"}]}] * 50
+    path = written(tmp_path / "\x1b[2J.jsonl", rows)
+    found = look(path)
+    everything = msgspec.json.encode(found).decode()
+    assert len(everything) < 2**20
+    assert found.counts["other"] == 200
+    shown = [file.path for file in found.files] + [problem.why + problem.file for problem in found.problems]
+    shown += [piece.text for sample in found.samples for piece in sample.pieces] + [*found.columns]
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", "".join(shown))
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"rows": "many"}', b'{"samples": [1]}', b"\xff\xfe"])
+def test_an_answer_that_is_none(line):
+    assert parse_data_answer(ChildResult(out=line + b"\n", code=0)).problem
+
+
+def test_a_python_that_cannot_be_asked(tmp_path):
+    found = probe_data("/no/python", DataQuestion(files=(str(tmp_path),)))
+    assert found.problem
+    assert levels(found, DataQuestion(files=())) == ["error"]
+    assert probe_data(sys.executable, DataQuestion(files=(str(tmp_path),)), 0.01).problem
+    assert isinstance(found, DataReport)
+
+
+# ---- the command -------------------------------------------------------------------------------------------------
+
+
+def command(*words, code=0):
+    done = subprocess.run(
+        warm.program("data", *map(str, words)), capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_the_command(tmp_path, tokenizer, warm_python):
+    rows = [{"messages": [user("the quick " * number), says("fox")]} for number in range(1, 50)]
+    path = written(tmp_path / "d.jsonl", [*rows, {"messages": []}])
+    words = [path, "--python", warm_python, "--model", tokenizer(MARKED), "--answers-only", "--length=60", "--batch=10"]
+    done = command(*words)
+    path_line, *rest = done.stdout.splitlines()
+    assert path_line.startswith(str(path))
+    assert max(map(len, rest)) <= 80
+    assert "▌ fox</s>" in done.stdout
+    assert re.search("[▁▂▃▄▅▆▇█]", done.stdout)
+    assert "line 50: " in done.stderr
+    told = json.loads(command(*words, "--json").stdout)
+    assert told["epoch"]["steps"] == -(-told["epoch"]["rows"] // 10)
+    assert told["look"]["tokens"]["counted"] == told["look"]["usable"] == 49
+    assert [finding["level"] for finding in told["findings"]].count("warning") >= 2
+
+
+def test_the_command_refuses_what_cannot_be_trained_on(tmp_path):
+    path = written(tmp_path / "d.jsonl", [ROWS["preference"]])
+    python = ["--python", sys.executable]
+    assert "dpo" in command(path, *python, code=65).stderr
+    command(path, *python, "--method=dpo")
+    command(tmp_path / "none.jsonl", code=66)
+    command(path, "--python=/no/python", code=69)
+    command(code=64)
+    assert json.loads(command(path, *python, "--json", code=65).stdout)["look"]["format"] == "preference"
+
+
+# ---- bounds ------------------------------------------------------------------------------------------------------
+
+DOUBLES = "{% set n = namespace(s='a ') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}"
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+ROWS_OF = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import data_rows
+json.dump([row.value for row in data_rows.read(sys.argv[2])], sys.stdout)
+"""
+BOUNDED = """
+import resource, sys, time
+sys.path.insert(0, sys.argv[1])
+import data_bounds, data_template
+before = resource.getrlimit(resource.RLIMIT_DATA)
+for work in (lambda: time.sleep(9), lambda: bytearray(2**30), lambda: bytearray(2**20)):
+    try:
+        with data_bounds.within(2**26, 0.1):
+            work()
+        print("done")
+    except data_bounds.BoundError as error:
+        print(error)
+print(before == resource.getrlimit(resource.RLIMIT_DATA))
+resource.setrlimit(resource.RLIMIT_DATA, (2**32, -1))
+print(data_template.first_line(MemoryError()))
+"""
+
+
+def small(folder, mib):
+    """A Python that has so little memory."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nulimit -d {mib << 10}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def test_a_json_list_is_read_a_row_at_a_time(tmp_path):
+    path = tmp_path / "d.json"
+    path.write_bytes(b'[{"text": "a"},' + b"{},".ljust(3 * 2**16) * 200 + b"{},\n" * 2**22 + b'{"text": "b"}]')
+    found = look(path, python=small(tmp_path, 200), rows=1000)
+    assert (found.rows, found.usable, found.all_read) == (1000, 1, False)
+
+
+@pytest.mark.parametrize("more", ["", "{", "{}", ', {"text": ', '] {"text": "c"}'])
+def test_a_damaged_json_list_is_an_error_with_its_first_rows(tmp_path, more):
+    path = tmp_path / "d.json"
+    path.write_text('[{"text": "a"}, {"text": "b"}' + more)
+    found = look(path)
+    assert (found.usable, places(found)) == (2, [("unreadable", 0)])
+    assert levels(found, DataQuestion(files=(str(path),)))[0] == "error"
+
+
+def test_rows_of_a_json_list_are_whole_wherever_it_is_cut_into_pieces(tmp_path):
+    rows = [{"text": f'狐 \\ " [{"x" * (number * 997 % 60000)}'} for number in range(200)]
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps(rows, ensure_ascii=False, indent=1))
+    words = [sys.executable, "-c", ROWS_OF, str(CHILD), str(path)]
+    done = subprocess.run(words, capture_output=True, check=True)
+    assert json.loads(done.stdout) == rows
+
+
+def test_a_value_that_takes_too_much_memory_is_named(tmp_path):
+    path = tmp_path / "d.json"
+    path.write_bytes(b'{"a": [' + b"[]," * 2**21 + b"0]}")
+    (problem,) = look(path, python=small(tmp_path, 100)).problems
+    assert (problem.kind, problem.file) == ("unreadable", str(path))
+    assert "of memory" in problem.why
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.csv"])
+def test_a_sparse_file_without_a_line_break_ends_soon(tmp_path, name):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(2**40)
+    began = time.monotonic()
+    found = look(tmp_path / name, python=small(tmp_path, 300))
+    assert not found.usable
+    assert time.monotonic() - began < 20
+
+
+def test_a_child_that_ends_while_it_reads_says_what(tmp_path):
+    path = written(tmp_path / "d.jsonl", [ROWS["text"]])
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\necho \'{"reading": "\'"$0"\'"}\'; echo memory allocation of 9 bytes failed >&2; kill -6 $$\n'
+    )
+    python.chmod(0o755)
+    found = probe_data(str(python), DataQuestion(files=(str(path),)))
+    assert re.fullmatch(
+        rf"{re.escape(str(python))}: it took more than the \d+ GiB of memory that it may", found.problem
+    )
+
+
+def test_bounds_hold_for_their_work_alone():
+    done = subprocess.run([sys.executable, "-c", BOUNDED, str(CHILD)], capture_output=True, text=True, check=True)
+    expected = ["it took more than 0.1 seconds", "it took more than 64 MiB of memory", "done", "True"]
+    expected.append("it took more than 4 GiB of memory")
+    assert done.stdout.splitlines() == expected
+
+
+def test_a_template_that_doubles_a_text_is_refused(tmp_path, warm_python, tokenizer):
+    path = written(tmp_path / "d.jsonl", [CHAT] * 4)
+    found = look(path, python=warm_python, model=tokenizer(DOUBLES))
+    assert found.template == "it took more than 512 MiB of memory"
+    assert found.counts["refused"] == 2, "it is not tried on each row"
+
+
+@pytest.mark.whole
+def test_a_template_without_an_end_is_refused(tmp_path, warm_python, tokenizer):
+    path = written(tmp_path / "d.jsonl", [CHAT] * 4)
+    began = time.monotonic()
+    assert look(path, python=warm_python, model=tokenizer(ENDLESS)).template == "it took more than 5 seconds"
+    assert time.monotonic() - began < 40
+
+
+# ---- TRL itself --------------------------------------------------------------------------------------------------
+
+TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
+with_trl = pytest.mark.skipif(
+    not TRL, reason="NOT TESTED with TRL itself: what it learns of data, for which TUI_TRAIN_TEST_TRL names a Python"
+)
+
+
+@with_trl
+def test_trl_itself_learns_what_is_marked(tmp_path, tokenizer):
+    pairs = {
+        "dpo": ("preference", {"chosen": "the sky is blue", "rejected": "the sky is green"}),
+        "kto": ("kto", ROWS["kto"]),
+    }
+    cases = [
+        {"name": name, "method": "sft", "rows": [row]}
+        for name, row in {**CONVERTED, **TAKEN}.items()
+        if "chosen" not in row and "label" not in row
+    ]
+    cases += [
+        {"name": name, "method": "dpo", "rows": [row]}
+        for name, row in {**CONVERTED, **TAKEN}.items()
+        if "chosen" in row
+    ]
+    cases += [{"name": name, "method": "sft", "rows": [ROWS[name]]} for name in ("text", "prompt_completion")]
+    cases += [{"name": method, "method": method, "rows": [row]} for method, (_, row) in pairs.items()]
+    cases += [{"name": "answers", "method": "sft", "rows": [CHAT], "answers_only": True}]
+    asked = "".join(json.dumps({"answers_only": False} | case) + "\n" for case in cases)
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    words = [TRL, "-B", str(SCRIPTS / "trl_labels.py"), str(CHILD), tokenizer(MARKED)]
+    done = subprocess.run(words, input=asked, capture_output=True, text=True, check=False, env=environment, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [case["name"] for case in told if case["ours"] != case["theirs"]] == []
+    assert len(told) == len(cases)
+    refused = {case["name"] for case in told if case["raw"]}
+    # It takes ShareGPT, but with its own names for the roles.
+    assert refused == CONVERTED.keys() - {"sharegpt"}
+
+
+@with_trl
+def test_trl_patches_templates_that_it_knows(tmp_path, tokenizer):
+    found = subprocess.run(
+        [TRL, "-c", "import trl, os; print(os.path.dirname(trl.__file__))"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    known = (Path(found) / "chat_templates" / "qwen2_5.jinja").read_text()
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    patched = look(path, python=TRL, model=tokenizer(known), answers_only=True)
+    assert patched.answers.possible
+    assert [text.strip() for text in learned(patched.samples[0])][1] == "Yes<|im_end|>"
+    assert not look(path, python=TRL, model=tokenizer(PLAIN)).answers.possible
+
+
+@with_trl
+def test_parquet(tmp_path):
+    code = (
+        "import json, sys, pyarrow as pa, pyarrow.parquet as pq; "
+        "pq.write_table(pa.Table.from_pylist(json.loads(sys.argv[1])), sys.argv[2])"
+    )
+    path = tmp_path / "d.parquet"
+    rows = [CHAT, {"messages": []}, {"messages": None}]
+    subprocess.run([TRL, "-c", code, json.dumps(rows), str(path)], check=True)
+    found = look(path, python=TRL)
+    assert (found.format, found.usable, places(found)) == ("messages", 1, [("empty", 2), ("wrong", 3)])
+    (tmp_path / "no.parquet").write_bytes(b"PAR1 it is not")
+    assert places(look(tmp_path / "no.parquet", python=TRL)) == [("unreadable", 0)]

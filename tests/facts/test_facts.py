@@ -1,0 +1,886 @@
+"""What the probes find out, through the real binding and real children, on fake machines and broken interpreters."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from support import sample
+
+from tests.fake_driver import MACHINES, driver_environment
+from tui_train.facts.gpus import nvml, pci
+from tui_train.facts.machine import host, memory_bound, probe, trusted_pythons
+from tui_train.facts.machine.child_process import run_child
+from tui_train.facts.other_machines.peers import probe_hosts
+from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
+
+MIB = 2**20
+
+
+@pytest.fixture
+def on(monkeypatch, tmp_path):
+    """Return a function that puts NVML on a machine, given by its name or by its text, and returns what is found."""
+
+    def read(machine, deadline=8.0):
+        if "=" in machine:
+            (tmp_path / "machine.txt").write_text(machine)
+            machine = tmp_path / "machine.txt"
+        for name, value in driver_environment(machine).items():
+            monkeypatch.setenv(name, value)
+        return probe.probe_machine(deadline)
+
+    return read
+
+
+def executable(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+# Cards
+
+
+def test_three_cards_are_read(on):
+    machine = on("seed-3090-gt1030-3090")
+    assert (machine.driver_version, machine.driver_cuda, machine.gaps) == ("580.95.05", "13.0", ())
+    first, display, last = machine.gpus
+    assert first == Gpu(
+        index=0,
+        uuid="GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60",
+        name="NVIDIA GeForce RTX 3090",
+        pci_bus="00000000:01:00.0",
+        compute_capability="8.6",
+        memory_total=24576 * MIB,
+        memory_free=(24576 - 325 - 2) * MIB,
+        sm_count=82,
+        sm_clock_max=2100,
+        display_active=False,
+        compute_mode="default",
+    )
+    assert (display.index, display.sm_count, display.display_active) == (1, 3, True)
+    assert [(p.name, p.memory, p.graphics) for p in display.processes] == [
+        ("/usr/lib/xorg/Xorg", 190 * MIB, True),
+        ("/usr/bin/gnome-shell", 84 * MIB, True),
+    ]
+    assert last.uuid == "GPU-ff67d0d7-648f-d302-c50e-49297407cd04"
+    assert machine.hostname
+    assert machine.memory_total > 0
+
+
+def test_names_are_kept_as_read_and_nonsense_stays_in_its_field(on):
+    machine = on("strange-names")
+    assert machine.driver_cuda == "11.4"
+    markup, bytes_, wide, long, nameless = machine.gpus
+    assert markup.name == "[bold red]$(touch /tmp/owned)[/] \x1b[2J\x07`id`"
+    assert bytes_.name == "RTX \ufffd\ufffd 3090"
+    assert (bytes_.memory_total, bytes_.memory_free) == (24576 * MIB, 24176 * MIB)  # by the first memory call
+    assert (bytes_.sm_count, bytes_.compute_capability) == (None, "8.6")
+    assert wide.name.startswith("\u202e0903 XTR")
+    assert long == Gpu(index=3, uuid="GPU-00000000-0000-4000-8000-000000000004")
+    assert (nameless.uuid, nameless.problem) == ("", "the driver reports no UUID for it")
+
+
+FIELDS = {
+    "name": "name",
+    "bus": "pci_bus",
+    "compute": "compute_capability",
+    "memory": "memory_total",
+    "cores": "sm_count",
+    "display": "display_active",
+    "mode": "compute_mode",
+    "process": "processes",
+    "clock": "sm_clock_max",
+    "ecc": "ecc",
+    "throttle": "throttled_by",
+    "pcie": "pcie",
+    "nvlinks": "nvlinks",
+    "peers": "peers",
+}
+
+
+@pytest.mark.parametrize("error", ["UNKNOWN", "NO_PERMISSION", "GPU_IS_LOST"])
+def test_each_field_fails_alone(on, error):
+    whole = {
+        "name": "A",
+        "bus": "00000000:01:00.0",
+        "compute": "8.6",
+        "memory": "1024 MiB",
+        "cores": "1280",
+        "display": "on",
+        "mode": "default",
+        "process": "5000001 compute 5 MiB x",
+        "clock": "1500",
+        "ecc": "on",
+        "throttle": "0x4",
+        "pcie": "1 x8 of 4 x16",
+        "nvlinks": "4",
+        "peers": "0",
+    }
+    text = "driver = !UNKNOWN\ncuda = !UNKNOWN\n"
+    for number, field in enumerate(FIELDS):
+        lines = {"uuid": f"GPU-{number}", **whole, field: f"!{error}"}
+        text += "[card]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
+    machine = on(text)
+    assert (machine.driver_version, machine.driver_cuda, machine.gaps) == (None, None, ())
+    for gpu, (key, field) in zip(machine.gpus, FIELDS.items(), strict=True):
+        # One pair of which nothing is known leaves all pairs unknown: a half-known table would say too much.
+        empty = {other for other in FIELDS.values() if not getattr(gpu, other)} - {"peers"}
+        # The number of multiprocessors follows from the compute capability.
+        assert empty == {field, *(["sm_count"] if key == "compute" else [])} - {"peers"}
+        assert bool(gpu.problem) == (error == "GPU_IS_LOST" and key != "peers")
+
+
+def test_a_lost_card_hides_no_other(on):
+    first, lost, last = on("one-card-lost").gpus
+    assert lost == Gpu(index=1, problem=lost.problem)
+    assert "fallen off the bus" in lost.problem
+    assert first.memory_total == last.memory_total == 24576 * MIB
+    assert not first.problem
+
+
+@pytest.mark.parametrize("name", ["gb10", "jetson-orin"])
+def test_a_chip_without_memory_of_its_own_has_the_hosts(on, name):
+    found = on(name)
+    assert [(gpu.shares_memory, gpu.memory_total) for gpu in found.gpus] == [(True, found.memory_total)]
+    assert not any(gpu.shares_memory for gpu in on("seed-3090-gt1030-3090").gpus)
+
+
+def test_clocks_and_links(on):
+    cards = on("8xh100-nvlink").gpus
+    assert cards[3].peers == (0, 1, 2, 4, 5, 6, 7)
+    assert [(card.nvlinks, card.sm_clock_max, card.ecc, card.pcie) for card in cards] == [
+        (18, 1980, True, Pcie(5, 16, 5, 16))
+    ] * 8
+    assert {card.throttled_by for card in cards} == {()}  # idle is no throttling
+    slowed, idle = on("two-3090-display-and-busy").gpus
+    assert slowed.throttled_by == ("the power limit", "heat")
+    assert (idle.throttled_by, idle.pcie, idle.peers) == ((), Pcie(1, 16, 4, 16), None)
+    assert (slowed.ecc, slowed.nvlinks, slowed.numa_node) == (None, None, None)
+
+
+def test_numa_nodes(tmp_path):
+    for name, node in (("0000:01:00.0", "1"), ("0000:02:00.0", "-1"), ("0000:03:00.0", "rubbish")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "numa_node").write_text(f"{node}\n")
+    addresses = ("00000000:01:00.0", "00000000:02:00.0", "00000000:03:00.0", "00000000:04:00.0", "../x", "", None)
+    assert [pci.numa_node(address, tmp_path) for address in addresses] == [1, None, None, None, None, None, None]
+
+
+def test_a_hanging_card_hides_and_delays_no_other(on):
+    started = time.monotonic()
+    first, silent, last = on("one-card-hangs").gpus
+    assert time.monotonic() - started < 4
+    assert (silent.name, silent.uuid[-1], silent.memory_total) == ("NVIDIA GeForce RTX 3090", "2", None)
+    assert silent.problem.startswith("it does not respond")
+    assert (first.problem, last.problem, last.sm_clock_max) == ("", "", 2100)
+
+
+@pytest.mark.parametrize("field", sample(["handle", "uuid", "process", "peers"], 2))
+def test_a_card_may_hang_anywhere(on, field):
+    hanging = f"{field} = !HANG\n" + ("" if field == "uuid" else "uuid = GPU-1\n")
+    cards = f"[card]\nuuid = GPU-0\n[card]\n{hanging}[card]\nuuid = GPU-2\n"
+    found = on(cards, deadline=4.0)
+    # Only a pair of cards that hangs leaves each of them as it is.
+    assert [bool(gpu.problem) for gpu in found.gpus] == [False, field != "peers", False]
+    assert found.gaps == ()
+
+
+def test_a_card_that_is_slow_is_waited_for(on):
+    cards = on("[card]\nuuid = GPU-1\n[card]\nuuid = GPU-2\nname = @1.0 Slow\n").gpus
+    assert [(card.name, card.problem) for card in cards] == [("", ""), ("Slow", "")]
+
+
+def test_sixty_four_cards_at_once(on):
+    started = time.monotonic()
+    cards = on("64-cards").gpus
+    assert time.monotonic() - started < 4
+    assert [card.index for card in cards] == list(range(64))
+    assert [card.index for card in cards if card.problem] == [40]
+
+
+WATCHER = """
+import sys, pynvml
+pynvml.nvmlInit()
+card = pynvml.nvmlDeviceGetHandleByIndex(1)
+print(pynvml.nvmlDeviceGetName(card), flush=True)
+sys.stdin.readline()
+try:
+    pynvml.nvmlDeviceGetName(card)
+except pynvml.NVMLError as error:
+    print(error.value == pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.nvmlDeviceGetCount())
+"""
+
+
+def test_a_card_that_is_lost_under_a_running_program(on, tmp_path):
+    text = (MACHINES / "two-3090-one-busy.txt").read_text()
+    assert [card.problem for card in on(text).gpus] == ["", ""]
+    command = [sys.executable, "-c", WATCHER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout.readline() == "NVIDIA GeForce RTX 3090\n"
+        head, _, second = text.rpartition("[card]\n")
+        lost = "".join(f"{line.partition('=')[0]}= !GPU_IS_LOST\n" for line in second.splitlines())
+        (tmp_path / "next.txt").write_text(f"{head}[card]\nhandle = !GPU_IS_LOST\n{lost}")
+        (tmp_path / "next.txt").rename(tmp_path / "machine.txt")
+        assert watcher.communicate("\n")[0] == "True 2\n"
+    first, second = probe.probe_machine().gpus
+    assert (first.problem, first.memory_total) == ("", 24576 * MIB)
+    assert "lost" in second.problem
+
+
+def test_processes_of_both_kinds_are_one(on):
+    process = psutil.Process()
+    (gpu,) = on("""
+[card]
+uuid = GPU-1
+process = parent both 700 MiB something else
+process = 5000001 compute ? python train.py
+process = 5000002 graphics 3 MiB Xorg
+""").gpus
+    mine, training, desktop = gpu.processes
+    assert (mine.pid, mine.name, mine.user) == (process.pid, process.name(), process.username())
+    assert (mine.memory, mine.graphics) == (700 * MIB, True)
+    assert (training.name, training.user, training.memory, training.graphics) == ("python train.py", "", None, False)
+    assert desktop.graphics
+
+
+def test_instances_of_a_divided_card(on):
+    small, large, whole, empty = on("a100-mig").gpus
+    assert (small.index, small.uuid[:4], small.sm_count, small.memory_total) == (0, "MIG-", 28, 19968 * MIB)
+    assert (large.sm_count, large.compute_capability, large.pci_bus) == (42, "8.0", "00000000:07:00.0")
+    assert (whole.sm_count, whole.compute_mode) == (108, "exclusive")
+    assert "MIG mode is on" in empty.problem
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ("driver-not-loaded", "The NVIDIA driver is not loaded"),
+        ("version-mismatch", "The NVIDIA driver was updated: reboot needed"),
+        ("no-cards", "No NVIDIA GPU"),
+        ("init = !NO_PERMISSION", "No permission for the NVIDIA driver"),
+        ("init = !UNKNOWN", "The NVIDIA driver does not start"),
+        ("count = !UNKNOWN", "The NVIDIA driver cannot list its GPUs"),
+        ("what = is this", "The NVIDIA GPUs cannot be read"),
+    ],
+)
+def test_without_cards_a_gap_says_why(on, machine, words):
+    found = on(machine)
+    assert found.gpus == ()
+    assert words in [gap.what for gap in found.gaps]
+    assert all(gap.what and gap.why and gap.remedy for gap in found.gaps)
+    assert found.memory_total
+
+
+def test_a_crash_is_told_in_the_words_of_the_crashed(on):
+    (gap,) = on("what = is this").gaps
+    assert gap.why == "it ended with exit code 70: fake NVML: unknown key: what"
+
+
+# The child is told three quarters of the deadline, by which it is known: each has its own, for both run at a time.
+@pytest.mark.parametrize(("machine", "deadline", "told"), [("init-hangs", 1.37, "1.03"), ("load-hangs", 1.44, "1.08")])
+def test_a_driver_that_hangs_costs_the_cards_only(on, machine, deadline, told):
+    started = time.monotonic()
+    found = on(machine, deadline=deadline)
+    assert time.monotonic() - started < 2.5
+    assert found.gpus == ()
+    assert found.hostname
+    assert found.memory_total
+    assert [("not respond" in gap.what or "in time" in gap.what) for gap in found.gaps] == [True]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if told in (p.info["cmdline"] or [])]
+
+
+def test_the_child_itself_does_not_wait_for_the_driver():
+    command = [sys.executable, "-m", "tui_train.facts.machine.machine_child", "machine", "0.5"]
+    started = time.monotonic()
+    answer = run_child(command, 20, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parents[2])})
+    assert answer.code == 0
+    assert time.monotonic() - started < 3
+    machine = msgspec.json.decode(answer.out, type=Machine)
+    assert machine.memory_total
+    assert [gap.what for gap in machine.gaps] == ["The NVIDIA driver does not respond"]
+
+
+def test_a_slow_driver_is_waited_for(on):
+    (gpu,) = on("init = @0.3 ok\n[card]\nuuid = GPU-1\nname = @0.3 Slow\n").gpus
+    assert gpu.name == "Slow"
+
+
+def test_no_library_at_all(monkeypatch):
+    monkeypatch.setattr(nvml.pynvml, "nvmlLib", None)
+    monkeypatch.setattr(nvml.pynvml, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
+    (gap,) = nvml.read_cards().gaps
+    assert "libnvidia-ml.so.1" in gap.why
+
+
+def pci_tree(root, **devices):
+    for number, (vendor, class_, driver) in enumerate(devices.values(), 1):
+        folder = root / f"0000:{number:02x}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(vendor + "\n")
+        (folder / "class").write_text(class_ + "\n")
+        (folder / "device").write_text("0x1d01\n")
+        if driver:
+            (root / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+            (folder / "driver").symlink_to(root / "drivers" / driver)
+
+
+def test_cards_without_driver_are_named(tmp_path):
+    pci_tree(
+        tmp_path,
+        shown=("0x10de", "0x030000", "nvidia"),
+        sound=("0x10de", "0x040300", "snd"),
+        other=("0x1002", "0x030000", "amdgpu"),
+        undriven=("0x10de", "0x030000", ""),
+        passed_on=("0x10de", "0x030200", "vfio-pci"),
+        lost=("0x10de", "0x030200", "nvidia"),
+    )
+    pci_tree(tmp_path / "function", virtual=("0x10de", "0x030200", "nvidia"))
+    (tmp_path / "function" / "0000:01:00.0" / "physfn").mkdir()
+    assert pci.pci_cards(tmp_path / "function") == ()
+    cards = pci.pci_cards(tmp_path)
+    assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
+    undriven, passed_on, lost = pci.unlisted_card_gaps(cards, ["00000000:01:00.0", None])
+    assert undriven.what == "1 NVIDIA GPU without driver: 0000:04:00.0 (10de:1d01)"
+    assert "vfio-pci" in passed_on.why
+    assert "0000:06:00.0" in lost.what
+    assert pci.unlisted_card_gaps(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)
+    assert pci.unlisted_card_gaps(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
+    assert len(pci.unlisted_card_gaps(cards, [])) == 4
+
+
+@pytest.mark.parametrize(
+    ("release", "inside", "cards", "words"),
+    [
+        ("6.1", False, (), "No NVIDIA GPU"),
+        ("6.1", False, (pci.PciCard("0000:01:00.0", "10de:2204", ""),), "The NVIDIA driver is not installed"),
+        ("6.1", True, (), "This container was started without GPUs"),
+        ("5.15-microsoft-standard-WSL2", False, (), "The NVIDIA driver is not visible in WSL"),
+    ],
+)
+def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, words):
+    monkeypatch.setattr(pci.platform, "release", lambda: release)
+    monkeypatch.setattr(pci, "in_container", lambda: inside)
+    gap = pci.no_driver_gap("library", "", cards)
+    assert gap.what == words
+    assert ("0000:01:00.0 (10de:2204)" in gap.why) == bool(cards)
+
+
+# The host
+
+
+def cgroup(root: Path, **files: str) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (root / name.replace("__", ".")).write_text(text)
+
+
+def test_limits_of_version_2_are_the_tightest_on_the_way_up(tmp_path):
+    (tmp_path / "own").write_text("0::/user.slice/job\n")
+    cgroup(tmp_path / "fs" / "user.slice", cpu__max="150000 100000\n", memory__max="max\n", memory__current="5")
+    cgroup(
+        tmp_path / "fs" / "user.slice" / "job",
+        cpu__max="max 100000\n",
+        memory__max="1000000\n",
+        memory__current="600000\n",
+        memory__stat="anon 1\ninactive_file 200000\nactive_file 7\n",
+    )
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits(1.5, 1000000, 600000)
+
+
+def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
+    (tmp_path / "own").write_text(
+        "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n3:pids:/x\n1:name=systemd:/x\n0::/\n"
+    )
+    cgroup(
+        tmp_path / "fs" / "memory",
+        memory__limit_in_bytes="3000\n",
+        memory__usage_in_bytes="1000\n",
+        memory__stat="total_inactive_file 400\n",
+    )
+    cgroup(tmp_path / "fs" / "cpu,cpuacct", **{"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"})
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits(0.5, 3000, 2400)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"memory__limit_in_bytes": "9223372036854771712\n", "memory__usage_in_bytes": "1000\n"},
+        {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"},
+        {"memory__limit_in_bytes": "rubbish\n"},
+        {},
+    ],
+)
+def test_no_limit_is_no_limit(tmp_path, files):
+    (tmp_path / "own").write_text("4:memory:/\n3:cpu:/\nrubbish\n")
+    for name in ("cpu", "memory"):
+        cgroup(tmp_path / "fs" / name, **files)
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits()
+    assert host.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == host.CgroupLimits()
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "kills"),
+    [
+        ("4:memory:/a\n0::/\n", {"memory/a/memory.oom_control": "under_oom 0\noom_kill 2\n"}, 2),
+        # A container of version 1 sees its own group as the top; another group of it may have had the kill.
+        ("4:memory:/a\n", {"memory/memory.oom_control": "oom_kill 2\n"}, 2),
+        ("4:memory:/a\n", {"memory/a/memory.oom_control": "oom_kill 0\n"}, None),
+        ("0::/user/1\n", {"user/1/memory.events": "oom 9\noom_kill 3\n", "user/memory.events": "oom_kill 4\n"}, 3),
+        ("0::/user/1\n", {"user/1/memory.events": "oom_kill 0\n", "user/memory.events": "oom_kill 0\n"}, 0),
+        # In another session, or as a service.
+        ("0::/user/1\n", {"user/1/memory.events": "oom_kill 0\n", "user/memory.events": "oom_kill 4\n"}, None),
+        ("0::/user/1\n", {"user/1/memory.events": "oom_kill 0\n", "job/memory.events": "oom_kill 4\n"}, None),
+        ("0::/\nrubbish\n", {"memory.events": "oom_kill x\n\noom_kill\n"}, None),
+        ("0::/\n", {}, None),
+    ],
+)
+def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own, files, kills):
+    (tmp_path / "own").write_text(own)
+    for name, text in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(text)
+    assert host.oom_kills(tmp_path / "own", tmp_path / "fs") == kills
+
+
+def test_usable_cpus(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert [host.usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
+
+
+def test_limits_reach_the_machine(monkeypatch):
+    monkeypatch.setattr(host, "cgroup_limits", lambda: host.CgroupLimits(1.0, 5 * MIB, 2 * MIB))
+    machine = host.read_host()
+    assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
+    assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
+
+
+def test_names_that_are_no_utf8(tmp_path):
+    (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
+    assert host.cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
+    assert host.cpu_name(tmp_path / "missing")
+    assert host.valid_utf8("a\udcffb") == "a\ufffdb"
+
+
+# Children
+
+
+def test_the_child_knows_neither_screens_nor_torch():
+    program = "import sys, tui_train.facts.machine.machine_child, tui_train.facts.machine.probe, "
+    program += "tui_train.facts.gpus.verdicts; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout.split()
+    assert "tui_train.facts.gpus.nvml" in names
+    assert not {"textual", "rich", "torch", "tui_train.screens"} & set(names)
+
+
+def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
+    hostile = tmp_path / "hostile"
+    trap = f"open({str(tmp_path / 'sprung')!r}, 'a').write(__name__ + chr(10))\n"
+    for name in ("psutil", "pynvml", "msgspec", "json", "re", "ast", "pathlib", "platform", "torch", "sitecustomize"):
+        executable(hostile / f"{name}.py", trap)
+    executable(hostile / "tui_train" / "__init__.py", trap)
+    expected = probe.probe_toolchain(sys.executable)
+    monkeypatch.chdir(hostile)
+    # `python -m tui_train`, started there, has that folder on its own path.
+    monkeypatch.setattr(sys, "path", [str(hostile), *sys.path])
+    assert [gpu.name for gpu in on("6000-ada").gpus] == ["NVIDIA RTX 6000 Ada Generation"]
+    assert probe.probe_toolchain(sys.executable) == expected
+    assert not expected.problem
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\nexit 3\n", "it ended with exit code 3"),
+        ("#!/bin/sh\necho oh no >&2; exit 3\n", "it ended with exit code 3: oh no"),
+        ("#!/bin/sh\nkill -SEGV $$\n", "it was ended by signal 11"),
+        ("#!/bin/sh\necho hello; echo '[1, 2]'\n", "no usable answer"),
+        (
+            '#!/bin/sh\necho \'{"prefix": 5, "executable": "", "toolchain": {"python": 7}}\'\n',
+            "no usable answer",
+        ),
+        ("#!/bin/sh\nprintf '\\377\\376\\0'\n", "no usable answer"),
+        ("#!/bin/sh\nexec cat /dev/zero\n", "it wrote more than 1 MiB"),
+        ('#!/bin/sh\necho "SyntaxError: invalid syntax" >&2; exit 1\n', "it is older than Python 3.8"),
+        ("#!/no/such/interpreter\n", "cannot be started: No such file or directory"),
+        ("\x00\x01\x02", "cannot be started: Exec format error"),
+    ],
+)
+def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
+    python = executable(tmp_path / "python", script)
+    found = probe.probe_toolchain(python)
+    assert found == Toolchain(python=python, problem=found.problem)
+    assert found.problem.startswith(words)
+
+
+def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
+    hungry = run_child(
+        [sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * memory_bound.reading_limit()})"], 20
+    )
+    assert (
+        hungry.why_unusable()
+        == f"it took more than the {memory_bound.reading_limit() / 2**30:.0f} GiB of memory that it may"
+    )
+    assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
+
+
+@pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
+def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
+    monkeypatch.setattr("tui_train.facts.machine.host.memory_total", lambda: total)
+    threads = 2**24 * (os.cpu_count() or 1)
+    assert memory_bound.reading_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
+
+
+def test_loading_may_take_several_times_the_weights(tmp_path):
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(2**37)
+    assert memory_bound.loading_limit((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
+
+
+def test_a_program_that_says_the_question_back_is_no_python():
+    assert probe.probe_toolchain("/bin/ls").problem == "it is not a Python"
+
+
+def test_a_device_is_no_file_to_train_on():
+    assert probe.read_path_states(["/dev/zero"]) == {"/dev/zero": "unreadable"}
+
+
+def test_an_interpreter_that_is_none(tmp_path):
+    (tmp_path / "python").write_text("no program")
+    assert "not executable" in probe.probe_toolchain(str(tmp_path / "python")).problem
+    assert "No such file" in probe.probe_toolchain(str(tmp_path / "missing")).problem
+    assert "No such file" in probe.probe_toolchain("no-such-python-anywhere").problem
+
+
+def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
+    python = executable(
+        tmp_path / "python", f"#!/bin/sh\necho $$ > {tmp_path}/own\nsleep 100 &\necho $! > {tmp_path}/child\nwait\n"
+    )
+    started = time.monotonic()
+    assert probe.probe_toolchain(python, deadline=0.7).problem == "no answer in time"
+    assert time.monotonic() - started < 2
+    time.sleep(0.1)
+    assert [gone(int((tmp_path / name).read_text())) for name in ("own", "child")] == [True, True]
+
+
+def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
+    started = time.monotonic()
+    answer = run_child(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 20)
+    assert (answer.out, answer.code, answer.timed_out) == (b"done\n", 0, False)
+    assert time.monotonic() - started < 3
+    time.sleep(0.1)
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_an_ending_is_waited_for():
+    answer = run_child(["/bin/sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 3"], 20)
+    assert (answer.code, answer.failure) == (3, "")
+
+
+# Toolchains
+
+
+def environment(folder: Path, torch="", cuda="", flags="", packages=()) -> Path:
+    """Make a virtual environment in which `torch`, a text file or two, and the metadata of `packages` are installed."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in packages:
+        executable(site / name / "__init__.py", "raise SystemExit('imported')")
+        executable(
+            site / f"{name}-1.2.3.dist-info" / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n"
+        )
+    if torch:
+        install_torch(site, torch, cuda, flags)
+    return folder
+
+
+def install_torch(site: Path, torch: str, cuda: str = "", flags: str = "", table: str = "") -> None:
+    executable(site / "torch" / "__init__.py", "raise SystemExit('imported')")
+    executable(
+        site / "torch" / "version.py",
+        f"from typing import Optional\n__version__ = '{torch}'\ncuda: Optional[str] = {cuda or None!r}\n",
+    )
+    executable(site / "torch" / "cuda" / "__init__.py", table)
+    (site / "torch" / "lib").mkdir()
+    with (site / "torch" / "lib" / "libtorch_python.so").open("wb") as library:
+        library.write(b"\x7fELF\0sm_\0compute_ \0xsm_99\0")
+        # As far behind as in the real one.
+        library.seek(33 << 20)
+        library.write(b"\0" + flags.encode() + b"\0\0rest")
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """Return a current folder in which no environment is active, noted or on PATH."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, tmp_path):
+    whole = ("accelerate", "transformers")
+    here = environment(bare / ".venv", "2.13.0+cu130", "13.0", "sm_75 sm_120 compute_120", whole)
+    conda = environment(tmp_path / "conda" / "envs" / "llm", "2.9.1+cu128", "12.8", "sm_70 sm_90a")
+    noted = environment(tmp_path / "conda" / "envs" / "old")
+    executable(tmp_path / "home" / ".conda" / "environments.txt", f"{conda}\n\n{noted}\n{tmp_path}/removed\n")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "stale"))
+    monkeypatch.setenv("CONDA_PREFIX", str(conda))
+    # The same environment by another name, through a shim.
+    shim = executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
+    monkeypatch.setenv("PATH", f"{Path(shim).parent}:/bin:/usr/bin")
+    (tmp_path / "shims" / "python").symlink_to(conda / "bin" / "python")
+    trusted_pythons.remember_choice(f"{here}/bin/python")
+    found = probe.probe_toolchains([str(noted / "bin" / "python3")])
+    assert [(t.label, t.torch) for t in found if t.label not in {"this environment", "PATH"}] == [
+        (".venv here", "2.13.0+cu130"),
+        ("active conda env (llm)", "2.9.1+cu128"),
+        ("chosen", None),
+        ("active venv (stale)", None),
+    ]
+    by_label = {toolchain.label: toolchain for toolchain in found}
+    assert by_label[".venv here"] == Toolchain(
+        python=f"{here}/bin/python",
+        label=".venv here",
+        version=by_label["chosen"].version,
+        torch="2.13.0+cu130",
+        cuda="13.0",
+        arch_list=("sm_75", "sm_120", "compute_120"),
+        accelerate="1.2.3",
+        transformers="1.2.3",
+    )
+    assert by_label["active conda env (llm)"].arch_list == ("sm_70", "sm_90a")
+    assert "No such file" in by_label["active venv (stale)"].problem
+    assert "this environment" in by_label
+    assert not list(tmp_path.rglob("torch/__pycache__"))
+
+
+def marking(prefix, mark):
+    """Make an environment whose Python leaves a mark when it is started."""
+    environment(prefix, "2.13.0", "13.0", "sm_75")
+    python = prefix / "bin" / "python"
+    real = python.resolve()
+    python.unlink()
+    executable(python, f'#!/bin/sh\n: > "{mark}"\nexec "{real}" "$@"\n')
+    return python
+
+
+def site_of(prefix):
+    return next(prefix.glob("lib/python*/site-packages"))
+
+
+def theirs(path):
+    os.chown(path, 65534, 65534, follow_symlinks=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    sample(
+        [
+            (theirs, "belongs to"),
+            (lambda prefix: theirs(prefix / "bin"), "belongs to"),
+            # Another file than the one that was chosen.
+            (lambda prefix: theirs(prefix / "bin" / "python"), "not started until you choose it"),
+            (lambda prefix: theirs(prefix / "pyvenv.cfg"), "belongs to"),
+            (lambda prefix: prefix.chmod(0o777), "other users may write"),
+            (lambda prefix: (prefix / "bin").chmod(0o777), "other users may write"),
+            (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "other users may write"),
+            (lambda prefix: site_of(prefix).chmod(0o777), "other users may write"),
+            (lambda prefix: theirs(Path(executable(site_of(prefix) / "x.pth", ""))), "belongs"),
+        ],
+        3,
+    ),
+)
+def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare, tmp_path, spoil, why):
+    if ("belongs" in why or "choose" in why) and os.geteuid():
+        pytest.skip("NOT TESTED: files of another user, which takes root")
+    mark = tmp_path / "started"
+    python = marking(bare / ".venv", mark)
+    trusted_pythons.remember_choice(str(python))
+    spoil(bare / ".venv")
+    mark.unlink(missing_ok=True)
+    (here,) = [tool for tool in probe.probe_toolchains() if tool.label == ".venv here"]
+    assert why in here.problem
+    assert here.unchosen or "trainer.python" in here.problem
+    assert not mark.exists()
+    # Named, it is started.
+    trusted_pythons.remember_choice(str(python))
+    (named,) = [tool for tool in probe.probe_toolchains([str(python)]) if tool.label == "chosen"]
+    assert not named.problem
+    assert mark.exists()
+
+
+def test_a_python_here_is_started_once_it_was_chosen_and_not_in_another_ones_place(bare, tmp_path):
+    mark = tmp_path / "started"
+    python = marking(bare / ".venv", mark)
+    (site_of(bare / ".venv") / "torch-2.13.0+cu130.dist-info").mkdir()
+    (tmp_path / "link").symlink_to(bare)
+    # As a profile from the same clone names it, without knowing where that is.
+    foreign = [str(python), "/proc/self/cwd/.venv/bin/python", str(tmp_path / "link/.venv/bin/python")]
+    for tool in (*probe.probe_toolchains(), *probe.probe_toolchains(foreign), *map(probe.probe_toolchain, foreign)):
+        if tool.python in foreign:
+            assert tool.unchosen
+            assert "not started until you choose it (Python 3." in tool.problem
+            assert "torch 2.13.0+cu130" in tool.problem
+            assert tool.torch is None
+    assert not mark.exists()
+    trusted_pythons.remember_choice(str(python))
+    assert not [tool for tool in probe.probe_toolchains() if tool.label == ".venv here" and tool.problem]
+    assert mark.exists()
+    mark.unlink()
+    shutil.rmtree(bare / ".venv")
+    marking(bare / ".venv", mark)
+    (here,) = [tool for tool in probe.probe_toolchains() if tool.label == ".venv here"]
+    assert here.unchosen
+    assert not mark.exists()
+
+
+def test_the_environment_that_is_activated_here_is_started(bare, tmp_path, monkeypatch):
+    mark = tmp_path / "started"
+    marking(bare / ".venv", mark)
+    monkeypatch.setenv("VIRTUAL_ENV", ".venv")
+    assert [tool.unchosen for tool in probe.probe_toolchains() if "venv" in tool.label] == [True]
+    assert not mark.exists()
+    monkeypatch.setenv("VIRTUAL_ENV", str(bare / ".venv"))
+    assert not any(tool.unchosen for tool in probe.probe_toolchains())
+    assert mark.exists()
+
+
+def test_nothing_of_a_cloned_folder_is_run(bare, tmp_path, monkeypatch):
+    mark = tmp_path / "started"
+    for name in (".venv", "venv"):
+        marking(bare / name, mark)
+    for folder in (bare, bare / "bin"):
+        for name in ("python3", "python", "uv", "docker", "podman", "apptainer", "sbatch", "nvidia-smi", "busctl"):
+            executable(folder / name, f'#!/bin/sh\n: > "{mark}-{name}"\nexit 1\n')
+    for name in ("json", "torch", "pip", "platform", "uuid", "venv_", "msgspec", "psutil", "click", "textual"):
+        executable(bare / f"{name}.py", f"open({str(tmp_path / 'started')!r} + '-{name}.py', 'w')")
+    # As asdf's, which obeys a path.
+    shim = tmp_path / "shims" / "python3"
+    executable(shim, f'#!/bin/sh\n[ -e .tool-versions ] && exec ./.venv/bin/python "$@"\nexec {sys.executable} "$@"\n')
+    (bare / ".tool-versions").write_text("python path:./.venv\n")
+    monkeypatch.setenv("PATH", f"bin:.::{shim.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:")
+    for words in (["facts"], ["env", "create", "hf", "--dry-run"]):
+        command = [sys.executable, "-m", "tui_train", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        assert "Traceback" not in done.stderr
+        assert not list(tmp_path.glob("started*")), words
+    chosen = ["--set=trainer.python=.venv/bin/python"]
+    subprocess.run([sys.executable, "-m", "tui_train", "plan", "quickstart", *chosen], capture_output=True, check=False)
+    assert list(tmp_path.glob("started*")) == [mark]
+
+
+def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_path):
+    real = environment(tmp_path / "real", "2.13.0+cpu")
+    executable(tmp_path / "shims" / "python3", f'#!/bin/sh\n[ "$PWD" = "{bare}" ] && exec "{real}/bin/python" "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:/bin")
+    by_label = {toolchain.label: toolchain for toolchain in probe.probe_toolchains()}
+    assert by_label["PATH"].python == f"{real}/bin/python"
+    assert (by_label["PATH"].torch, by_label["PATH"].cuda, by_label["PATH"].arch_list) == ("2.13.0+cpu", None, ())
+    assert probe.probe_toolchain("python3").python == f"{real}/bin/python"
+
+
+def test_a_venv_and_its_base_are_two(bare):
+    here = environment(bare / "venv")
+    trusted_pythons.remember_choice(f"{here}/bin/python")
+    base = os.path.realpath(here / "bin" / "python")
+    found = probe.probe_toolchains([base])
+    assert {"chosen", "venv here"} <= {toolchain.label for toolchain in found}
+
+
+def test_libraries_outside_the_environment_are_those_a_training_finds(bare, monkeypatch, tmp_path):
+    python = str(environment(tmp_path / "env") / "bin" / "python")
+    assert probe.probe_toolchain(python).torch is None
+    install_torch(tmp_path / "module", "2.7.1+cu126", "12.6", "sm_50 sm_60")
+    (tmp_path / "module" / "sitecustomize.py").write_text("print('module loaded')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "module"))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    assert probe.probe_toolchain(python).arch_list == ("sm_50", "sm_60")
+    assert not (tmp_path / "module" / "__pycache__").exists()
+
+
+def test_architectures_of_a_release_where_the_library_tells_none(bare, monkeypatch, tmp_path):
+    table = (
+        "PYTORCH_RELEASES_CODE_CC: dict[str, dict[str, set[int]]] = "
+        "{'13.0': {'x86_64': {120, 75, 80}, 'aarch64': {120, 75, 80}}}\n"
+    )
+    install_torch(tmp_path / "module", "2.13.0+cu130", "13.0", "", table)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "module"))
+    assert probe.probe_toolchain(sys.executable).arch_list == ("sm_75", "sm_80", "sm_120")
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: how a real one is read")
+def test_the_real_torch_of_this_environment():
+    found = probe.probe_toolchain(sys.executable)
+    told = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.split()
+    assert [found.torch, str(found.cuda)] == told
+
+
+def test_many_slow_interpreters_share_one_deadline(bare, tmp_path):
+    slow = [executable(tmp_path / f"slow{n}" / "python", "#!/bin/sh\nexec /bin/sleep 100\n") for n in range(12)]
+    started = time.monotonic()
+    found = probe.probe_toolchains(slow, deadline=2)
+    assert time.monotonic() - started < 3.5
+    assert [t.problem for t in found if t.label == "chosen"] == ["no answer in time"] * 12
+
+
+def test_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data.txt").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert probe.read_path_states(
+        ["data.txt", "~/data.txt", "~", ".", "", "data.txt/x", "dangling", "loop", "a\0b", "é" * 300]
+    ) == {
+        "data.txt": "file",
+        "~/data.txt": "file",
+        "~": "folder",
+        ".": "folder",
+        "": "missing",
+        "data.txt/x": "missing",
+        "dangling": "missing",
+        "loop": "unreadable",
+        "a\0b": "unreadable",
+        "é" * 300: "unreadable",
+    }
+    if os.geteuid():
+        (tmp_path / "data.txt").chmod(0)
+        assert probe.read_path_states(["data.txt"]) == {"data.txt": "unreadable"}
+
+
+def test_hosts_are_asked_at_a_lower_priority_and_a_shared_connection_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable(tmp_path / "ssh", f"#!/bin/sh\nnice >> {tmp_path}/nice\necho nobody answers >&2\nexit 255\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    answers = [probe_hosts(["a", "b"], "/py", []), probe_hosts(["b"], "/py", [], first="a")]
+    assert {peer.problem for found in answers for peer in found.values()} == {"nobody answers"}
+    asked = [int(line) for line in (tmp_path / "nice").read_text().split()]
+    assert (asked[:2], {*asked[2:]}) == ([min(19, own + 10)] * 2, {own})

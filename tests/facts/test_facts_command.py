@@ -1,0 +1,371 @@
+"""`tui-train facts` as a process: files of machines and toolchains, other hosts, and what no machine file may bring."""
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import warm
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import GIB, UUIDS, examples, facts, gpu, machine, toolchain
+
+from tests.fake_driver import MACHINES, driver_environment
+from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tui_train.cli.plans import plans
+from tui_train.facts.gpus import verdicts as gpus
+from tui_train.facts.other_machines import remote, saved
+from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.toolchain import pick_toolchain
+from tui_train.views import show
+
+ROOT = Path(__file__).parents[2]
+SEED = "seed-3090-gt1030-3090"
+CU126 = {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": [f"sm_{code}" for code in (50, 60, 70, 75, 80, 86, 90)]}
+CU130 = {"torch": "2.13.0+cu130", "cuda": "13.0", "arch_list": [f"sm_{code}" for code in (75, 80, 86, 90, 100, 120)]}
+# What a terminal obeys, or what makes text read other than it is.
+UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wheel, text in (("cu126", CU126), ("cu130", CU130)):
+        (tmp_path / f"{wheel}.json").write_text(json.dumps(text))
+
+
+def tui(*arguments, code=0, on="", **environment):
+    """Run `tui-train facts` on a machine; nothing it says is ever a traceback."""
+    done = subprocess.run(
+        warm.program("facts", *arguments),
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(driver_environment(on) if on else {}), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    out, error = done.stdout.decode(), done.stderr.decode()
+    assert "Traceback" not in out + error, error
+    assert not UNSAFE.search(out + error)
+    assert done.returncode == code, out + error
+    return out if code == 0 else error
+
+
+def told(*arguments, **more):
+    return json.loads(tui("--json", *arguments, **more))
+
+
+# Toolchains
+
+
+@pytest.mark.parametrize(
+    ("wheel", "verdicts"), [("cu126", ["use", "skip", "use"]), ("cu130", ["use", "blocked", "use"])]
+)
+def test_a_saved_toolchain_decides(wheel, verdicts):
+    found = told("--toolchain", f"{wheel}.json", on=SEED)
+    assert [card["verdict"] for card in found["gpus"]] == verdicts
+    assert [card["chosen"] for card in found["gpus"]] == [True, False, True]
+    assert [card["busy"] for card in found["gpus"]] == ["", "", ""]
+    assert ("CUDA 12.6" in "".join(found["gpus"][1]["reasons"])) == (wheel == "cu130")
+    (default,) = found["sets"]
+    assert tuple(default["uuids"]) == UUIDS
+    assert found["judged_for"]["torch"] == f"2.13.0+{wheel}"
+    assert found["toolchains"] == [found["judged_for"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "no json",
+        '{"torch": "2.13", "cuda": "12.6"}',
+        '{"torch": "2.13", "arch_list": []}',
+        '{"torch": null, "cuda": "12.6", "arch_list": []}',
+        '{"torch": "2.13", "cuda": 12.6, "arch_list": []}',
+        '{"torch": "2.13", "cuda": "12.6", "arch_list": "sm_50"}',
+        '{"torch": "2.13", "cuda": "12.6", "arch_list": [50]}',
+        '{"torch": "2.13\\ud800", "cuda": "12.6", "arch_list": []}',
+        "\x1b[31m",
+        "[" * 100_000,
+    ],
+)
+def test_a_bad_toolchain_is_refused(text, tmp_path):
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(BadInput, match=r"bad\.json cannot be used"):
+        saved.load_toolchain(tmp_path / "bad.json")
+
+
+def test_bad_files_have_exit_codes_of_their_own(tmp_path):
+    (tmp_path / "bad.json").write_text('{"torch": "2.13"}')
+    error = tui("--toolchain", "bad.json", code=65)
+    assert "cuda" in error
+    assert '"arch_list": [' in error
+    assert "it is a folder" in tui("--toolchain", ".", code=65)
+    assert "does not exist" in tui("--machine", "missing.json", code=66)
+    assert "cannot be used" in tui("--machine", "bad.json", code=65)
+    assert "exclude" in tui("--machine", "bad.json", "--host", "box", code=64)
+
+
+def test_a_build_without_cuda(tmp_path):
+    (tmp_path / "cpu.json").write_text('{"torch": "2.13.0+cpu", "cuda": null, "arch_list": [], "more": {"a": 1}}')
+    found = told("--toolchain", "cpu.json", on=SEED)
+    assert {card["verdict"] for card in found["gpus"]} == {"blocked"}
+    assert found["sets"] == []
+    assert "has no CUDA, so none of the 3 GPUs can be used" in found["all_blocked"]
+    assert "! This Python's PyTorch (2.13.0+cpu) has no CUDA" in tui("--toolchain", "cpu.json", on=SEED)
+
+
+# Machine files
+
+
+def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
+    shown = tui("--toolchain", "cu130.json", "--save", "box.json", on=SEED)
+    assert "saved box.json" in shown
+    first = told("--toolchain", "cu130.json", on=SEED)
+    again = told("--machine", "box.json")
+    assert again["gpus"] == first["gpus"]
+    assert again["machine"]["hostname"] == "host"
+    assert [card["verdict"] for card in told("--machine", "box.json", "--toolchain", "cu126.json")["gpus"]] == [
+        "use",
+        "skip",
+        "use",
+    ]
+    before = (tmp_path / "box.json").read_bytes()
+    assert "already exists" in tui("--save", "box.json", code=73)
+    assert (tmp_path / "box.json").read_bytes() == before
+    (tmp_path / "link").symlink_to("nowhere")
+    assert "already exists" in tui("--save", "link", code=73)
+    assert "cannot write" in tui("--machine", "box.json", "--save", "no/such/folder", code=73)
+    # What --json prints is a machine file as well.
+    (tmp_path / "printed.json").write_text(json.dumps(first))
+    assert told("--machine", "printed.json")["gpus"] == first["gpus"]
+    assert json.loads(tui("--json", "--machine", "box.json", "--save", "second.json"))["gpus"] == first["gpus"]
+
+
+def test_a_file_that_appears_while_we_look_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(saved, "refuse_to_overwrite", lambda path: path.write_text("mine"))
+    with pytest.raises(CannotWrite):
+        saved.save_machine(tmp_path / "new.json", facts())
+    assert (tmp_path / "new.json").read_text() == "mine"
+
+
+def test_names_of_people_and_places_are_masked(monkeypatch):
+    monkeypatch.setenv("HOME", "/srv/people/ann")
+    monkeypatch.setenv("USER", "ann")
+    monkeypatch.delenv("LOGNAME", raising=False)
+    processes = (
+        GpuProcess(7, "/home/bob/bin/python", "bob", GIB),
+        GpuProcess(8, "python train.py --for=ann", "ann", GIB),
+        GpuProcess(9, "Xorg", "root", GIB, graphics=True),
+    )
+    found = Facts(
+        machine=msgspec.structs.replace(
+            machine(gpus=[gpu(0, processes=processes)]),
+            hostname="lab7.example.org",
+            gaps=(Gap("what", "/dev/x of lab7 is bob's", "ask /srv/people/annette"),),
+        ),
+        toolchains=(toolchain("/srv/people/ann/env/bin/python"),),
+    )
+    text = saved.machine_file_text(found)
+    for word in ("bob", "lab7", "example.org", "people/ann/"):
+        assert word not in text
+    again = saved.parse_machine_file(text.encode(), "test")
+    assert [(p.user, p.name) for p in again.machine.gpus[0].processes] == [
+        ("user2", "/home/user/bin/python"),
+        ("user1", "python train.py --for=user1"),
+        ("root", "Xorg"),
+    ]
+    assert again.machine.gaps[0].remedy == "ask /srv/people/annette"
+    assert again.toolchains[0].python == "~/env/bin/python"
+    assert again.machine.gpus[0].uuid == UUIDS[0]
+
+
+# Other hosts
+
+SSH = """#!/bin/sh
+for word in "$@"; do printf '%s\\n' "$word"; done >> "$NOTES"
+case "$*" in
+  *tui-train*) cat "$TUI" 2>/dev/null || exit 127 ;;
+  *nvidia-smi*) cat "$SMI" 2>/dev/null || { echo 'sh: nvidia-smi: not found' >&2; exit 127; } ;;
+esac
+"""
+CSV = """\
+0, GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60, RTX 3090, 00000000:01:00.0, 8.6, 24576, 24249, Disabled, 580.95
+1, GPU-addf6be6-9a6e-c331-da9e-b0ab90813984, A name, with a comma, 00000000:03:00.0, 6.1, [N/A], [N/A], Enabled, 580.95
+2, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], 580.95
+strange \x1b[31mline
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "ssh"
+    program.write_text(SSH)
+    program.chmod(0o755)
+    for name in ("NOTES", "TUI", "SMI"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_another_host_with_tui_train(ssh):
+    (ssh / "tui").write_text("Welcome {to} this host!\n" + tui("--json", "--toolchain", "cu126.json", on=SEED))
+    found = told("--host", "ann@box", "--toolchain", "cu130.json")
+    assert [card["verdict"] for card in found["gpus"]] == ["use", "blocked", "use"]
+    asked = (ssh / "notes").read_text().splitlines()
+    assert asked[:3] == ["-T", "-o", "BatchMode=yes"]
+    assert asked[-3:] == ["--", "ann@box", "tui-train facts --json"]
+
+
+def test_another_host_with_nvidia_smi_only(ssh):
+    (ssh / "smi").write_text(CSV)
+    found = told("--host", "box", "--toolchain", "cu126.json")
+    first, second, lost = found["gpus"]
+    assert (first["uuid"], first["memory_free"], first["display_active"]) == (UUIDS[0], 24249 * 2**20, False)
+    assert (second["name"], second["memory_total"]) == ("A name, with a comma", None)
+    assert (lost["verdict"], lost["reasons"]) == ("blocked", ["nvidia-smi: [GPU is lost]"])
+    assert (found["machine"]["hostname"], found["machine"]["driver_version"]) == ("box", "580.95")
+    assert found["machine"]["gaps"] == []
+    shown = tui("--host", "box")
+    assert shown.startswith("box\nNVIDIA driver 580.95\n\n")
+    (ssh / "smi").write_text("strange \x1b[31mline\n")
+    assert "strange \\x1b[31mline" in tui("--host", "box")
+
+
+def test_a_broken_tui_train_there_is_no_end(ssh):
+    (ssh / "tui").write_text('{"machine": 7}')
+    (ssh / "smi").write_text("")
+    assert told("--host", "box")["machine"]["gaps"][0]["what"] == "No NVIDIA GPU"
+
+
+def test_hosts_that_cannot_be_asked(ssh, monkeypatch):
+    assert "no working tui-train" in tui("--host", "box", code=69)
+    (ssh / "bin" / "ssh").write_text("#!/bin/sh\necho 'Permission denied\x1b[0m (publickey).' >&2; exit 255\n")
+    assert "Permission denied" in tui("--host", "box", code=69)
+    (ssh / "bin" / "ssh").write_text("#!/bin/sh\nsleep 100\n")
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="no answer in time"):
+        remote.read_facts("box", deadline=0.5)
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=touch pwned", "-h", "", "a b", "a;touch pwned", "$(x)", "a\nb", "é"])
+def test_a_host_is_a_name_and_nothing_else(ssh, name):
+    with pytest.raises(BadInput):
+        remote.read_facts(name)
+    assert not (ssh / "notes").exists()
+    tui(f"--host={name}", code=64 if not name or name.startswith("-") else 65)
+    assert not (ssh / "notes").exists()
+
+
+# Anything at all
+
+# Text that a driver, a host or a file may hold, and much that none should.
+TEXT = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(["\x1b[2J\x9b31m", "[bold red]x[/]", "\u202eabc", "9" * 5000, "8.6", "sm_86", "NaN", "", "0.0.0"]),
+)
+SIZE = st.one_of(st.none(), st.integers(0, 2**62), st.sampled_from([0, 1, 24 * GIB]))
+SMALL = st.one_of(st.none(), st.integers(-5, 2**62))
+PROCESSES = st.lists(st.builds(GpuProcess, st.integers(), TEXT, TEXT, SIZE, st.booleans()), max_size=3).map(tuple)
+CARDS = st.builds(
+    Gpu,
+    index=st.integers(-1, 70),
+    uuid=st.one_of(TEXT, st.sampled_from([*UUIDS, "MIG-1", "GPU-1"])),
+    name=TEXT,
+    pci_bus=st.none() | TEXT,
+    compute_capability=st.none() | TEXT,
+    memory_total=SIZE,
+    memory_free=SIZE,
+    sm_count=SMALL,
+    sm_clock_max=SMALL,
+    display_active=st.sampled_from([None, True, False]),
+    compute_mode=st.sampled_from([None, "default", "exclusive", "prohibited"]),
+    processes=PROCESSES,
+    problem=st.sampled_from(["", "", ""]) | TEXT,
+)
+TOOLCHAINS = st.builds(
+    Toolchain,
+    python=TEXT,
+    label=TEXT,
+    torch=st.none() | TEXT,
+    cuda=st.none() | TEXT,
+    arch_list=st.lists(TEXT, max_size=4).map(tuple),
+    problem=st.just("") | TEXT,
+    accelerate=st.just("1"),
+    transformers=st.just("1"),
+)
+MACHINES_OF_ANY_KIND = st.builds(
+    Machine,
+    hostname=TEXT,
+    cpu_name=TEXT,
+    cpu_count=st.integers(),
+    memory_total=SIZE,
+    driver_version=st.none() | TEXT,
+    driver_cuda=st.none() | TEXT,
+    gpus=st.lists(CARDS, max_size=5).map(tuple),
+    gaps=st.lists(st.builds(Gap, TEXT, TEXT, TEXT), max_size=2).map(tuple),
+)
+
+
+@settings(
+    deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(MACHINES_OF_ANY_KIND, TOOLCHAINS)
+@pytest.mark.whole
+def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolchain):
+    found = Facts(machine=any_machine, toolchains=(any_toolchain,))
+    picked = pick_toolchain(Profile(), found)
+    verdicts = gpus.gpu_verdicts(any_machine.gpus, picked, any_machine.driver_cuda)
+    offered = gpus.card_sets(any_machine.gpus, verdicts)
+    usable = [card for card, v in zip(any_machine.gpus, verdicts, strict=True) if v.kind != "blocked"]
+    for one in offered:
+        assert one.uuids
+        assert set(one.uuids) <= {card.uuid for card in usable} - {""}
+    assert bool(offered) == bool(usable) or not all(card.uuid for card in usable)
+    shown = show.facts_text(found, picked, gpus.recommended_uuids(any_machine.gpus, verdicts))
+    assert not UNSAFE.search(shown.replace("\n", ""))
+
+
+@settings(deadline=None, max_examples=examples(150))
+@given(st.data())
+def test_no_machine_file_brings_a_traceback(data):
+    text = bytearray(saved.machine_file_text(facts(gpus=[gpu(0), gpu(1)])).encode())
+    for _ in range(data.draw(st.integers(0, 6))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + data.draw(st.integers(0, 5))] = data.draw(st.binary(max_size=5))
+    try:
+        found = saved.parse_machine_file(bytes(text), "test")
+    except TuiTrainError:
+        return
+    shown = show.facts_text(found, pick_toolchain(Profile(), found), ())
+    assert not UNSAFE.search(shown.replace("\n", ""))
+
+
+def test_what_json_prints_holds_no_control_byte(capsys):
+    plans.print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
+    out = capsys.readouterr().out
+    assert not UNSAFE.search(out)
+    assert json.loads(out) == {"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"}
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.whole
+def test_mutated_machines_of_the_driver(number, tmp_path):
+    """Real processes on drivers that say anything; the fake one refuses what it does not understand by ending."""
+    names = sorted(path.stem for path in MACHINES.glob("*.txt") if "hang" not in path.stem)
+    lines = (MACHINES / f"{names[number * 5 % len(names)]}.txt").read_text().splitlines()
+    values = ["!UNKNOWN", "\\x1b[2J\\x9b", "99999999999999999999", "-1", "", "!GPU_IS_LOST", "@0.01 0", "\\xff\\xfe"]
+    for at, line in enumerate(lines):
+        if "=" in line and (at * 7 + number) % 5 == 0:
+            lines[at] = f"{line.partition('=')[0]}= {values[(at + number) % len(values)]}"
+    (tmp_path / "machine.txt").write_text("\n".join(lines))
+    tui("--toolchain", "cu126.json", on=str(tmp_path / "machine.txt"))
+    told("--toolchain", "cu126.json", on=str(tmp_path / "machine.txt"))

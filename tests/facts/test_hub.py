@@ -1,0 +1,646 @@
+"""Models of the Hugging Face Hub: the cache of a machine, ids, what the Hub says, and the download."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hub import SHA, Hub, commit_of
+from support import boxed, check, facts, inside, plan, prepare, profile, sample, until
+from test_wizard import SEED, keys, machine, settle, to
+
+from tui_train.diagnose import diagnose_run
+from tui_train.facts.models import hub as hub_facts
+from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
+from tui_train.profile import fields, store
+from tui_train.profile.changes import apply_change
+from tui_train.profile.fields import put
+from tui_train.programs import hub_cache
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.setup.setup import Setup
+from tui_train.targets.here import probe_facts, submit_here
+from tui_train.views.overview import overview
+
+__all__ = ["machine"]  # a fixture
+PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
+TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}
+MIB = 2**20
+
+
+def tensors(size, dtype="F16"):
+    """A safetensors file of one tensor with so many bytes."""
+    header = json.dumps({"w": {"dtype": dtype, "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+def files(size=64, **config):
+    """The files of a small model."""
+    return {
+        "config.json": json.dumps({**CONFIG, **config}).encode(),
+        "tokenizer.json": b"{}",
+        "model.safetensors": tensors(size),
+    }
+
+
+def kept(cache, name, content, *, main=True):
+    """Lay a model into a cache, as huggingface_hub does: links to blobs."""
+    model = cache / f"models--{name.replace('/', '--')}"
+    snapshot = model / "snapshots" / SHA
+    snapshot.mkdir(parents=True)
+    (model / "blobs").mkdir()
+    for number, (file, data) in enumerate(content.items()):
+        (model / "blobs" / str(number)).write_bytes(data)
+        (snapshot / file).symlink_to(f"../../blobs/{number}")
+    if main:
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text(SHA)
+    return snapshot
+
+
+def cache_of(path, **more):
+    return hub_facts.read_hub_cache({"HF_HUB_CACHE": str(path), "HF_HOME": str(path), **more})
+
+
+# ---- the cache ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cached_model_is_complete_with_its_size_and_type(tmp_path):
+    snapshot = kept(tmp_path, "acme/tiny", files())
+    (model,) = cache_of(tmp_path).models
+    assert (model.id, model.folder, model.is_complete, model.causal) == ("acme/tiny", str(snapshot), True, True)
+    assert (model.dtype, model.kind) == ("bf16", "llama")
+    assert model.size == sum(map(len, files().values()))
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        ({"torch_dtype": None}, "fp16"),
+        ({"torch_dtype": None, "dtype": "float32"}, "fp32"),
+        ({"torch_dtype": None, "text_config": {"dtype": "bfloat16"}}, "bf16"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
+        ({"torch_dtype": ["x"]}, "fp16"),
+    ],
+)
+def test_the_type_is_that_of_the_config_or_else_of_the_weights(tmp_path, config, dtype):
+    kept(tmp_path, "acme/tiny", files(**config))
+    assert cache_of(tmp_path).models[0].dtype == dtype
+
+
+INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"config.json": None}, ("config.json",)),
+        ({"tokenizer.json": None}, ("tokenizer",)),
+        ({"model.safetensors": None}, ("weights",)),
+        ({"model.safetensors": b""}, ("weights",)),
+        ({"config.json": b"[1]"}, ("config.json",)),
+        ({"model.safetensors": None, "pytorch_model.bin": b"x"}, ()),
+        (
+            {
+                "model.safetensors": None,
+                "model.safetensors.index.json": json.dumps(INDEX).encode(),
+                "model-1.safetensors": b"x",
+            },
+            ("model-2.safetensors",),
+        ),
+        ({"model.safetensors": None, "model.safetensors.index.json": b'{"weight_map": {"a": 3}}'}, ("3",)),
+    ],
+)
+def test_what_a_model_lacks_is_named(tmp_path, change, missing):
+    content = {name: data for name, data in (files() | change).items() if data is not None}
+    kept(tmp_path, "acme/tiny", content)
+    assert cache_of(tmp_path).models[0].missing == missing
+
+
+def test_a_file_whose_link_leads_nowhere_is_missing(tmp_path):
+    snapshot = kept(tmp_path, "acme/tiny", files())
+    (snapshot / "model.safetensors").resolve().rename(tmp_path / "models--acme--tiny" / "blobs" / "9.incomplete")
+    (model,) = cache_of(tmp_path).models
+    assert (model.missing, model.partial) == (("weights",), len(files()["model.safetensors"]))
+
+
+def test_a_revision_that_main_does_not_name_is_not_complete(tmp_path):
+    kept(tmp_path, "acme/tiny", files(), main=False)
+    assert cache_of(tmp_path).models[0].missing == ("refs/main",)
+
+
+def test_hostile_and_damaged_folders_are_passed_over(tmp_path):
+    kept(tmp_path, "acme/good", files())
+    for name in ("models--", "models--..--etc", "models--a--b--c", "models--\x1b[31m", "models--x", "datasets--a--b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "models--file--file").write_text("no folder")
+    pipes = kept(tmp_path, "evil/pipes", {})
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        os.mkfifo(pipes / name)
+    up = tmp_path / "models--evil--up"
+    (up / "refs").mkdir(parents=True)
+    (up / "refs" / "main").write_text("../../models--acme--good/snapshots/" + SHA)
+    endless = kept(tmp_path, "evil/endless", {})
+    (endless / "config.json").symlink_to("/dev/zero")
+    (endless / "loop").symlink_to("loop")
+    deep = kept(tmp_path, "evil/deep", {"config.json": b"[" * 100_000})
+    (deep.parent.parent / "refs" / "main").unlink()
+    os.mkfifo(deep.parent.parent / "refs" / "main")
+    began = time.monotonic()
+    found = cache_of(tmp_path)
+    assert time.monotonic() - began < 3
+    complete = [model.id for model in found.models if model.is_complete]
+    assert complete == ["acme/good"]
+    assert {model.id for model in found.models} == {
+        "acme/good", "evil/pipes", "evil/up", "evil/endless", "evil/deep", "file/file", "x",
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_cache_that_may_not_be_read_is_a_problem(tmp_path):
+    (tmp_path / "hub").mkdir(mode=0)
+    assert cache_of(tmp_path / "hub").problem
+
+
+def test_no_cache_is_no_problem(tmp_path):
+    found = cache_of(tmp_path / "not" / "there")
+    assert (found.models, found.problem) == ((), "")
+    assert found.free
+
+
+def test_a_thousand_models_are_read_quickly(tmp_path):
+    index = {"weight_map": {f"l{number}": f"model-{number % 4}.safetensors" for number in range(400)}}
+    for number in range(1000):
+        kept(tmp_path, f"org{number}/m", {"config.json": json.dumps(CONFIG).encode(), "x.index.json": b"{}"})
+    kept(tmp_path, "big/m", {"model.safetensors.index.json": json.dumps(index).encode()})
+    began = time.monotonic()
+    assert len(cache_of(tmp_path).models) == 1001
+    assert time.monotonic() - began < 4
+
+
+def test_what_takes_too_long_is_left_out_and_said(tmp_path):
+    kept(tmp_path, "acme/tiny", files())
+    assert hub_cache.read({"HF_HUB_CACHE": str(tmp_path)}, -1)["problem"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HUGGINGFACE_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({}, "~/.cache/huggingface/hub"),
+    ],
+)
+def test_the_folder_is_that_of_huggingface_hub(environment, folder):
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE", "XDG_"))}
+    code = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=plain | environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    expected = os.path.expanduser(folder)  # noqa: PTH111
+    assert (str(hub_cache.folder_of(environment)), told) == (expected, expected)
+
+
+IDS = (
+    "gpt2", "acme/tiny", "a.b_c-D/9", "a" * 96, "a" * 97, "a/b/c", "a//b", "/a", "a/", "-a", "a-", ".a", "a.", "a--b",
+    "a..b", "a.git", "a/b.git", "ä/b", "a b", "", "a\n", "datasets/a/b", "_a/b_", "a/" + "b" * 96, "~/a", "a\0b",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", IDS)
+def test_an_id_is_what_huggingface_hub_takes(text):
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        valid = False
+    else:
+        valid = True
+    assert hub_cache.valid_id(text) == valid
+
+
+# ---- the profile -------------------------------------------------------------------------------------------------
+
+
+def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path):
+    row = fields.field("trainer.model")
+    (tmp_path / "mine").mkdir()
+    typed = ("acme/tiny", " gpt2 ", "mine", "./new", "a/b/c", "/x y", "")
+    read = [fields.parse(row, text, tmp_path) for text in typed]
+    assert read == ["acme/tiny", "gpt2", f"{tmp_path}/mine", f"{tmp_path}/new", f"{tmp_path}/a/b/c", "/x y", ""]
+
+
+def test_an_id_in_a_profile_file_is_no_path(tmp_path):
+    made = profile(TRL | {"trainer.model": "acme/tiny"})
+    assert store.loads(store.dumps(made), folder=tmp_path) == made
+
+
+def test_the_profile_decides_whether_the_hub_is_asked():
+    where = msgspec.structs.replace(facts(), hub=HubCache(folder="/hub", free=2**40))
+    values = TRL | {"trainer.model": "acme/new", "trainer.environment": {"HF_HUB_OFFLINE": "1"}}
+    (finding,) = check(profile(values), where)
+    assert (finding.level, finding.change.edits) == ("error", (("trainer.environment", {}),))
+
+
+@pytest.mark.parametrize(
+    ("values", "token", "found"),
+    [({}, False, "error"), ({"trainer.secrets": ("HF_TOKEN",)}, False, "note"), ({}, True, "note")],
+)
+def test_a_gated_model_needs_a_token_by_its_name(values, token, found):
+    where = msgspec.structs.replace(
+        facts(), hub=HubCache(folder="/hub", free=2**40, token=token), hub_models={"a/b": HubModel(size=1, gated=True)}
+    )
+    first = check(profile(TRL | {"trainer.model": "a/b"} | values), where)[0]
+    assert first.level == found
+    if found == "error":
+        assert first.start
+        assert first.change.edits == (("trainer.secrets", ("HF_TOKEN",)),)
+
+
+def test_each_of_several_machines_fetches_what_it_lacks():
+    here = HubCache(folder="/hub", free=2**40, offline=True, models=(CachedModel(id="acme/tiny", folder="/x"),))
+    where = msgspec.structs.replace(facts(), hub=here)
+    chosen = TRL | {"trainer.model": "acme/tiny", "recipe.global_batch": 64}
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "trainer.launcher": "torchrun"}
+    assert plan(profile(chosen), where).preparations == ()
+    made = plan(profile(chosen | several), where)
+    assert [item.name for item in made.preparations] == ["model"]
+    assert {"prepare/hub_download.py", "prepare/hub_cache.py"} <= {program.path for program in made.programs}
+    assert not [one for one in check(profile(chosen | several), where) if one.key == "trainer.model"]
+
+
+@pytest.mark.parametrize("name", ["HF_HOME", "HF_HUB_CACHE"])
+def test_a_cache_that_a_container_would_lose_is_an_error(name):
+    values = TRL | inside() | {"trainer.model": "a/b", "trainer.environment": {name: "/big/hf", "KEPT": "1"}}
+    (finding,) = [one for one in check(profile(values), boxed()) if one.key == "trainer.environment"]
+    assert (finding.level, finding.change.edits) == ("error", (("trainer.environment", {"KEPT": "1"}),))
+    for more in ({"container.mounts": ("/big:/big",)}, {"container.engine": "none", "container.image": ""}):
+        found = check(profile(values | more), boxed())
+        assert not [one for one in found if one.key == "trainer.environment" and one.level == "error"]
+
+
+def test_a_full_disk_has_a_remedy_that_holds_in_a_container():
+    here = {"hub": HubCache(folder="/hub", free=1), "hub_models": {"a/b": HubModel(size=2**30)}}
+    remedies = []
+    for more, where in (({}, facts()), (inside(), boxed())):
+        found = check(profile(TRL | {"trainer.model": "a/b"} | more), msgspec.structs.replace(where, **here))
+        remedies += [one.remedy for one in found if one.key == "trainer.model" and one.level == "error"]
+    assert ["trainer.environment" in remedy for remedy in remedies] == [True, False]
+
+
+# ---- the Hub -----------------------------------------------------------------------------------------------------
+
+
+def test_the_hub_is_asked_for_size_and_access():
+    more = {"model.gguf": bytes(10 * MIB), "pytorch_model.bin": bytes(MIB), "onnx/model.onnx": bytes(MIB)}
+    with Hub({"acme/tiny": files() | more, "acme/gated": files()}, gated=["acme/gated"]) as hub:
+        tiny, gated = (hub_facts.query_hub(name, hub.url) for name in ("acme/tiny", "acme/gated"))
+        none = hub_facts.query_hub("acme/none", hub.url)
+    assert (tiny.size, tiny.gated, tiny.refusal) == (sum(map(len, files().values())), False, "")
+    assert (gated.gated, none.refusal) == (True, "missing")
+
+
+@pytest.mark.whole
+def test_a_hub_that_cannot_be_asked_is_said_in_time():
+    import socket
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        answer = hub_facts.query_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=3)
+    assert (answer.refusal, time.monotonic() - began < 5) == ("unreachable", True)
+    assert hub_facts.query_hub("acme/tiny", "file:///etc").refusal == "unusable"
+
+
+# ---- the download ------------------------------------------------------------------------------------------------
+
+
+def run(home, hub, *words, python=sys.executable, before=None, **more):
+    environment = os.environ | {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", **more}
+    environment.pop("HF_TOKEN", None) if "HF_TOKEN" not in more else None
+    return subprocess.run(
+        [python, str(PROGRAM), words[0], str(home / "done.json"), *words[1:]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=before,
+    )
+
+
+def test_a_model_is_downloaded_once(tmp_path):
+    more = {"model.gguf": b"gg", "pytorch_model.bin": b"old"}
+    with Hub({"acme/tiny": files() | more}) as hub:
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        (model,) = cache_of(tmp_path / "hub").models
+        assert model.is_complete
+        assert {path.name for path in Path(model.folder).iterdir()} == set(files())
+        hub.asked.clear()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.asked == []
+        (Path(model.folder) / "tokenizer.json").resolve().unlink()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.ranges("model.safetensors") == []
+        assert cache_of(tmp_path / "hub").models[0].is_complete
+
+
+PINNED = ("v1", "refs/pr/1", commit_of("v1"))
+
+
+@pytest.mark.parametrize("revision", PINNED[1:])
+@pytest.mark.whole
+def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
+    older = files(32)
+    with Hub({"acme/tiny": files()}, revisions={("acme/tiny", name): older for name in PINNED[:2]}) as hub:
+        asked = hub_facts.query_hub("acme/tiny", hub.url, revision)
+        assert asked.size == sum(map(len, older.values()))
+        assert hub_facts.query_hub("acme/tiny", hub.url, "v9").refusal == "revision"
+        assert run(tmp_path, hub, "acme/tiny", "v9").returncode == 1
+        assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
+        found = cache_of(tmp_path / "hub").find_model("acme/tiny", revision)
+        assert (found.is_complete, Path(found.folder, "model.safetensors").read_bytes()) == (True, tensors(32))
+        assert hub_facts.snapshot_folder({"HF_HOME": str(tmp_path)}, "acme/tiny", revision) == found.folder
+        # Of main only its configuration is there.
+        assert cache_of(tmp_path / "hub").find_model("acme/tiny").missing == ("weights", "tokenizer")
+        for done in ("done.json", "done.begun"):
+            (tmp_path / done).unlink()
+        hub.asked.clear()
+        assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
+        assert hub.asked == []
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        both = cache_of(tmp_path / "hub")
+        assert (both.find_model("acme/tiny").size, both.find_model("acme/tiny", "main").is_complete) == (
+            asked.size + 32,
+            True,
+        )
+        assert both.find_model("acme/tiny", revision) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("v1.0", True), ("refs/pr/1", True), ("a" * 40, True), ("feature/x_y-z", True), ("", False), ("../x", False),
+        ("a b", False), ("-x", False), ("a..b", False), ("/a", False), ("a/", False), ("a\n", False), ("ä", False),
+        ("a/.b", False), ("a.lock", False),
+    ],
+)  # fmt: skip
+def test_a_revision_is_a_name_that_git_takes(text, valid):
+    assert hub_cache.valid_revision(text) == valid
+
+
+def test_a_model_that_is_here_needs_no_hub(tmp_path):
+    kept(tmp_path / "hub", "acme/tiny", files())
+    with Hub({"acme/tiny": files()}) as hub:
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.asked == []
+        (tmp_path / "done.begun").touch()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.asked != []
+
+
+def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):
+    with Hub({"acme/tiny": files(24 * MIB)}) as hub:
+        hub.cut["model.safetensors"] = (1, 22 * MIB)
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        first, second, *_ = hub.ranges("model.safetensors")
+    assert first is None
+    assert int(second.removeprefix("bytes=").rstrip("-")) > MIB
+    assert cache_of(tmp_path / "hub").models[0].is_complete
+
+
+def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
+    shards = {"model-1.safetensors": tensors(MIB), "model-2.safetensors": tensors(2 * MIB)}
+    content = {name: data for name, data in files().items() if name != "model.safetensors"} | shards
+    content["model.safetensors.index.json"] = json.dumps(INDEX).encode()
+    with Hub({"acme/tiny": content}) as hub:
+        hub.held["model-2.safetensors"] = MIB
+        environment = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+        command = [sys.executable, str(PROGRAM), "acme/tiny", str(tmp_path / "done.json")]
+        with subprocess.Popen(command, env=environment) as downloading:
+            # Before the list of the parts is there, the weights are missing as such.
+            lacking = ("model-2.safetensors",)
+            until(lambda: [one for one in cache_of(tmp_path / "hub").models if one.missing == lacking], 60)
+            until(lambda: hub.ranges("model-2.safetensors"), 60)
+            downloading.kill()
+        hub.held.clear()
+        hub.released.set()
+        hub.asked.clear()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert (hub.ranges("model-1.safetensors"), len(hub.ranges("model-2.safetensors"))) == ([], 1)
+    assert cache_of(tmp_path / "hub").models[0].is_complete
+
+
+# ---- a run -------------------------------------------------------------------------------------------------------
+
+LOADS = """
+import os, sys
+from pathlib import Path
+cache = Path(os.environ["HF_HOME"], "hub", "models--" + sys.argv[1].partition("=")[2].replace("/", "--"))
+config = cache / "snapshots" / (cache / "refs" / "main").read_text() / "config.json"
+print("read", config.stat().st_size, "bytes", flush=True)
+"""
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub with a model, one that is gated, and a cache of this test's own."""
+    older = {("acme/tiny", "v1"): files(2 * MIB)}
+    with Hub({"acme/tiny": files(3 * MIB), "acme/gated": files()}, revisions=older, gated=["acme/gated"]) as stood_in:
+        for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.setenv("HF_ENDPOINT", stood_in.url)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+        yield stood_in
+
+
+def loading(folder, name, **more):
+    """A profile whose script reads the config of a model in the cache."""
+    (folder / "loads.py").write_text(LOADS)
+    values = {
+        "name": "loads",
+        "hardware.device": "cpu",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(folder / "loads.py"),
+        "trainer.arguments": ("--model={model}",),
+        "trainer.model": name,
+        "trainer.python": sys.executable,
+        "ladder.rungs": (),
+    }
+    return profile(values | more)
+
+
+def trained(chosen):
+    """The run of a profile, at its end."""
+    prepared = prepare(chosen, probe_facts(chosen))
+    assert prepared.plan, prepared.findings
+    run_dir = submit_here(prepared, prepared.plan)
+    until(lambda: not status(run_dir).live, 90)
+    return run_dir
+
+
+def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
+    chosen = loading(tmp_path, "acme/tiny")
+    (note,) = [finding for finding in check(chosen, probe_facts(chosen)) if finding.key == "trainer.model"]
+    assert note.level == "note"
+    first = trained(chosen)
+    assert status(first).state == "finished", first.attempt_log(1).read_text()
+    lines = first.attempt_log(1).read_text().splitlines()
+    said = [line.split()[0] for line in lines]
+    assert said.index("download:") < said.index("read")
+    hub.asked.clear()
+    # What is here is neither downloaded nor asked for, and the plan has no such step.
+    again = prepare(chosen, probe_facts(chosen))
+    assert again.plan.preparations == ()
+    assert hub.asked == []
+    assert status(trained(chosen)).state == "finished"
+
+
+READS = """
+import sys
+from huggingface_hub import try_to_load_from_cache
+model, revision = sys.argv[1:]
+print("read", len(open(try_to_load_from_cache(model, "model.safetensors", revision=revision), "rb").read()), "bytes")
+"""
+
+
+@pytest.mark.whole
+def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
+    chosen = loading(tmp_path, "acme/tiny")
+    (tmp_path / "loads.py").write_text(READS)
+    words = ("{model}", "{revision}")
+    pinned = put(put(chosen, "trainer.revision", "v1"), "trainer.arguments", words)
+    (note,) = [finding for finding in check(pinned, probe_facts(pinned)) if finding.key == "trainer.model"]
+    assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
+    done = trained(pinned)
+    log = done.attempt_log(1).read_text()
+    assert status(done).state == "finished", log
+    assert f"read {len(tensors(2 * MIB))} bytes" in log
+    assert prepare(pinned, probe_facts(pinned)).plan.preparations == ()
+    # Main is another one.
+    assert prepare(chosen, probe_facts(chosen)).plan.preparations
+
+
+@pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
+def test_the_preview_names_the_revision(revision, shown):
+    chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision})
+    assert overview(Setup(chosen, facts()))[0].value == shown
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "why"),
+    [
+        ({"trainer.revision": "v9"}, "trainer.revision", "has no revision v9"),
+        ({"trainer.revision": "a b"}, "trainer.revision", "cannot be the name"),
+        ({"trainer.revision": "v1", "trainer.model": "/m"}, "trainer.revision", "only a model of the Hub"),
+        ({"trainer.revision": "v1", "trainer.preset": "hf-trainer"}, "trainer.revision", "does not take it"),
+        ({"trainer.revision": "v1", "trainer.kind": "builtin"}, "trainer.revision", "takes none"),
+    ],
+)
+def test_a_revision_that_cannot_be_taken_is_an_error(tmp_path, hub, values, key, why):
+    chosen = profile({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "acme/tiny"} | values)
+    found = [one for one in check(chosen, probe_facts(chosen)) if one.key == key and one.level == "error"]
+    assert [why in one.message for one in found] == [True]
+    assert apply_change(found[0].change, chosen).trainer.revision == ""
+
+
+@pytest.mark.whole
+def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):
+    hub.held["model.safetensors"] = MIB
+    chosen = loading(tmp_path, "acme/tiny")
+    prepared = prepare(chosen, probe_facts(chosen))
+    run_dir = submit_here(prepared, prepared.plan)
+    lacking = ("weights",)
+    until(lambda: any(one.missing == lacking for one in cache_of(tmp_path / "hf" / "hub").models), 60)
+    until(lambda: hub.ranges("model.safetensors"), 60)
+    stop_run(run_dir)
+    assert status(run_dir).state == "stopped"
+    hub.held.clear()
+    hub.released.set()
+    hub.asked.clear()
+    start(run_dir, resume=True)
+    until(lambda: not status(run_dir).live, 90)
+    assert status(run_dir).state == "finished"
+    assert (hub.ranges("config.json"), len(hub.ranges("model.safetensors"))) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"),
+    sample([("acme/gated", "gated"), ("acme/none", "missing"), ("acme/tiny", "unreachable"), ("acme/tiny", "full")], 4),
+)
+def test_each_failure_of_a_download_is_named(tmp_path, hub, monkeypatch, name, failure):
+    chosen = loading(tmp_path, name)
+    if failure == "unreachable":
+        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    # With a token that the Hub does not take, it can be tried.
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "b" * 34)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if failure == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, limits[1]))
+    try:
+        run_dir = trained(chosen)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    diagnosis = diagnose_run(run_dir)
+    expected = {"gated": "hub_auth", "missing": "hub_not_found", "unreachable": "hub_network", "full": "disk_full"}
+    assert diagnosis.failure == expected[failure], run_dir.attempt_log(1).read_text()
+
+
+# ---- the wizard --------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub, machine):
+    from textual.events import Key
+    from textual.widgets import OptionList
+
+    from tui_train.wizard import wizard
+
+    machine(SEED)
+    kept(tmp_path / "hf" / "hub", "acme/kept", files(dtype="float32", torch_dtype=None))
+    kept(tmp_path / "hf" / "hub", "acme/part", {"config.json": b"{}"})
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter")(pilot)
+        app.set_profile(profile(TRL))
+        await keys("enter", "m")(pilot)
+        shown = [str(option.prompt).split() for option in app.screen.query_one(OptionList).options]
+        assert [(words[0], "fp32" in words, "lacks" in words) for words in shown] == [
+            ("acme/kept", True, False),
+            ("acme/part", False, True),
+        ]
+        await keys("enter")(pilot)
+        assert app.profile.trainer.model == "acme/kept"
+        await to(pilot, "trainer.model")
+        await keys("ctrl+u", *"acme/k", "tab")(pilot)
+        assert app.profile.trainer.model == "acme/kept"
+        await keys("ctrl+u")(pilot)
+        # At once: what is asked waits until nothing more is typed.
+        for letter in "acme/tiny":
+            app.post_message(Key("slash" if letter == "/" else letter, letter))
+        await settle(pilot)
+        until_asked = app.profile
+        for _ in range(100):
+            await settle(pilot)
+            if "acme/tiny" in app.facts.hub_models:
+                break
+            await pilot.pause(0.1)
+        assert until_asked.trainer.model == "acme/tiny"
+        assert app.facts.hub_models["acme/tiny"].size > 3 * MIB
+        # Half an id was never asked for.
+        assert set(app.facts.hub_models) == {"acme/tiny"}
+        (finding,) = [one for one in app.screen.findings() if one.key == "trainer.model"]
+        assert "3 MiB" in finding.message

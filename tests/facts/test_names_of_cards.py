@@ -1,0 +1,71 @@
+"""Cards are named as people name them, and the plan has their whole UUIDs."""
+
+import pytest
+from support import UUIDS, bash, check, exported, facts, gpu, plain_environment, plan, profile
+from test_idle import tui
+
+from tui_train.facts.gpus.verdicts import find_gpus
+
+MIG = tuple(gpu(7, f"MIG-{number}aaaa") for number in (1, 2))
+CARDS = (gpu(0), gpu(1), *MIG)
+WHERE = facts(gpus=CARDS[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("0", 0),
+        ("01", 1),
+        (UUIDS[1], 1),
+        ("GPU-ff", 1),
+        ("gpu-FF67", 1),
+        ("00000000:01:00.0", 1),
+        ("0000:01:00.0", 1),
+        ("01:00.0", 1),
+        ("MIG-2", 7),
+    ],
+)
+def test_a_card_is_called_by(name, index):
+    (found,) = find_gpus(CARDS, name)
+    assert found.index == index
+
+
+@pytest.mark.parametrize(
+    "name", ["", "9", "-1", "GPU-", "GPU", "ff67", "0001:01:00.0", "02:00.0", "٣", "9" * 5000, "x"]
+)
+def test_no_card_is_called(name):
+    assert find_gpus(CARDS, name) == ()
+
+
+@pytest.mark.parametrize("name", ["7", "MIG-", "07:00.0"])
+def test_several_cards_may_be_meant(name):
+    assert len(find_gpus(CARDS, name)) == (0 if name == "MIG-" else 2)
+
+
+def test_the_plan_and_the_script_have_the_whole_uuids(tmp_path):
+    for names in (("1",), ("01:00.0",), ("GPU-ff",), ("1", UUIDS[1], "GPU-ff67")):
+        chosen = profile({"hardware.gpus": names})
+        assert check(chosen, WHERE) == ()
+        assert plan(chosen, WHERE).gpus == UUIDS[1:]
+    run, made = exported(tmp_path / "run", profile({"hardware.gpus": ("1", "0")}), WHERE)
+    assert made.gpus == UUIDS
+    shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
+    assert f"CUDA_VISIBLE_DEVICES={','.join(UUIDS)}" in shown.replace("\\,", ",")
+    assert made.launcher == "torchrun"
+
+
+def test_what_is_not_plain_is_refused_with_the_cards_to_choose_from():
+    (error,) = check(profile({"hardware.gpus": ("2",)}), WHERE)
+    assert error.message == "the GPU 2 is not in this machine"
+    assert f"GPU 1 00000000:01:00.0 {UUIDS[1]} NVIDIA GeForce RTX 3090" in error.remedy
+    (error,) = check(profile({"hardware.gpus": ("7",)}), facts(gpus=CARDS))
+    assert "may be any of several" in error.message
+    assert "MIG-1aaaa" in error.remedy
+    assert UUIDS[0] not in error.remedy
+
+
+def test_facts_print_the_names_that_plan_takes():
+    shown = tui("facts", on="two-3090").stdout
+    assert all(uuid in shown for uuid in UUIDS)
+    said = tui("plan", "quickstart", "--set=hardware.gpus=1", on="two-3090", code=69).stderr
+    assert "GPU 1 NVIDIA GeForce RTX 3090 cannot train" in said

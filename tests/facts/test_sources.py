@@ -1,0 +1,348 @@
+"""What is said before a start: scripts that load no checkpoint or wait for --local_rank, W&B without a key, typos."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+import warm
+from support import SCRIPTS, check, facts, plan, profile, toolchain
+
+from tui_train.base.errors import BadInput
+from tui_train.facts.machine import probe
+from tui_train.facts.machine.container_images import runtime_problem
+from tui_train.facts.machine.wandb_key import has_wandb_key
+from tui_train.facts.scripts.script_source import parse_source, read_source
+from tui_train.facts.types import YamlDocument
+from tui_train.profile import fields, store
+from tui_train.profile.changes import apply_change
+from tui_train.targets.here import probe_facts
+
+PARSED = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+options, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+"""
+BARE = PARSED + "my = Trainer(model=None, args=options)\nmy.model.train()\nmy.train()\n"
+ACCELERATED = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
+LOCAL_RANK = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--local_rank', type=int)\n"
+
+
+def found(tmp_path, text, preset="hf-trainer", launcher="torchrun"):
+    """What the whole way from the file on says of a script."""
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": preset, "trainer.launcher": launcher, "trainer.script": str(script),
+        "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    return [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.script"]
+
+
+def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
+    (finding,) = found(tmp_path, BARE)
+    assert finding.level == "warning"
+    assert finding.message.startswith("train() on line 6 of the script gets no checkpoint")
+    assert finding.remedy == "Write `my.train(resume_from_checkpoint=options.resume_from_checkpoint)` there."
+    line = finding.remedy.split("`")[1]
+    assert not found(tmp_path, BARE.replace("my.train()", line)), "the line mends it"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("trainer.train()", 1, "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)"),
+        ("SFTTrainer(m).train()", 1, "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)"),
+        ("t = SFTTrainer(m, args=a)\nt.train()", 2, "t.train(resume_from_checkpoint=a.resume_from_checkpoint)"),
+        ("trainer.train(resume_from_checkpoint=last)", 0, ""),
+        ("trainer.train(last)", 0, ""),
+        ("trainer.train(**more)", 0, ""),
+        ("if last: trainer.train(resume_from_checkpoint=last)\nelse: trainer.train()", 0, ""),
+        ("model.train()", 0, ""),
+        ("model = make()\nmodel.train()", 0, ""),
+    ],
+)  # fmt: skip
+def test_what_a_text_tells_of_train(text, line, words):
+    told = parse_source(text.encode())
+    assert (told.bare_train_line, told.corrected_train) == (line, words)
+
+
+def test_an_accelerate_script_that_never_reads_the_checkpoint(tmp_path):
+    (finding,) = found(tmp_path, ACCELERATED, "accelerate", "accelerate")
+    assert "does not read --resume_from_checkpoint" in finding.message
+    assert "accelerator.load_state(args.resume_from_checkpoint)" in finding.remedy
+    loads = ACCELERATED + "parser.add_argument('--resume_from_checkpoint')"
+    assert not found(tmp_path, loads, "accelerate", "accelerate")
+
+
+def test_nothing_is_said_where_no_such_checkpoint_is_passed_or_the_script_loads_it(tmp_path):
+    assert not found(tmp_path, BARE, "custom")
+    assert not found(tmp_path, BARE, "nanogpt")
+    for name in ("hf_trainer.py", "language_model.py", "stub.py"):
+        assert not found(tmp_path, (SCRIPTS / name).read_text()), name
+    assert not found(tmp_path, (SCRIPTS / "plain_accelerate.py").read_text(), "custom")
+
+
+def test_a_script_that_waits_for_local_rank(tmp_path):
+    (finding,) = found(tmp_path, LOCAL_RANK, "custom")
+    assert finding.message == "line 3 of the script takes --local_rank, which torchrun does not pass"
+    assert 'os.environ.get("LOCAL_RANK", 0)' in finding.remedy
+    (finding,) = found(tmp_path, LOCAL_RANK.replace("--local_rank", "--local-rank"), "custom", "accelerate")
+    assert "accelerate does not pass" in finding.message
+    changed = LOCAL_RANK.replace("type=int", 'type=int, default=int(os.environ.get("LOCAL_RANK", 0))')
+    assert not found(tmp_path, changed, "custom")
+    assert not found(tmp_path, LOCAL_RANK, "custom", "python")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe", b"if", b"\0", b"(" * 5000, b"-" * 500_000 + b"1", b"x." * 50_000 + b"train()"]
+)
+def test_any_text_is_read_without_an_end_of_the_program(data):
+    told = parse_source(data)
+    assert told.problem or not told.bare_train_line
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.py")
+    assert "it is a pipe" in read_source(str(tmp_path / "pipe.py")).problem
+    assert read_source(str(tmp_path)).problem
+    (tmp_path / "long.py").write_bytes(b"#" * (2**20 + 1))
+    assert read_source(str(tmp_path / "long.py")).problem.endswith("it is larger than 1 MiB")
+
+
+# ---- W&B
+
+
+def reported(*, transformers="5.23.0", installed=True, config=None, **trainer):
+    """What is said of W&B, of which profile, on which machine."""
+    tool = toolchain(transformers=transformers, packages={"wandb": "0.31.0"} if installed else {})
+    named = {
+        "kind": "script",
+        "preset": "hf-trainer",
+        "script": "/t.py",
+        "config": "/c.yaml" if config else "",
+        **trainer,
+    }
+    chosen = profile({f"trainer.{key}": value for key, value in named.items()})
+    where = msgspec.structs.replace(facts(), toolchains=(tool,), wandb_key=False)
+    if config:
+        where = msgspec.structs.replace(where, documents={"/c.yaml": YamlDocument(values=config)})
+    return [one for one in check(chosen, where) if "W&B" in one.message], chosen, where
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"arguments": ("--report_to=wandb",)}, True),
+        ({"arguments": ("--report_to", "all")}, True),
+        ({"arguments": ("--report_to", "tensorboard")}, False),
+        ({}, False),
+        ({"transformers": "4.57.6"}, True),
+        ({"transformers": "4.57.6", "arguments": ("--report_to=none",)}, False),
+        ({"transformers": "4.57.6", "environment": {"WANDB_DISABLED": "true"}}, False),
+        ({"arguments": ("--report_to=wandb",), "environment": {"WANDB_DISABLED": "true"}}, True),
+        ({"transformers": "4.57.6", "environment": {"WANDB_MODE": "offline"}}, False),
+        ({"transformers": "4.57.6", "secrets": ("WANDB_API_KEY",)}, False),
+        ({"transformers": "4.57.6", "installed": False}, False),
+        ({"transformers": "4.57.6", "preset": "custom"}, False),
+        ({"preset": "llama-factory", "config": {"report_to": ["wandb"]}}, True),
+        ({"preset": "axolotl", "config": {"wandb_project": "mine"}}, True),
+        ({"preset": "axolotl", "config": {"wandb_project": "mine", "wandb_mode": "offline"}}, False),
+    ],
+)
+def test_wandb_without_a_key_is_told_where_it_would_be_asked_for(told, says):
+    findings, chosen, where = reported(**told)
+    assert bool(findings) is says
+    if says:
+        assert apply_change(findings[0].change, chosen).trainer.environment["WANDB_MODE"] == "offline"
+        assert not [one for one in check(apply_change(findings[0].change, chosen), where) if "W&B" in one.message]
+        assert not [
+            one for one in check(chosen, msgspec.structs.replace(where, wandb_key=True)) if "W&B" in one.message
+        ]
+
+
+def test_where_wandb_has_its_key(tmp_path, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC", "WANDB_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not has_wandb_key()
+    (tmp_path / ".netrc").write_text("machine github.com\n  login x\n")
+    assert not has_wandb_key()
+    (tmp_path / ".netrc").write_text(
+        "machine github.com\n  login x\nmachine api.wandb.ai\n  login user\n  password k\n"
+    )
+    assert has_wandb_key()
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example:8080/x")
+    assert not has_wandb_key()
+    for name, value in (("WANDB_MODE", "offline"), ("WANDB_API_KEY", "k")):
+        with monkeypatch.context() as inner:
+            inner.setenv(name, value)
+            assert has_wandb_key()
+    (tmp_path / ".config/wandb").mkdir(parents=True)
+    (tmp_path / ".config/wandb/settings").write_text("[default]\napi_key = k\n")
+    assert has_wandb_key()
+
+
+# ---- a Python that is none, a container runtime that is broken, typos
+
+
+def test_a_folder_and_a_file_without_the_x_bit_are_named_as_that(tmp_path):
+    plain = tmp_path / "python"
+    plain.write_text("#!/bin/sh\n")
+    assert probe.probe_toolchain(str(tmp_path)).problem == "is a folder: give the Python in it, such as bin/python"
+    chosen = profile({"trainer.python": str(plain)})
+    (finding,) = [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.python"]
+    assert finding.message == f"{plain} is not executable (chmod +x)"
+
+
+@pytest.mark.parametrize(
+    ("said", "broken"),
+    [
+        ("docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc: x", True),
+        ("Error: OCI runtime error: crun: unknown version specified", True),
+        ("Error: crun: error opening file `/sys/fs/cgroup`: No such file or directory", True),
+        ('docker: … OCI runtime create failed: … exec: "python": executable file not found in $PATH', False),
+        ("Error: crun: executable file `python` not found in $PATH: OCI runtime attempted to invoke a command", False),
+        ("Traceback (most recent call last):", False),
+    ],
+)
+def test_a_broken_oci_runtime_is_told_from_what_an_image_lacks(said, broken):
+    assert runtime_problem(f"first\n{said}\n".encode()).startswith("the OCI runtime") is broken
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("recipe.wobble", "`tui-train keys` lists them."),
+        ("recipe.block", "`tui-train keys` lists them."),
+        ("recipe.stepz", "Did you mean recipe.steps?"),
+        ("steps", "Did you mean recipe.steps?"),
+        ("recipe.backend", "Did you mean communication.backend?"),
+        ("trainer.enviroment", "Did you mean trainer.environment?"),
+    ],
+)
+def test_the_nearest_of_all_keys_and_none_where_none_is_near(key, remedy):
+    with pytest.raises(BadInput) as caught:
+        fields.field(key)
+    assert caught.value.remedy == remedy
+    if key.startswith("recipe"):
+        with pytest.raises(BadInput) as caught:
+            store.loads(f"[recipe]\n{key.partition('.')[2]} = 1\n")
+        assert caught.value.remedy == remedy
+
+
+@pytest.mark.parametrize(("option", "words"), [("--stepz=3", "--set recipe.steps=VALUE"), ("--block=3", "")])
+def test_a_key_that_is_written_as_an_option(option, words):
+    done = subprocess.run(warm.program("plan", option, "x"), capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert ("Did you mean" in done.stderr) is bool(words)
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "rank"),
+    [
+        ("import os\nrank = int(os.environ['RANK'])", 2, "RANK"),
+        ("from os import environ\ndef main():\n    size = environ['WORLD_SIZE']\nmain()", 3, "WORLD_SIZE"),
+        ("import os\nif __name__ == '__main__':\n    device = int(os.getenv('LOCAL_RANK'))", 3, "LOCAL_RANK"),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')", 2, "init_process_group"),
+        ("dist.init_process_group('gloo', rank=rank, world_size=2)", 0, ""),
+        ("import os\nrank = os.environ.get('RANK', 0)", 0, ""),
+        ("import os\nif args.distributed:\n    rank = int(os.environ['RANK'])", 0, ""),
+        ("import os\ntry:\n    rank = int(os.environ['RANK'])\nexcept KeyError:\n    rank = 0", 0, ""),
+        (
+            "import os\nddp = int(os.environ.get('RANK', -1)) != -1\nsize = os.environ['WORLD_SIZE'] if ddp else 1",
+            0,
+            "",
+        ),
+        ("import os\nos.environ['RANK'] = '0'\nrank = os.environ['RANK']", 0, ""),
+        ("import os\nos.environ.update(RANK='0')\nrank = os.environ['RANK']", 0, ""),
+        ("def setup():\n    dist.init_process_group('nccl')\nif args.ddp:\n    setup()", 0, ""),
+        (
+            "def setup():\n    dist.init_process_group('nccl')\ndef main():\n    setup()\nmain()",
+            2,
+            "init_process_group",
+        ),
+    ],
+)
+def test_the_line_that_cannot_do_without_a_rank(text, line, rank):
+    told = parse_source(text.encode())
+    assert (told.rank_line, told.rank) == (line, rank)
+
+
+RANKED = "import os\nimport sys\nprint('rank', os.environ['RANK'], sys.argv[1:])\n"
+
+
+def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
+    """The Change trains; a launcher of one process that sets no rank is refused."""
+    script = tmp_path / "train.py"
+    script.write_text(RANKED)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "auto",
+        "trainer.script": str(script), "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    made = plan(chosen, probe_facts(chosen))
+    assert made.launcher == "torchrun"
+    assert "Launcher torchrun: line 3 of train.py reads RANK." in made.notes
+    by_hand = fields.put(chosen, "trainer.launcher", "python")
+    (finding,) = [one for one in check(by_hand, probe_facts(by_hand)) if "RANK" in one.message]
+    assert finding.forbids_plan
+    assert finding.message == "line 3 of train.py reads RANK, and python does not set the ranks of a single process"
+    changed = apply_change(finding.change, by_hand)
+    assert changed.trainer.launcher == "torchrun"
+    assert not [one for one in check(changed, probe_facts(changed)) if one.level == "error"]
+    accelerated = fields.put(chosen, "trainer.launcher", "accelerate")
+    assert [one for one in check(accelerated, probe_facts(accelerated)) if "accelerate does not set" in one.message]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words", "remedy"),
+    [
+        ("train.ipynb", '{"cells": [], "metadata": {}}', "is a notebook, and", "jupyter nbconvert --to script"),
+        ("train.sh", "#!/bin/bash\npython train.py --lr 1\n", "is a shell script, and", "Name the Python file"),
+        ("train", "\x7fELF\0\0", "is a program, and", "Name the Python file"),
+        ("train.py", "def train(:\n    pass\n", "cannot be read as Python: line 1: invalid syntax", "Correct it"),
+    ],
+)
+def test_a_script_that_is_no_python_is_refused(tmp_path, name, text, words, remedy):
+    script = tmp_path / name
+    script.write_text(text)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "python",
+        "trainer.script": str(script), "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    (finding,) = [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.script"]
+    assert finding.forbids_plan
+    assert words in finding.message
+    assert remedy in finding.remedy
+
+
+ETA = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--eta', type=float)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ETA + "parser.parse_args()\n", True),
+        (ETA + "parser.parse_known_args()\n", False),
+        (ETA + "for name in names:\n    parser.add_argument(name)\nparser.parse_args()\n", False),
+    ],
+)
+def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_starts(tmp_path, text, said):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": str(script),
+        "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    findings = [one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.preset"]
+    assert bool(findings) == said
+    if said:
+        assert findings[0].message.endswith("it takes --eta (argparse, line 2)")
+        assert findings[0].forbids_plan
+        # Nothing is named that the preset could pass, but does not here.
+        assert "not take --output_dir, --logging_steps, " in findings[0].message
+        assert "which the preset “Hugging Face Trainer” passes" in findings[0].message
+        right = apply_change(findings[0].change, chosen)
+        assert right.trainer.preset == "auto"
+        assert not [one for one in check(right, probe_facts(right)) if one.key == "trainer.preset"]

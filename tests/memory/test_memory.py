@@ -1,0 +1,595 @@
+"""What memory is predicted: shapes, sums against real steps, verdicts, and what a profile says of them."""
+
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+import warm
+from support import GIB, facts, gpu, profile, sample
+
+from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name, known_models, layer_structures
+from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
+from tui_train.facts.types import YamlDocument
+from tui_train.memory import trace as traces
+from tui_train.memory.estimate import estimate
+from tui_train.memory.predict import predict, rung_effects, smallest_fitting_change
+from tui_train.memory.types import ALL_TARGETS, Estimate, MemorySettings, Phase
+from tui_train.memory.verdict import bytes_on_card, judge_memory, reserved_bytes
+from tui_train.memory.workload import workload
+from tui_train.profile.changes import apply_change
+from tui_train.setup.setup import Setup
+
+MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
+SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
+LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048}
+COUNT = """
+import json, sys, torch
+from transformers import AutoConfig, AutoModelForCausalLM
+for row in json.loads(sys.argv[1]):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(row.pop("model_type"), **row))
+    print(sum(p.numel() for p in model.parameters()))
+"""
+
+
+# As the child that the trace starts, for one question after the other.
+COUNTING = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+sys.path.insert(0, sys.argv[1])
+from memory_trace import trace
+for line in sys.stdin:
+    print(json.dumps(trace(json.loads(line))["phases"]), flush=True)
+"""
+
+
+def own(layers, hidden, heads):
+    values = {"recipe.layers": layers, "recipe.hidden_size": hidden, "recipe.heads": heads}
+    found = workload(Setup(profile(values), facts()))
+    return found.model
+
+
+def told(values, where, base=None):
+    chosen = profile(values, base)
+    return predict(Setup(chosen, where))
+
+
+def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
+    names = ["Qwen2.5-0.5B", "gpt2", "pythia-70m", "falcon-7b", "falcon-40b",
+             "gemma-2-2b", "phi-1.5", "santacoder", "OLMo-2-0425-1B", "stablelm-2-1_6b",
+             "Qwen3-0.6B", "Phi-3-mini-4k", "starcoder2-3b", "Mixtral-8x7B"]  # fmt: skip
+    shapes = [dimensions_by_name(name) for name in names]
+    rows = json.dumps([traces.transformers_config(shape) for shape in shapes])
+    done = subprocess.run([warm.training(), "-c", COUNT, rows], capture_output=True, text=True, check=True)
+    assert [int(line) for line in done.stdout.split()] == [shape.parameters for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2-0.5B"),
+        ("/models/Llama-2-13b-chat-hf/", "meta-llama/Llama-2-13b"),
+        ("Llama 2 70 B", "meta-llama/Llama-2-70b"),
+        ("llama31_8b", "meta-llama/Meta-Llama-3-8B"),
+        ("TheBloke/Mistral-7B-v0.1-GPTQ", "mistralai/Mistral-7B-v0.1"),
+        ("gemma2_2b", "google/gemma-2-2b"),
+    ],
+)
+def test_a_model_is_known_by_its_names(name, found):
+    assert dimensions_by_name(name) == known_models()[found]
+    assert dimensions_by_name(f"{name}x9") is None
+
+
+@pytest.mark.whole
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("sizes", "batch", "more", "error"),
+    [
+        ((3, 256, 4), (4, 256), {"autocast": "bf16"}, 0.01),
+        ((4, 256, 4), (8, 256), {"checkpointing": True, "gather": True}, 0.06),
+    ],
+)
+def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error):
+    """Of the built-in trainer's models, on the CPU, by live storage."""
+    model = own(*sizes)
+    how = MemorySettings(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
+    question = traces.trace_request(model, how)
+    measured = traces.run_measurement(warm.training(), question)
+    assert not measured.problem
+    assert measured.parameters == model.parameters
+    most = measured.peak[1]
+    assert estimate(model, how).peak.total == pytest.approx(most, rel=error)
+    traced = traces.run_trace(warm.training(), question)
+    assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """Ask what a trace counts, by phases."""
+    folder = resources.files("tui_train") / "programs" / "memory"
+    command = [warm.training(), "-c", COUNTING, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+
+        def ask(question):
+            child.stdin.write(json.dumps(question) + "\n")
+            child.stdin.flush()
+            return json.loads(child.stdout.readline())
+
+        yield ask
+        child.stdin.close()
+
+
+SMALL = {"layers": 2, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 2000}
+TOKENS = {"micro_batch": 2, "sequence_length": 512}
+
+
+@pytest.mark.xdist_group("traced")
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("values", "more", "error"),
+    sample(
+        [
+            # Its head's gradient waits for the embedding's, and they are added in a third place.
+            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
+            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
+            ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
+            # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
+            ({}, {"optimizer": "sgd", "sequence_length": 16, "sharding": "ddp", "shards": 2}, 0.05),
+            (
+                {"tied": True, "vocab": 50000},
+                {"optimizer": "sgd", "sequence_length": 16, "sharding": "fsdp", "shards": 8},
+                0.15,
+            ),
+            # It caps the weights of attention, and so computes them one by one.
+            (
+                {"type": "gemma2", **layer_structures()["gemma2"], "heads": 16, "head_dim": 16},
+                {"sequence_length": 1024},
+                0.1,
+            ),
+            # Its activation is written out, with a power that autocast takes in fp32.
+            ({"type": "gpt2", **layer_structures()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
+            (
+                {"type": "phi", **layer_structures()["phi"], "ffn": 2048, "layers": 16},
+                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
+                0.05,
+            ),
+            (
+                {"type": "gpt2", **layer_structures()["gpt2"], "positions": 1024},
+                {"attention": "eager", "sequence_length": 1024},
+                0.05,
+            ),
+            # Under autocast its norms give fp32, of which each linear layer keeps a copy.
+            ({"type": "starcoder2", **layer_structures()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
+            # Frozen weights are cast for each pass.
+            ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
+            # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
+            (
+                {"type": "gpt_neox", **layer_structures()["gpt_neox"], "ffn": 2048, "layers": 16},
+                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "rank": 1},
+                0.05,
+            ),
+            # One head of values, which are a copy, and a softmax in 16 bits.
+            (
+                {
+                    "type": "falcon",
+                    **layer_structures()["falcon"],
+                    "norms": 1,
+                    "kv": 1,
+                    "heads": 16,
+                    "ffn": 2048,
+                    "layers": 8,
+                },
+                {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_TARGETS, "dropout": 0.1},
+                0.05,
+            ),
+            # Each of its heads of queries gets keys and values of its own, whatever attends.
+            (
+                {"type": "falcon", **layer_structures()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 16},
+                {"attention": "flash"},
+                0.01,
+            ),
+            # Eager attention copies its values, which keeps no view of all three.
+            ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
+            # Their norms multiply with the weight in fp32, or have none.
+            (
+                {"type": "gemma3_text", **layer_structures()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
+                {"weights": "bf16"},
+                0.05,
+            ),
+            ({"type": "olmo", **layer_structures()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
+            ({"heads": 16}, {"attention": "eager"}, 0.05),
+            # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
+            (
+                {"type": "stablelm", **layer_structures()["stablelm"], "ffn": 1024, "layers": 8},
+                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": ALL_TARGETS},
+                0.05,
+            ),
+            # Autocast copies weights of other 16 bits too.
+            ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
+            # Liger's norms are also those of queries and keys.
+            (
+                {"type": "qwen3", **layer_structures()["qwen3"], "heads": 16, "head_dim": 64, "layers": 8},
+                {"weights": "bf16", "kernels": "liger", "loss": "fused"},
+                0.05,
+            ),
+            # Kept in fp32 beside packed weights, all that goes from layer to layer is.
+            ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
+            # TRL's losses, with all that is trained, and with less.
+            *(
+                ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
+                for loss in ("tiled", "checkpointed")
+                for tied, more in (
+                    (False, {"autocast": "bf16"}),
+                    (True, {"weights": "bf16"}),
+                    (True, {"autocast": "bf16", "method": "lora"}),
+                )
+            ),
+            ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
+            # Pairs of answers, and the frozen copy that DPO compares with.
+            *(
+                (
+                    {"layers": 6},
+                    {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more},
+                    0.05,
+                )
+                for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
+            ),
+        ],
+        10,
+    ),
+)
+def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):
+    model = Dimensions(**{**SMALL, **values})
+    how = MemorySettings(**{**TOKENS, "optimizer": "adamw_fused", **more})
+    traced = counted(traces.trace_request(model, how))
+    told = {phase.name: phase.total for phase in estimate(model, how).phases}
+    assert max(told.values()) == pytest.approx(max(traced.values()), rel=error)
+    assert told["optimizer step"] == pytest.approx(traced["step"], rel=error)
+
+
+def test_the_optimizer_holds_what_torch_does():
+    """Weights, gradients, two states and foreach's square roots: five times the weights in bf16, four when fused."""
+    how = MemorySettings(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
+    step = estimate(MISTRAL, how)
+    weights = 2 * MISTRAL.parameters
+    assert step.peak.name == "optimizer step"
+    assert step.peak.total == 5 * weights
+    fused = msgspec.structs.replace(how, optimizer="adamw_fused")
+    assert estimate(MISTRAL, fused).phases[3].total == 4 * weights
+    halved = msgspec.structs.replace(how, sharding="fsdp", shards=2)
+    assert estimate(MISTRAL, halved).phases[3].total == pytest.approx(2.5 * weights)
+    copied = msgspec.structs.replace(how, sharding="ddp", shards=2)
+    assert estimate(MISTRAL, copied).phases[3].total == 6 * weights
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"checkpointing": True},
+        {"method": "lora"},
+        {"loss": "fused"},
+        {"kernels": "liger"},
+        {"attention": "flash"},
+        {"weights": "bf16"},
+    ],
+)
+def test_each_saving_saves(more):
+    how = MemorySettings(micro_batch=4, sequence_length=2048)
+    assert estimate(MISTRAL, msgspec.structs.replace(how, **more)).peak.total < estimate(MISTRAL, how).peak.total
+    packed = msgspec.structs.replace(how, weights="bf16", method="lora")
+    saving = (
+        estimate(MISTRAL, packed).phases[0].total
+        - estimate(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
+    )
+    assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * (2 - 0.5625), rel=0.001)
+
+
+def test_it_is_quick_enough_to_type_by():
+    where = facts(gpus=(gpu(0),))
+    chosen = profile(LARGE)
+    setup = Setup(chosen, where)
+    started = time.process_time()
+    for _ in range(20):
+        predict(setup)
+        rung_effects(setup)
+    assert (time.process_time() - started) / 20 < 0.01
+
+
+def test_bands():
+    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several=False).band == "fits"
+    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several=False, caveats=True).band == "tight"
+    # Gaps between the blocks decide before the tensors do, and the allocator gives them back near the limit.
+    assert judge_memory(18.5 * GIB, 20.5 * GIB, 24 * GIB, several=False).band == "fits"
+    assert judge_memory(18.5 * GIB, 22 * GIB, 24.5 * GIB, several=True).band == "tight"
+    assert judge_memory(18.5 * GIB, 30 * GIB, 24 * GIB, several=False).band == "tight"
+    assert judge_memory(23 * GIB, 23 * GIB, 24 * GIB, several=False).band == "will not fit"
+    assert judge_memory(1, 1, 0, several=True).band == "will not fit"
+
+
+COLUMNS = (
+    "model,gpus,gpu,mode,lora_r,dtype,amp,micro_bs,seq,grad_ckpt,attn,optimizer,kernels,parallel"
+    ",peak_alloc_gib,nvidia_smi_gib,outcome,source"
+)
+OTHERS = (
+    "QLoRA SFT,16,bf16,,2,2048,yes,flash,paged_adamw_8bit,liger,,,9.1,ok (max reserved),some/blog",
+    "full,,bf16 mixed,,1,1024,no,eager,adamw_torch_fused,,zero3,60,70,ok,some/where@1 x.md",
+    "lora r=8 q_proj v_proj,8,bfloat16,False,4,<= 768 (varies),no,,AdamW,,,,30,ok,other",
+    ",,bf16,,4,768,no,,AdamW,,,,30,ok,nobody",
+)
+
+
+def test_rows_of_any_program_are_read_as_what_they_count(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    from memory_rows import read
+
+    rows = [f"meta-llama/Meta-Llama-3-8B,1,A100-80GB,{row}" for row in OTHERS]
+    (tmp_path / "m.csv").write_text("\n".join([COLUMNS, *rows]))
+    adapter, whole, small, nothing = read(tmp_path / "m.csv")
+    assert [case.counts for case in (adapter, whole, small)] == ["reserved", "allocated", "card"]
+    assert [case.left_out for case in (adapter, whole, small, nothing)] == ["", "", "", "the method is not told"]
+    assert (adapter.how.packed, adapter.how.optimizer, adapter.how.loss) == ("nf4", "adamw_8bit", "fused")
+    assert (whole.how.sharding, whole.how.weights, whole.how.autocast) == ("zero3", "fp32", "bf16")
+    assert (small.how.targets, small.how.rank, small.how.sequence_length) == (("q_proj", "v_proj"), 8, 768)
+    assert (whole.measured, whole.on_card) == (60, 70)
+
+
+def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes():
+    phases = (Phase("backward", (("weights", 10 * GIB), ("logits", 5 * GIB))),)
+    found = Estimate(phases, 10, 10)
+    assert reserved_bytes(found, several=False) == 18.25 * GIB
+    assert reserved_bytes(found, several=True) == 19.75 * GIB
+    assert reserved_bytes(found, several=False, expandable=True) == 16.625 * GIB
+    assert bytes_on_card(GIB, several=False) == 1.5 * GIB
+
+
+def test_the_card_with_the_least_free_memory_decides():
+    where = facts(gpus=(gpu(0), gpu(1, memory_total=20 * GIB)))
+    found = told({"recipe.global_batch": 16}, where)
+    assert [place.free for place, _ in found.pools] == [20 * GIB, 24 * GIB]
+
+
+def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
+    """The built-in trainer trains in fp32, whatever a folder says of its files."""
+    model = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "vocab_size": 512,
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**model, "num_attention_heads": 4, "torch_dtype": "bfloat16"}))
+    chosen = profile({"trainer.model": str(tmp_path)})
+    where = msgspec.structs.replace(facts(), models={str(tmp_path): read_model_folder(str(tmp_path))})
+    found = workload(Setup(chosen, where))
+    told = traces.run_trace(warm.training(), traces.trace_request(found.model, found.settings, found.folder))
+    assert told.peak[1] == pytest.approx(estimate(found.model, found.settings).peak.total, rel=0.1)
+
+
+def test_what_makes_it_fit_keeps_the_global_batch():
+    where = facts(gpus=(gpu(0),))
+    chosen = profile(LARGE)
+    assert told(LARGE, where).band == "will not fit"
+    change = smallest_fitting_change(Setup(chosen, where))
+    changed = apply_change(change, chosen)
+    assert changed.recipe.global_batch == Setup(chosen, where).settled.recipe.global_batch
+    assert predict(Setup(changed, where)).band != "will not fit"
+    twice = apply_change(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
+    assert predict(Setup(twice, where)).band == "will not fit", "the largest that fits is taken"
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        (SCRIPT, "the script's own model is not known"),
+        (
+            SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)},
+            "its sizes are not known here",
+        ),
+        ({"trainer.kind": "nemo", "nemo.recipe": "llama3_8b", "nemo.tensor_parallel": 2}, "parallel"),
+        ({"trainer.kind": "nemo", "nemo.recipe": "chatglm3_6b"}, "is unknown"),
+        ({"trainer.kind": "nemo"}, "set a recipe"),
+    ],
+)
+def test_what_cannot_be_known_is_not_made_up(values, part):
+    found = told(values, facts(gpus=(gpu(0),)))
+    assert found.estimate is None
+    assert found.band is None
+    assert part in found.why_no_estimate
+
+
+def test_arguments_and_yaml_tell_how():
+    words = ("--model_name_or_path", "Qwen/Qwen2.5-0.5B", "--use_peft", "--lora_r=64", "--load_in_4bit",
+             "--torch_compile", "--optim", "adamw_bnb_8bit", "--max_seq_length=777",
+             "--attn_implementation=flash_attention_2")  # fmt: skip
+    how = told(SCRIPT | {"trainer.arguments": words, "recipe.precision": "bf16"}, facts()).workload.settings
+    assert (how.method, how.rank, how.packed, how.optimizer) == ("lora", 64, "nf4", "adamw_8bit")
+    assert (how.sequence_length, how.attention, how.autocast) == (777, "flash", "bf16")
+    assert any("torch.compile" in words for words in how.caveats)
+    yaml = YamlDocument(values={"base_model": "meta-llama/Llama-3.2-1B", "adapter": "qlora", "load_in_4bit": True})
+    where = msgspec.structs.replace(facts(), documents={"/c.yaml": yaml})
+    found = told(SCRIPT | {"trainer.preset": "axolotl", "trainer.config": "/c.yaml"}, where).workload
+    assert (found.model.name, found.settings.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
+
+
+LOADED = ("--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dtype=float32")
+EVALUATES = (*LOADED, "--eval_strategy=steps")
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        # The Hugging Face Trainer's own; what is not told to evaluate is taken to do so with the micro batch.
+        ({"trainer.arguments": EVALUATES}, 8),
+        ({"trainer.arguments": LOADED}, 0),
+        ({"trainer.arguments": (*LOADED, "--eval_strategy=no")}, 0),
+        ({"trainer.arguments": (*EVALUATES, "--per_device_eval_batch_size=64")}, 64),
+        ({"trainer.arguments": EVALUATES, "recipe.eval_batch": 2}, 2),
+        ({"trainer.arguments": EVALUATES, "trainer.preset": "nanogpt", "recipe.eval_batch": 2}, 0),
+    ],
+)
+def test_an_evaluation_has_a_batch_of_its_own(values, wanted):
+    found = told(SCRIPT | {"recipe.micro_batch": 1, "recipe.sequence_length": 1024} | values, facts(gpus=(gpu(0),)))
+    assert found.workload.settings.eval_batch == wanted
+    parts = dict(found.estimate.phases[-1].parts)
+    # In fp32 as they are computed, and once more.
+    assert parts["logits"] == (wanted or 1) * 1024 * found.workload.model.vocab * 8
+
+
+def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
+    where = facts(gpus=(gpu(0),))
+    words = (*EVALUATES, "--max_length=2048")
+    chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
+    found = predict(Setup(chosen, where))
+    assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
+    change = smallest_fitting_change(Setup(chosen, where))
+    assert change.edits == (("recipe.eval_batch", 1),)
+    # Where the evaluation is not what is too large, its batch is left alone.
+    other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
+    assert dict(smallest_fitting_change(Setup(other, where)).edits).keys() == {
+        "recipe.micro_batch",
+        "recipe.global_batch",
+    }
+
+
+@pytest.mark.parametrize(
+    ("preset", "told_by_file", "rank"),
+    [("trl", {}, 16), ("llama-factory", {"finetuning_type": "full"}, 8), ("axolotl", {}, 16)],
+)
+def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
+    packages = {"peft": "0.18", "llamafactory": "0.9.5", "axolotl": "0.19.0"}
+    document = YamlDocument(values={"model_name_or_path": "Qwen/Qwen2.5-0.5B", **told_by_file})
+    where = msgspec.structs.replace(facts(gpus=(gpu(0),), packages=packages), documents={"/c.yaml": document})
+    values = {"trainer.preset": preset, "trainer.config": "/c.yaml" if preset != "trl" else ""}
+    values |= {"trainer.arguments": LOADED} if preset == "trl" else {}
+    values |= {"recipe.micro_batch": 1, "recipe.global_batch": 16, "recipe.sequence_length": 128}
+    values |= {"recipe.precision": "fp32", "recipe.activation_checkpointing": False}
+    chosen = profile(SCRIPT | values)
+    full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
+    assert (full.workload.settings.method, lora.workload.settings.method, lora.workload.settings.rank) == (
+        "full",
+        "lora",
+        rank,
+    )
+    assert lora.workload.settings.targets == ALL_TARGETS
+    # Gradients and states of all weights are gone.
+    assert lora.estimate.peak.total < full.estimate.peak.total / 2
+    (effect,) = (one for one in rung_effects(Setup(chosen, where)) if one.change.title == "LoRA")
+    # What is reserved is what is shown and judged.
+    assert effect.peak_difference == lora.pools[0][1].reserved - full.pools[0][1].reserved
+    assert effect.peak_difference < lora.estimate.peak.total - full.estimate.peak.total
+    assert effect.changes_training
+    # Where a trainer is not told, it is none.
+    assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).workload.settings.method == "full"
+
+
+def safetensors(path, tensors, length=None, data=b""):
+    header = json.dumps(tensors).encode()
+    path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + data)
+
+
+def bf16(*shape):
+    return {"dtype": "BF16", "shape": shape, "data_offsets": (0, 2 * math.prod(shape))}
+
+
+CONFIG = {"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100, "torch_dtype": "bfloat16"}  # fmt: skip
+
+
+def test_a_folder_tells_shape_and_exact_count(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert read_model_folder(str(tmp_path)).dimensions.layers == 2
+    safetensors(tmp_path / "a.safetensors", {"w": bf16(10, 20), "__metadata__": {"x": "y"}}, data=bytes(400))
+    safetensors(tmp_path / "b.safetensors", {"v": bf16(7)}, data=bytes(14))
+    index = {"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    read = read_model_folder(str(tmp_path))
+    found = read.dimensions
+    assert (found.parameters, found.dtype, found.qkv_bias, read.layers) == (207, "bf16", True, ("w",))
+    where = msgspec.structs.replace(facts(), models={"/m": ModelFolder(found)})
+    assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
+
+
+def test_a_layer_is_found_by_the_end_of_its_path():
+    model = ModelFolder(layers=("model.layers.0.mlp.up_proj",))
+    assert all(map(model.has_layer, ("up_proj", "mlp.up_proj", "layers.7.mlp.up_proj")))
+    assert not any(map(model.has_layer, ("proj", "mlp", "up_proj.weight", "")))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: (path / "config.json").write_text("[" * 100_000),
+        lambda path: (path / "config.json").write_bytes(b"\xff\x00"),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": -1})),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": "64"})),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "\x1b[31m"})),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"model_type": ["x"]})),
+        lambda path: ((path / "config.json").unlink(), os.mkfifo(path / "config.json")),
+        lambda path: safetensors(path / "model.safetensors", {}, length=2**62),
+        lambda path: (path / "model.safetensors").write_bytes(b"\x01"),
+        lambda path: safetensors(path / "model.safetensors", {"w": bf16(-1, 5)}),
+        lambda path: safetensors(path / "model.safetensors", {"w": {"dtype": "BF16"}}),
+        lambda path: safetensors(path / "model.safetensors", {"w": 3}),
+        lambda path: (path / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../../etc/passwd"}}'),
+    ],
+)
+def test_a_damaged_folder_is_a_problem_in_words(tmp_path, spoil):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    spoil(tmp_path)
+    found = read_model_folder(str(tmp_path))
+    assert found.dimensions is None
+    assert found.problem.isprintable()
+    assert found.problem
+
+
+def command(*words):
+    return subprocess.run(warm.program("estimate", *words), capture_output=True, text=True,
+                          check=False)  # fmt: skip
+
+
+def test_the_command_prints_phases_and_json():
+    done = command("quickstart", "--set", "recipe.layers=3")
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "Estimated: at most" in done.stdout
+    quick = f"--set=trainer.python={warm.training()}"
+    data = json.loads(command("quickstart", "--json", "--measure", quick).stdout)
+    assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
+    mine = ("kind=script", "script=/t.py", "preset=hf-trainer")
+    failed = command("quickstart", *(f"--set=trainer.{setting}" for setting in mine))
+    assert failed.returncode == 69
+    assert "the script's own model is not known" in failed.stderr
+
+
+def test_a_trace_that_fails_or_is_cancelled_says_so():
+    model = Dimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8)
+    question = traces.trace_request(model, MemorySettings(micro_batch=1, sequence_length=8))
+    assert "nothing" in traces.run_trace(warm.training(), question).problem
+    assert traces.run_trace(warm.training(), question, lambda: True).problem
+    assert "cannot be started" in traces.run_trace("/no/python", question).problem
+
+
+def test_what_measures_ends_with_whoever_asked_for_it():
+    how = MemorySettings(micro_batch=8, sequence_length=1024)
+    asked = traces.trace_request(Dimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how)
+    asks = f"from tui_train.memory import trace; trace.run_measurement({sys.executable!r}, {asked!r})"
+    asking = subprocess.Popen([sys.executable, "-c", asks])
+    started = lambda: psutil.Process(asking.pid).children()  # noqa: E731
+    until = time.monotonic() + 60
+    while not started() or not any("libtorch" in mapped.path for mapped in started()[0].memory_maps()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (child,) = started()
+    asking.kill()
+    asking.wait()
+    # Half a minute of work is before it.
+    child.wait(timeout=5)

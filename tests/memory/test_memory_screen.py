@@ -1,0 +1,38 @@
+"""The memory that the screens show is what `estimate` judges by."""
+
+import re
+
+import msgspec
+import pytest
+from support import GIB, facts, gpu, profile
+
+from screens.widgets.memory import memory_lines
+from tui_train.base.text import size
+from tui_train.memory.predict import predict
+from tui_train.setup.setup import Setup
+
+WHERE = facts()
+HOST = msgspec.structs.replace(WHERE, machine=msgspec.structs.replace(WHERE.machine, memory_available=60 * GIB))
+LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16}
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        (LARGE, facts(gpus=(gpu(0),))),
+        (LARGE, facts(gpus=(gpu(0), gpu(1)))),
+        (LARGE | {"hardware.processes": 2, "hardware.device": "cpu", "trainer.launcher": "torchrun"}, HOST),
+    ],
+)
+@pytest.mark.parametrize("width", [58, 78, 118])
+def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, width):
+    found = predict(Setup(profile(values), where))
+    _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
+    verdict = found.pools[0][1]
+    assert f"{size(verdict.reserved)} of {size(verdict.available)}" in bar
+    assert (" reserved" in bar) == (width >= 70)
+    assert bar.endswith(verdict.band)
+    assert len(bar) <= width
+    parts = [float(held) for held in re.findall(r"([\d.]+) GiB", key)]
+    if len(parts) == len(re.findall("GiB|MiB", key)) == 4:
+        assert sum(parts) == pytest.approx(verdict.reserved / GIB, abs=0.2)

@@ -1,0 +1,149 @@
+"""What FSDP holds of a model whose layers are frozen and recomputed: predicted, and really so with torch's own."""
+
+import json
+import subprocess
+from importlib import resources
+
+import pytest
+import warm
+from msgspec.structs import replace
+
+from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
+from tui_train.memory.estimate import estimate
+from tui_train.memory.types import ALL_TARGETS, MemorySettings
+
+# Layers of a frozen matrix with LoRA beside it, recomputed reentrantly; prints the most that lived in the backward.
+REAL = """
+import functools, json, sys
+sys.path.insert(0, sys.argv[1])
+import torch, torch.distributed as dist
+from memory_trace import Account, Watch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+from torch.utils.checkpoint import checkpoint
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+LAYERS, TOKENS, WIDTH = 12, 512, 256
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = torch.nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.down = torch.nn.Linear(WIDTH, 4, bias=False)
+        self.up = torch.nn.Linear(4, WIDTH, bias=False)
+
+    def forward(self, x):
+        return x + torch.relu(self.frozen(x)) + self.up(self.down(x))
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(LAYERS))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = checkpoint(layer.__call__, x, use_reentrant=True)
+        return x
+
+
+def apart(module):
+    return isinstance(module, Layer) or getattr(getattr(module, "weight", None), "requires_grad", False)
+
+
+def most(share):
+    account = Account(1)
+    model = share(Model())
+    with Watch(account):
+        loss = model(torch.randn(TOKENS, WIDTH).requires_grad_()).sum()
+        account.phase = "backward"
+        loss.backward()
+    return account.peaks["backward"] / (TOKENS * WIDTH * 4)
+
+
+def first(model):
+    policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=apart)
+    return FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=torch.device("cpu"))
+
+
+def second(model):
+    mesh = init_device_mesh("cpu", (1,))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+print(json.dumps([most(lambda model: model), most(first), most(second)]))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.training
+def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
+    target = str(resources.files("tui_train").joinpath("programs/memory"))
+    words = [warm.training(), "-c", REAL, target]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    alone, first, second = json.loads(done.stdout.splitlines()[-1])
+    assert second == pytest.approx(alone, abs=1)
+    model = Dimensions(layers=12, hidden=256, heads=4, ffn=256, vocab=8)
+    how = MemorySettings(
+        micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2
+    )
+    held = replace(how, holds_layers=True)
+    difference = estimate(model, held).peak.total - estimate(model, how).peak.total
+    assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
+
+
+MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
+LORA = MemorySettings(micro_batch=1, sequence_length=1024, weights="bf16", method="lora", sharding="fsdp", shards=2)
+
+
+def test_a_shared_out_model_is_loaded_by_shares_or_whole_once():
+    parts = estimate(MISTRAL, LORA).phases[0].total
+    whole = estimate(MISTRAL, replace(LORA, loads_whole=True)).phases[0].total
+    assert whole == pytest.approx(3 * parts)
+
+
+def test_packed_weights_that_fsdp_2_leaves_out_are_on_each_card():
+    packed = replace(LORA, packed="nf4")
+    shared = estimate(MISTRAL, packed).phases[0].total
+    whole = estimate(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total
+    assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * 0.5625 / 2, rel=0.001)
+
+
+def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
+    alone = replace(LORA, sharding="", shards=1, targets=())
+    scaled = replace(alone, targets=ALL_TARGETS, scales=True)
+    out = sum(width for _, width in MISTRAL.linear_shapes.values())
+    assert estimate(MISTRAL, scaled).trained == MISTRAL.layers * out
+    difference = estimate(MISTRAL, scaled).peak.total - estimate(MISTRAL, alone).peak.total
+    assert difference > MISTRAL.layers * 1024 * 2 * out
+
+
+def test_recomputing_only_every_second_product_is_between_all_and_none():
+    how = MemorySettings(micro_batch=1, sequence_length=4096, weights="bf16")
+    some = replace(how, checkpointing=True, whole_layers=False)
+    sizes = [estimate(MISTRAL, each).phases[1].total for each in (replace(some, whole_layers=True), some, how)]
+    assert sizes == sorted(set(sizes))
+
+
+def test_layer_norm_and_bitsandbytes_give_on_fp32():
+    phi = dimensions_by_name("microsoft/phi-2")
+    how = replace(LORA, packed="nf4", autocast="bf16", sharding="", shards=1, checkpointing=True)
+    same = replace(how, packed="gptq")
+    kept = [dict(estimate(phi, each).phases[1].parts)["activations"] for each in (how, same)]
+    assert kept[0] > 1.9 * kept[1]
+    assert estimate(MISTRAL, how).phases[1].parts[-2] == estimate(MISTRAL, same).phases[1].parts[-2]
+
+
+def test_what_waits_in_the_hosts_memory_or_is_stepped_at_once_is_not_held():
+    how = MemorySettings(micro_batch=2, sequence_length=4096, weights="bf16", checkpointing=True, loss="compiled")
+    offloads = estimate(MISTRAL, replace(how, offloads=True)).phases[1]
+    kept = dict(estimate(MISTRAL, how).phases[1].parts)["activations"] - dict(offloads.parts)["activations"]
+    assert kept == (MISTRAL.layers - 2) * how.tokens * MISTRAL.hidden * 2
+    at_once = estimate(MISTRAL, replace(how, steps_at_once=True)).phases[3]
+    assert at_once.total < 3.2 * 2 * MISTRAL.parameters, "weights and two states"
+    logits = dict(estimate(MISTRAL, how).phases[4].parts)["logits"]
+    assert logits == how.tokens * MISTRAL.vocab * 2 * 9 / 8, "nor does evaluation hold more"

@@ -1,0 +1,448 @@
+"""Runs on a host over a real ssh: started, watched, stopped, resumed and fetched from a machine that knows its name."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+import ssh as secure_shell
+import warm
+from support import prepare, profile, until
+from test_wizard import keys, settle, shows, to, until_shown
+from textual.widgets import Input
+from tui_train.screens.run import run_end
+from tui_train.screens.widgets.form.entry import Entry
+
+from tui_train.actions.machine_facts import MachineSource
+from tui_train.base import app_paths
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.facts.machine import probe
+from tui_train.facts.machine.folder_names import RemoteNames
+from tui_train.plan.render import File
+from tui_train.profile import hosts
+from tui_train.profile.fields import put
+from tui_train.profile.store import save
+from tui_train.runs import rundir
+from tui_train.runs.listing import read_run
+from tui_train.runs.other_machines import far
+from tui_train.runs.other_machines.fetching import fetch, is_fetched
+from tui_train.runs.other_machines.mirror import Mirror
+from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.status import status
+from tui_train.supervisor.ssh import failure_text
+from tui_train.targets import target_of_run
+from tui_train.views import show
+from tui_train.wizard import wizard
+
+pytestmark = pytest.mark.training
+
+FAR = Path(far.__file__).parents[2] / "programs" / "far_run.py"
+SLEEPER = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+for tick in range(1, int(sys.argv[1]) + 1):
+    print(f"tick {tick}", flush=True)
+    time.sleep(0.1)
+os.makedirs(sys.argv[2], exist_ok=True)
+open(sys.argv[2] + "/made.txt", "w").write("x" * 2000)
+"""
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host `box` that has python3 and bash and nothing of this program, with a home of its own."""
+    home, client = tmp_path / "home", tmp_path / "client"
+    (home / "bin").mkdir(parents=True)
+    client.mkdir()
+    (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
+    (home / "train.py").write_text(SLEEPER)
+    with secure_shell.server(tmp_path, what="runs on a host over ssh") as words:
+        there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME="
+        (client / "ssh").write_text(
+            f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
+        )
+        (client / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+        yield home
+
+
+def sleeper(host, ticks=3, **values):
+    """The saved profile `far` of a script on the host, which counts, and writes a file at its end."""
+    chosen = profile({
+        "name": "far",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": f"{host}/train.py",
+        "trainer.python": sys.executable,
+        "trainer.arguments": (str(ticks), "{output}"),
+        "hardware.device": "cpu",
+        **values,
+    })  # fmt: skip
+    save(chosen, overwrite=True)
+    return chosen
+
+
+def tui(*words, code=0):
+    done = subprocess.run(
+        warm.program(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def runs_there(host):
+    folder = host / ".local" / "state" / "tui-train" / "runs"
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
+    sleeper(host, ticks=12)
+    lines = tui("run", "far", "--host", "box").stdout.splitlines()
+    (there,) = runs_there(host)
+    assert lines[0].startswith(f"{there.name} runs on box, in {there};")
+    assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
+    assert lines[-1] == f"{there.name}: finished on box"
+    run = rundir.find_run("last")
+    assert (place_of(run.path).folder, run.events()[-1].state) == (str(there), "finished")
+    assert tui("logs", "last").stdout.splitlines()[-1] == "tick 12"
+    assert json.loads(tui("runs", "--json").stdout)[0]["host"] == "box"
+    assert not (run.path / "output").exists()
+    assert "KiB fetched from box" in tui("fetch", "last").stdout
+    assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
+    assert is_fetched(run)
+    with target_of_run(run).open_log(run, 1) as log:
+        assert log.read().endswith(b"tick 12\n")
+
+
+@pytest.mark.whole
+def test_a_report_of_a_run_holds_the_facts_of_its_host_or_none(host, tmp_path):
+    sleeper(host, ticks=1)
+    tui("run", "far", "--host", "box")
+    tui("report", "last", str(tmp_path / "with.tar.gz"))
+    (tmp_path / "client" / "ssh").write_text("#!/bin/sh\nexit 255\n")
+    assert "box" in tui("report", "last", str(tmp_path / "without.tar.gz")).stderr
+    held = [names_in(tmp_path / f"{name}.tar.gz") for name in ("with", "without")]
+    assert held[0] - held[1] == {"machine.json"}
+
+
+def names_in(path):
+    with tarfile.open(path) as archive:
+        return {Path(name).name for name in archive.getnames()}
+
+
+@pytest.mark.whole
+def test_a_detached_run_is_stopped_and_started_again(host):
+    sleeper(host, ticks=600)
+    tui("run", "far", "--host", "box", "--detach")
+    run = rundir.find_run("last")
+    assert status(run).state == "running"
+    assert "running on box" in tui("runs").stdout
+    assert "is running" in tui("resume", "last", code=69).stderr
+    assert "no process of it is left" in tui("stop", "last").stdout
+    assert status(run).state == "stopped"
+    # The supervisor has said its last, and is about to end.
+    until(lambda: not far_processes(run))
+    tui("resume", "last", "--detach")
+    assert (status(run).state, len(status(run).attempts)) == ("running", 2)
+    assert target_of_run(run).stop(run, at_once=True).state == "stopped"
+    until(lambda: not far_processes(run))
+
+
+@pytest.mark.whole
+def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
+    sleeper(host, ticks=600)
+    tui("run", "far", "--host", "box", "--detach")
+    assert "as of" not in tui("runs").stdout
+    later = time.time() + 120
+    monkeypatch.setattr(show.time, "time", lambda: later)
+    assert "running on box, as of" in show.run_row(read_run(rundir.find_run("last")))[1]
+    assert "still trains" in tui("fetch", "last", code=69).stderr
+    assert not is_fetched(rundir.find_run("last"))
+    tui("stop", "last")
+
+
+def far_processes(run):
+    mark = place_of(run.path).folder.encode()
+    return [process for process in Path("/proc").glob("[0-9]*") if mark in _words(process)]
+
+
+def _words(process):
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
+    sleeper(host, ticks=80)
+    tui("run", "far", "--host", "box", "--detach")
+    run, told = rundir.find_run("last"), []
+    mirror = Mirror(run, told.append)
+    until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
+    mirror._child.kill()
+    until(lambda: any(told))
+    mirror.wait()
+    assert status(run).state == "finished"
+    assert run.attempt_log(1).read_text().splitlines() == [f"tick {number}" for number in range(1, 81)]
+    assert told[0] == told[-1] == ""
+    assert next(filter(None, told)).startswith("box does not answer")
+
+
+def test_what_does_not_start_leaves_no_folder_on_either_side(host):
+    chosen = sleeper(host)
+    source = MachineSource(host="box")
+
+    prepared = prepare(chosen, source.target.probe_for(chosen))
+    (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")
+    (host / "bin" / "bash").chmod(0o755)
+    with pytest.raises(Unavailable):
+        source.target.submit(prepared, prepared.plan)
+    assert rundir.all_runs() == ()
+    assert runs_there(host) == []
+
+
+def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
+    sleeper(host)
+    unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
+    assert "no-such-host-at-all" in unknown
+    with pytest.raises(BadInput):
+        far.ssh_command("-oProxyCommand=x", {})
+    tui("run", "far", "--host", "box")
+    run = rundir.find_run("last")
+    (there,) = runs_there(host)
+    there.rename(there.with_name("gone"))
+    with pytest.raises(Unavailable, match="is gone"):
+        fetch(run)
+    with pytest.raises(Unavailable, match="is gone"):
+        target_of_run(run).resume(run)
+    assert "finished on box" in tui("runs").stdout
+    assert "tick 3" in tui("logs", "last").stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        (b"Host key verification failed.", "key is unknown or has changed"),
+        (b"me@box: Permission denied (publickey,password).", "ssh-copy-id"),
+        (b"ssh: Could not resolve hostname box: Name or service not known", "unknown: check it"),
+        (b"ssh: connect to host box port 22: Connection refused", "No ssh server"),
+        (b"ssh: connect to host box port 22: Connection timed out", "does not answer"),
+        (b"bash: line 1: python3: command not found", "Install python3"),
+        (b"\x1b[31mstrange\x1b[0m", "strange"),
+        (b"", "nothing"),
+    ],
+)
+def test_what_ssh_says_has_a_remedy(said, part):
+    words = failure_text(said)
+    assert part in words
+    assert "\x1b" not in words
+
+
+def test_files_that_lead_elsewhere_are_not_put(host):
+    with pytest.raises(Unavailable, match="no file of a run"):
+        far.create_on_host("box", "20260101-000000-x", [File("../x", "x")])
+    assert runs_there(host) == []
+
+
+def test_the_program_that_is_sent_runs_in_old_pythons():
+    import ast
+
+    ast.parse(FAR.read_text(), feature_version=(3, 8))
+
+
+# Hosts by name
+
+
+def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
+    assert "add" in tui("hosts").stdout
+    tui("hosts", "add", "lab", "box")
+    assert json.loads(tui("hosts", "--json").stdout) == [{"name": "lab", "address": "box"}]
+    assert "lab is box" in tui("hosts", "add", "lab", "other", code=73).stderr
+    assert "not a host name" in tui("hosts", "add", "bad", "x y", code=65).stderr
+    assert tui("hosts", "rm", "none", code=66).stderr
+    sleeper(host, **{"hardware.host": "lab"})
+    assert "tick 3" in tui("run", "far").stdout
+    assert place_of(rundir.find_run("last").path).host == "box"
+    assert json.loads(tui("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
+    assert "--set hardware.host=" in tui("tune", "far", code=65).stderr
+    tui("run", "far", "--on", "lab")
+    assert len(runs_there(host)) == 2
+    tui("hosts", "rm", "lab")
+    assert tui("hosts", "--json").stdout.split() == ["[]"]
+
+
+@pytest.mark.parametrize("text", ["lab = 3\n", "lab = ", "\udcff"])
+def test_a_damaged_list_of_hosts_is_named_and_kept(host, text):
+    del host
+    path = app_paths.hosts_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, errors="surrogateescape")
+    for words in (("hosts",), ("hosts", "add", "lab"), ("plan", "quickstart", "--on", "lab")):
+        assert str(path) in tui(*words, code=65).stderr
+    assert path.read_text(errors="surrogateescape") == text
+
+
+def test_an_export_for_the_host_of_a_profile_is_to_be_copied_there(host, tmp_path):
+    sleeper(host, **{"hardware.host": "box"})
+    assert "to box." in tui("export", "far", str(tmp_path / "out")).stdout
+
+
+# The wizard
+
+
+async def reached(pilot, step):
+    """Wait until a step is shown and knows the host."""
+    deadline = time.monotonic() + 60
+    while (type(pilot.app.screen).__name__ != step or pilot.app.looking) and time.monotonic() < deadline:
+        await pilot.pause(0.05)
+    await settle(pilot)
+
+
+@pytest.mark.whole
+async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    hosts.add("lab", "box")
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "h", "down", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
+        assert "for lab" in shows(pilot)
+        assert not app.target_for(profile()).name
+        await keys("h", "down", "down", "enter", *"lab", "enter")(pilot)
+        assert [*hosts.saved_hosts()] == ["lab"]
+        await keys("h", "down", "down", "enter", *"nowhere-at-all", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert "nowhere-at-all is not known" in " ".join(shows(pilot).split())
+        assert "nowhere-at-all" not in hosts.saved_hosts(), "it has not answered"
+        assert "CPU" not in shows(pilot).split("nowhere-at-all is not known")[1], "nothing is known of its CPU"
+        await keys("h", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.host, app.facts.other_machine) == ("", "")
+        assert app.facts.machine.hostname == probe.probe_machine().hostname
+        app.set_profile(profile({"hardware.host": "lab"}))
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
+
+
+async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        await reached(pilot, "Backend")
+        app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        await reached(pilot, "Backend")
+        await to(pilot, "nodes.hosts")
+        await keys(*"me,box,nowhere")(pilot)
+        assert (app.profile.nodes.hosts, app.facts.training_hosts) == (("me", "box", "nowhere"), {})
+        await pilot.press("enter")
+        await reached(pilot, "Recipe")
+        box, nowhere = app.facts.training_hosts["box"], app.facts.training_hosts["nowhere"]
+        assert (box.problem, box.toolchain.python) == ("", sys.executable)
+        assert nowhere.problem
+        await keys("escape")(pilot)
+        await reached(pilot, "Backend")
+        # It is this machine itself.
+        await keys("f2")(pilot)
+        await reached(pilot, "Backend")
+        assert app.profile.nodes.hosts == ("box", "me", "nowhere")
+        app.set_profile(
+            profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")})
+        )
+        await reached(pilot, "Backend")
+        assert [*app.facts.training_hosts] == ["me", "box"]
+        # What was said of its Python is nothing to an image.
+        app.set_profile(put(app.profile, "container.engine", "docker"))
+        await reached(pilot, "Backend")
+        assert app.facts.training_hosts == {}
+        app.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        await reached(pilot, "Backend")
+        assert "answered" not in shows(pilot)
+
+
+async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    (host / "only-there").mkdir()
+    (host / "only-there" / "train.py").touch()
+    app = wizard(source=MachineSource(host="box"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        await reached(pilot, "Backend")
+        app.set_profile(profile({"trainer.kind": "script"}))
+        await settle(pilot)
+        await to(pilot, "trainer.script")
+        entry = app.screen.query_one(Entry)
+        for typed, whole in (("~/on", "~/only-there/"), ("t", "~/only-there/train.py")):
+            await keys(*typed)(pilot)
+            await keys("tab")(pilot)
+            assert entry.value == whole
+        app.screen.action_other_python()
+        await keys(*"~/only-t", "tab")(pilot)
+        assert app.screen.query_one(Input).value == "~/only-there/"
+    assert RemoteNames("box")("~/nothing") == []
+    assert not RemoteNames("not-a-host")("/")
+
+
+async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    sleeper(host)
+    tui("run", "far", "--host", "box")
+    run, (there,) = rundir.find_run("last"), runs_there(host)
+    (there / "output" / "large").write_bytes(bytes(64 << 20))
+    monkeypatch.setattr(run_end, "_PROGRESS_EVERY", 0.0)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        app.open_run(run)
+        await until_shown(pilot, "fetch the result")
+        await pilot.press("enter")
+        await until_shown(pilot, "fetched …", during=True)
+        with pytest.raises(Unavailable, match="is being fetched"):
+            fetch(run)
+        await pilot.press("escape")
+        deadline = time.monotonic() + 60
+        while not is_fetched(run) and time.monotonic() < deadline:
+            await pilot.pause(0.05)
+        assert is_fetched(run)
+    assert (run.path / "output" / "large").stat().st_size == 64 << 20
+    assert not list(run.path.rglob("*.part"))
+
+
+async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    chosen = sleeper(host, ticks=30)
+    app = wizard(source=MachineSource(host="box"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        app.set_profile(chosen, keep=False)
+        await settle(pilot)
+        await pilot.press("n")
+        app.set_profile(chosen, keep=False)
+        for step in ("Hardware", "Backend", "Recipe"):
+            await reached(pilot, step)
+            await pilot.press("enter")
+        await reached(pilot, "Preview")
+        assert "on box and starts it" in " ".join(shows(pilot).split())
+        await pilot.press("enter")
+        deadline = time.monotonic() + 60
+        # The log is drawn after the state.
+        while not ("finished" in shows(pilot) and "tick 30" in shows(pilot)) and time.monotonic() < deadline:
+            await pilot.pause(0.1)
+        assert "tick 30" in shows(pilot)
+        assert "finished" in shows(pilot)
+        await until_shown(pilot, "fetch the result")
+        assert "on box" in shows(pilot).split("Outcome")[1]
+        await pilot.press("enter")
+        await until_shown(pilot, "Fetched ")
+        assert (rundir.find_run("last").path / "output" / "made.txt").read_text() == "x" * 2000
+        await settle(pilot)
+        assert not app.screen.check_action("result", ()), "there is no model in it"
+    (there,) = runs_there(host)
+    assert place_of(rundir.find_run("last").path).folder == str(there)
+    assert probe.probe_machine().hostname

@@ -1,0 +1,601 @@
+"""A host that answers what it likes, or nothing: an `ssh` that does what a test says, or runs here what it is sent."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+import warm
+from support import sample, until
+
+from tui_train.actions import sending
+from tui_train.base import ssh
+from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
+from tui_train.plan.render import File
+from tui_train.runs import incomplete_runs, rundir
+from tui_train.runs.other_machines import arriving, far, host_lines
+from tui_train.runs.other_machines.fetching import fetch, is_fetched, local_output
+from tui_train.runs.other_machines.heard import write_report
+from tui_train.runs.other_machines.mirror import Mirror
+from tui_train.runs.other_machines.place import HostReport, report_of
+from tui_train.runs.start import DETACH_SCRIPT
+from tui_train.runs.status import status
+from tui_train.supervisor.state import Status
+from tui_train.targets import host, target_of_run
+
+# The last word is what the shell of the host is given: python3 -c PROGRAM QUESTION.
+STUB = """\
+#!{python} -IS
+import base64, json, os, shlex, sys, time, zlib
+program, question = shlex.split(sys.argv[-1])[-2:]
+do = json.loads(question)["do"]
+def say(**line):
+    sys.stdout.buffer.write(json.dumps(line).encode() + b"\\n")
+    sys.stdout.buffer.flush()
+def named(name, data, size=None):
+    say(name=base64.b64encode(name).decode(), size=len(data) if size is None else size)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+def honest():
+    os.environ["HOME"] = {home!r}
+    os.execv({python!r}, [{python!r}, "-c", program, question])
+path = {answers!r} + "/" + do
+exec(open(path).read() if os.path.exists(path) else "honest()")
+"""
+SUPERVISOR = Path(rundir.__file__).parents[1] / "supervisor"
+STANDING = ["finished", [], 1.0, 2.0, 0]
+
+
+class Stub:
+    """What it answers to a question, in Python; honestly where it was told nothing."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.home, self.answers = folder / "home", folder / "answers"
+        for made in (self.home, self.answers, folder / "bin"):
+            made.mkdir()
+        (folder / "bin" / "ssh").write_text(
+            STUB.format(python=sys.executable, home=str(self.home), answers=str(self.answers))
+        )
+        (folder / "bin" / "ssh").chmod(0o755)
+
+    def __setitem__(self, question, code):
+        (self.answers / question).write_text(code)
+
+    def __delitem__(self, question):
+        (self.answers / question).unlink()
+
+
+@pytest.fixture
+def box(tmp_path, monkeypatch):
+    stub = Stub(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "here"))
+    return stub
+
+
+@pytest.fixture
+def run(box, tmp_path):
+    """A run that has ended on the host, with an output folder there of a file and a checkpoint."""
+    there = tmp_path / "there"
+    (there / "output" / "checkpoint-5").mkdir(parents=True)
+    (there / "launch.sh").write_text("#!/bin/bash\n")
+    (there / "output" / "model.txt").write_text("first")
+    (there / "output" / "checkpoint-5" / "weights").write_bytes(bytes(5000))
+    shutil.copytree(SUPERVISOR, there / "supervisor")
+    made = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}")])
+    (made.path / "place.json").write_text(json.dumps({"host": "box", "folder": str(there)}))
+    write_report(made, HostReport(at=time.time(), status=Status("finished")))
+    box["feed"] = f"say(status={STANDING}); say(end=True)"
+    return made
+
+
+def snapshot(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "heard.json"
+    }
+
+
+# Fetching
+
+
+def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run, tmp_path):
+    before = snapshot(run.path)
+    own = ("launch.sh", "plan.json", "place.json", "supervisor/run.py")
+    box["fetch"] = (
+        "say(files=4, total=8)\n" + "\n".join(f"named({name.encode()!r}, b'xx')" for name in own) + "\nsay(end=True)"
+    )
+    assert fetch(run).size == 8
+    after = snapshot(run.path)
+    assert {name: after[name] for name in before} == before
+    assert sorted(
+        path.relative_to(run.path / "output").as_posix() for path in (run.path / "output").rglob("*.*")
+    ) == sorted(own)
+    assert not list((run.path / arriving._FETCH_FOLDER).iterdir())
+
+
+# What a host sends for an output folder, and why nothing is taken.
+REFUSED = [
+    ("say(files=1, total=1); named(b'../launch.sh', b'x')", "names a file"),
+    ("say(files=1, total=1); named(b'a/../../launch.sh', b'x')", "names a file"),
+    ("say(files=1, total=1); named(b'/tmp/x', b'x')", "names a file"),
+    ("say(files=1, total=1); named(b'', b'x')", "names a file"),
+    ("say(files=1, total=1); named(b'a//b', b'x')", "names a file"),
+    (r"say(files=1, total=1); named(b'a\0b', b'x')", "names a file"),
+    ("say(files=1, total=1); named(b'/'.join([b'd'] * 65), b'x')", "names a file"),
+    ("say(files=1, total=1); named(b'd' * 300, b'x')", "cannot write"),
+    (r"say(files=1, total=1); named(b'\x1b[31m\n/..', b'x')", r"names a file '\\\\x1b"),
+    ("say(files=2, total=2); named(b'a', b'x'); named(b'a/b', b'y')", "cannot write"),
+    ("say(files=2, total=2); named(b'a', b'x'); named(b'a', b'y')", "twice"),
+    ("say(files=1, total=2); named(b'a', b'x'); named(b'b', b'y')", "more than"),
+    ("say(files=2, total=3); named(b'a', b'xx'); named(b'b', b'yy')", "more than"),
+    ("say(files=1, total=1); named(b'a', b'', size=1 << 62)", "more than"),
+    ("say(files=1, total=1); named(b'a', b'', size=-1)", "more than"),
+    ("say(files=1, total=9); named(b'a', b'xx', size=9)", "was lost"),
+    ("say(files=1, total=1); named(b'a', b'x')", "was lost"),
+    ("say(files=-1, total=1)", "announces"),
+    ("say(files=1 << 40, total=1)", "announces"),
+    ("say(files=1, total=-1)", "announces"),
+    ("say(files=1, total=1 << 60)", r"take 1073741824\.0 GiB, and this disk has [\d.]+ GiB free"),
+    ("say(started=True)", "announces no files"),
+    ("say(files=1, total=1); sys.stdout.write('launch.sh' + chr(0) * 503)", "something else"),
+    ("sys.stdout.write('{' * (9 << 20))", "without end"),
+    ("say(error='\\x1b]0;title\\x07 \\x1b[2J')", r"\\x1b\]0;title"),
+    ("sys.exit('Connection \\x1b[2J closed')", r"\\x1b\[2J"),
+]
+
+
+@pytest.mark.parametrize(("sent", "why"), sample(REFUSED, 5))
+def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent, why):
+    (run.path / "output").mkdir()
+    (run.path / "output" / "model.txt").write_text("first")
+    (run.path / "fetched").write_text("1")
+    (run.path / ".fetched-files").write_text("")
+    before = snapshot(run.path)
+    box["fetch"] = sent
+    with pytest.raises(TuiTrainError, match=why) as raised:
+        fetch(run)
+    assert "\x1b" not in raised.value.message + raised.value.remedy
+    assert snapshot(run.path) == before
+    assert not list((run.path / arriving._FETCH_FOLDER).iterdir())
+
+
+def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
+    output, here = tmp_path / "there" / "output", local_output(run, "")
+    assert fetch(run).size == 5
+    assert is_fetched(run)
+    assert not (here / "checkpoint-5").exists()
+    (output / "model.txt").write_text("second")
+    (output / "more.txt").write_text("more")
+    (output / "link").symlink_to("/etc/passwd")
+    os.mkfifo(output / "pipe")
+    assert fetch(run, checkpoints=True).size == 5010
+    (output / "model.txt").write_text("third")
+    shutil.rmtree(output / "checkpoint-5")
+    (here / "mine.txt").write_text("mine")
+    fetch(run)
+    assert {path.name: path.stat().st_size for path in here.rglob("*") if path.is_file()} == {
+        "model.txt": 5, "more.txt": 4, "mine.txt": 4, "weights": 5000,
+    }  # fmt: skip
+    assert (here / "model.txt").read_text() == "third"
+
+
+def test_what_was_changed_or_made_here_is_not_replaced(run, tmp_path):
+    here = local_output(run, "")
+    fetch(run)
+    (here / "model.txt").write_text("changed here")
+    with pytest.raises(AlreadyExists, match=r"model\.txt was not fetched, or was changed") as raised:
+        fetch(run)
+    assert "Move it away" in raised.value.remedy
+    assert (here / "model.txt").read_text() == "changed here"
+    (here / "model.txt").unlink()
+    (here / "model.txt").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AlreadyExists):
+        fetch(run)
+    here.rename(tmp_path / "kept")
+    here.symlink_to(tmp_path / "kept")
+    with pytest.raises(AlreadyExists, match="output was not fetched"):
+        fetch(run)
+    here.unlink()
+    fetch(run)
+    assert (here / "model.txt").read_text() == "first"
+
+
+@pytest.mark.parametrize("name", ["launch.sh", "supervisor", "notes"])
+def test_an_output_folder_of_a_name_that_is_taken_here_is_refused(run, tmp_path, name):
+    (run.path / "notes").mkdir()
+    (run.path / "plan.json").write_text(json.dumps({"output": f"{tmp_path}/data/{name}"}))
+    before = snapshot(run.path)
+    with pytest.raises(AlreadyExists, match="is there already"):
+        fetch(run)
+    assert snapshot(run.path) == before
+
+
+def test_what_an_earlier_version_fetched_is_named_so_and_fetched_again_once_it_is_moved(run, tmp_path):
+    fetch(run)
+    (run.path / ".fetched-files").unlink()
+    with pytest.raises(AlreadyExists, match="output was fetched by an earlier version") as raised:
+        fetch(run)
+    assert "Move it away" in raised.value.remedy
+    assert (local_output(run, "") / "model.txt").read_text() == "first"
+    local_output(run, "").rename(tmp_path / "earlier")
+    assert fetch(run).size == fetch(run).size == 5
+
+
+def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(run):
+    failed = []
+
+    def ask():
+        for _ in range(150):
+            try:
+                with arriving.fetch_folder(run.path):
+                    pass
+            except Unavailable:
+                pass
+            except TuiTrainError as error:
+                failed.append(error)
+
+    asks = [threading.Thread(target=ask) for _ in range(6)]
+    for each in asks:
+        each.start()
+    for each in asks:
+        each.join()
+    assert failed == []
+
+
+def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
+    output = tmp_path / "there" / "output"
+    for name in ("link", "checkpoint-7"):
+        (output / name).symlink_to("model.txt")
+    (output / "folder").symlink_to(tmp_path)
+    (output / "logs" / "old").mkdir(parents=True)
+    os.mkfifo(output / "pipe")
+    said = subprocess.run(warm.program("fetch", "last"), capture_output=True, text=True, check=True).stdout
+    assert "Left out, for only files are fetched: 2 links, 1 empty folder, 1 special file" in said
+
+
+def test_a_host_says_that_it_still_lists_a_large_folder(box, run):
+    box["fetch"] = """\
+program = program.replace("BEAT = 5.0", "BEAT = 0.0")
+asked = [sys.executable, "-c", program, question]
+first = os.popen(shlex.join(asked)).buffer.readline()
+open(path + ".first", "wb").write(first)
+honest()
+"""
+    assert fetch(run, checkpoints=True).size == 5005
+    assert json.loads((box.answers / "fetch.first").read_bytes()) == {"beat": True}
+
+
+@pytest.mark.whole
+def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next(box, run):
+    fetch(run)
+    before = snapshot(run.path)
+    box["fetch"] = "say(files=1, total=9); named(b'model.txt', b'xx', size=9); time.sleep(60)"
+    child = subprocess.Popen(warm.program("fetch", "last"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until(lambda: [*(run.path / arriving._FETCH_FOLDER).glob("model.txt")])
+    with pytest.raises(Unavailable, match="is being fetched"):
+        fetch(run)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(arriving._FETCH_FOLDER)}
+    assert left == before
+    del box["fetch"]
+    assert until(lambda: _fetches(run)) == 5
+    assert snapshot(local_output(run, "")) == {"model.txt": b"first"}
+
+
+def _fetches(run):
+    try:
+        return fetch(run).size
+    except Unavailable:
+        return 0
+
+
+# Logs and states
+
+
+def once(run):
+    return Mirror(run, follow=False).update_once()
+
+
+def piece(data, **line):
+    return f"say(file='attempt-1.log', at=0, data={base64.b64encode(data).decode()!r}, **{line})"
+
+
+@pytest.mark.whole
+def test_a_piece_of_a_log_that_grows_without_end_is_not_inflated(box, run):
+    pack = zlib.compressobj(9)
+    bomb = b"".join(pack.compress(bytes(1 << 20)) for _ in range(256)) + pack.flush()
+    (box.folder / "bomb").write_bytes(bomb)
+    box["feed"] = f"""
+say(file='attempt-1.log', at=0, data=base64.b64encode(open({str(box.folder / "bomb")!r}, 'rb').read()).decode())
+say(end=True)"""
+    done = subprocess.run(
+        ["prlimit", f"--as={400 << 20}", sys.executable, "-m", "tui_train", "logs", "last"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "box sends a piece of a log of more than 1 MiB" in done.stderr
+    assert not run.attempt_log(1).exists()
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (piece(zlib.compress(bytes(2 << 20))), "of more than 1 MiB"),
+        (piece(b"no zlib"), "that is damaged"),
+        ("say(error='\\x1b[2J gone \\x07')", r"\x1b[2J gone"),
+        ("sys.exit('\\x1b[2J')", r"\x1b[2J"),
+        ("sys.stdout.write('{' * (9 << 20))", "without end"),
+        ("sys.stdout.write('[' * 100000)", "ssh said nothing"),
+        ("say(beat=True, status=5)", "ssh said nothing"),
+    ],
+)
+def test_why_nothing_came_is_said_without_control_bytes(box, run, sent, why):
+    box["feed"] = sent
+    said = once(run)
+    assert why in said
+    assert "\x1b" not in said
+
+
+def test_a_piece_that_cannot_be_written_is_an_error(box, run):
+    run.attempt_log(1).symlink_to("/etc/passwd")
+    box["feed"] = f"{piece(zlib.compress(b'line'))}; say(end=True)"
+    with pytest.raises(CannotWrite, match=r"attempt-1\.log"):
+        once(run)
+    told = []
+    mirror = Mirror(run, told.append)
+    until(lambda: any(told))
+    mirror.close()
+    assert "cannot write" in told[-1]
+    done = subprocess.run(warm.program("logs", "last"), capture_output=True, text=True, check=False)
+    assert "may be older than the run: cannot write" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "standing",
+    sample([["\x1b[2J"], ["running", [], 1e300], ["running", [], 1.0, None, 1 << 70], ["queued-up"], 5, [[]]], 3),
+)
+def test_a_state_that_no_supervisor_writes_is_not_kept(box, run, standing):
+    before = report_of(run.path)
+    box["feed"] = f"say(status={standing!r}); say(end=True)"
+    once(run)
+    assert report_of(run.path) == before
+
+
+def test_words_in_a_state_are_made_visible_and_its_grace_has_an_end(box, run):
+    sent = Status("stopped", grace=10**9, why="\x1b[2J")
+    box["feed"] = f"say(status={list(sent)!r}, checkpoint='/x\\x1b', starts=-3); say(end=True)"
+    assert once(run) == ""
+    heard = report_of(run.path)
+    assert (heard.status.why, heard.status.grace, heard.checkpoint, heard.starts) == (r"\x1b[2J", 3600, r"/x\x1b", 0)
+
+
+# Starts
+
+
+@pytest.fixture
+def new(box):
+    """A run whose folder is on the host, not started, and trains until it is stopped."""
+    started = """printf '{"event":"run_started"}\\n' >> events.jsonl"""
+    script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
+    place = far.create_on_host("box", "20260101-000000-far", [File("launch.sh", script)])
+    shutil.copytree(SUPERVISOR, Path(place.folder) / "supervisor")
+    yield place
+    for pid in pids(place):
+        os.kill(pid, signal.SIGKILL)
+
+
+def pids(place):
+    path = Path(place.folder) / "pids"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def test_a_start_that_is_asked_for_several_times_is_made_once(new):
+    asks = [threading.Thread(target=far.start, args=(new, DETACH_SCRIPT, (), 0)) for _ in range(4)]
+    for ask in asks:
+        ask.start()
+    for ask in asks:
+        ask.join()
+    assert len(pids(new)) == 1
+    assert far.start(new, DETACH_SCRIPT, (), 0) == ""
+    assert len(pids(new)) == 1
+    assert far.status(new).starts == 1
+
+
+def submitted(box, monkeypatch, new):
+    """Submit a run to the folder that is there already."""
+    monkeypatch.setattr(host.far, "create_on_host", lambda *_: new)
+
+    class Prepared:
+        files = (File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}"))
+
+    class Plan:
+        name = "far"
+
+    return host.Host("box").submit(Prepared, Plan)
+
+
+# It starts, in a session of its own as sshd would have it, and what it says is lost after some seconds.
+LOST = """
+if not os.fork():
+    os.setsid()
+    time.sleep({0})
+    os.dup2(os.open("/dev/null", 1), 1)
+    honest()
+time.sleep({1})
+os._exit(255)
+"""
+
+
+def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new, monkeypatch):
+    box["start"], box["status"], box["feed"] = LOST.format(1.5, 0), "os._exit(255)", "os._exit(255)"
+    with pytest.raises(NoAnswer, match=r"did not confirm that .*-far has started") as raised:
+        submitted(box, monkeypatch, new)
+    run = rundir.find_run("last")
+    assert run.name in raised.value.remedy
+    assert status(run).state == "unconfirmed"
+    listed = subprocess.run(warm.program("runs"), capture_output=True, text=True, check=True).stdout
+    assert "unconfirmed on box" in listed
+    for words in (("stop", "last"), ("resume", "last")):
+        done = subprocess.run(warm.program(*words), capture_output=True, text=True, check=False)
+        assert done.returncode == 69
+        assert f"it is not known whether {run.name} trains" in done.stderr
+    os.utime(run.path, (1, 1))
+    monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
+    incomplete_runs.remove_incomplete(run.path.parent)
+    assert run.path.exists()
+    until(lambda: pids(new))
+    for question in ("start", "status", "feed"):
+        del box[question]
+    assert target_of_run(run).probe_state(run).state != "new"
+    assert len(pids(new)) == 1
+
+
+def test_a_start_whose_answer_alone_is_lost_has_started(box, new, monkeypatch):
+    box["start"] = LOST.format(0, 1)
+    run = submitted(box, monkeypatch, new)
+    assert report_of(run.path).starts == 1
+    assert len(pids(new)) == 1
+
+
+def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch):
+    run = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n")])
+    other = rundir.create_run("other", [File("launch.sh", "#!/bin/bash\n")])
+    (run.path / "slurm.json").write_text('{"number": "7", "starts": 0}')
+    sent = rundir.create_run("sent", [File("launch.sh", "#!/bin/bash\n")])
+    write_report(sent, HostReport(at=0.0, status=Status("unconfirmed")))
+    monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
+    incomplete_runs.remove_incomplete(run.path.parent)
+    assert [each.path.exists() for each in (run, sent, other)] == [True, True, False]
+
+
+# Stopping
+
+
+def test_a_stop_does_not_wait_for_the_log(box, run):
+    write_report(run, HostReport(at=time.time(), status=Status("running")))
+    box["status"] = "say(status=['running'])"
+    box["feed"] = "say(beat=True); time.sleep(120)"
+    box["stop"] = "os._exit(255)"
+    begun = time.monotonic()
+    done = subprocess.run(warm.program("stop", "last"), capture_output=True, text=True, check=False)
+    assert (done.returncode, time.monotonic() - begun < 10) == (69, True)
+    assert "it is not known how" in done.stderr
+    assert re.search(r"running \d+ s ago", done.stderr)
+
+
+def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run, monkeypatch):
+    monkeypatch.setattr(host, "_LOG_SECONDS", 0.5)
+    write_report(run, HostReport(at=time.time(), status=Status("running")))
+    box["stop"] = "open(path + '.done', 'w'); say(stopped=True)"
+    box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"
+    box["feed"] = "say(beat=True); time.sleep(120)"
+    begun = time.monotonic()
+    target = target_of_run(run)
+    assert (target.probe_state(run).state, target.stop(run).state) == ("running", "stopped")
+    assert time.monotonic() - begun < 20
+    assert status(run).state == "stopped"
+
+
+def test_what_a_stop_learns_of_a_run_is_kept(box, run):
+    write_report(run, HostReport(at=time.time(), status=Status("running")))
+    box["status"] = "say(status=['stopped'])"
+    said = subprocess.run(warm.program("stop", "last"), capture_output=True, text=True, check=True).stdout
+    assert "is not running: stopped on box" in said
+    assert "stopped on box" in subprocess.run(warm.program("runs"), capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
+    monkeypatch.setattr(far, "_STATUS_SECONDS", 0.5)
+    monkeypatch.setattr(far, "_ANSWER_SECONDS", 0.5)
+    write_report(run, HostReport(at=time.time() - 65, status=Status("running", grace=0)))
+    box["status"] = box["stop"] = "time.sleep(1000)"
+    target = target_of_run(run)
+    ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.probe_state(run))
+    with pytest.raises(
+        NoAnswer, match=r"not known how .* stands \(running 1 min 0\d s ago\): box gave no answer"
+    ) as raised:
+        ask()
+    assert "supervisor stop" in raised.value.remedy
+
+
+def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
+    monkeypatch.setattr(host_lines, "SILENCE_SECONDS", 0.3)
+    box["feed"] = "time.sleep(1000)"
+    assert once(run).startswith("box gave no answer in")
+    box["feed"] = f"say(status={STANDING}); say(end=True)"
+    box["fetch"] = "say(files=1, total=9); named(b'a', b'x', size=9); time.sleep(1000)"
+    with pytest.raises(NoAnswer, match="gave no answer"):
+        fetch(run)
+
+
+# The connection
+
+
+def test_what_a_host_says_while_files_are_sent_does_not_reach_the_terminal_raw(box, tmp_path, capsys):
+    (tmp_path / "bin" / "rsync").write_text("#!/bin/sh\nprintf '\\033]0;owned\\007\\n' >&2\nexit 255\n")
+    (tmp_path / "bin" / "rsync").chmod(0o755)
+    with pytest.raises(Unavailable, match="not reached"):
+        sending.run_rsync(["rsync"])
+    said = capsys.readouterr().err
+    assert r"\x1b]0;owned\x07" in said
+    assert "\x1b" not in said
+
+
+def test_a_question_takes_nothing_of_a_login_from_the_users_configuration(tmp_path):
+    (tmp_path / "config").write_text("""\
+Host box
+  HostName 192.0.2.7
+  Port 2222
+  ProxyJump gate
+  IdentityFile /keys/id
+  RemoteCommand tmux attach
+  RequestTTY force
+  ForwardAgent yes
+  ForwardX11 yes
+  Tunnel yes
+  PermitLocalCommand yes
+  LocalCommand touch /tmp/x
+  LocalForward 8080 localhost:80
+  RemoteForward 9090 localhost:22
+  DynamicForward 1080
+  ServerAliveCountMax 1000
+""")
+    if shutil.which("ssh") is None:
+        pytest.skip("NOT TESTED, for want of ssh (openssh-client): the user's configuration")
+    command, *words = ssh.ssh_command("box")
+    # As to a client that does not know it yet, nor what the user's configuration has it ignore.
+    old = [word.replace("RemoteCommand", "RemoteCommandOfLater") for word in words]
+    (tmp_path / "old").write_text(
+        (tmp_path / "config").read_text() + "  IgnoreUnknown UseKeychain\n  UseKeychain yes\n"
+    )
+    asked = [command, "-G", "-F", tmp_path / "old", *old]
+    options = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"serveralivecountmax 3", "port 2222", "proxyjump gate", "forwardagent no"} <= set(options)
+    done = subprocess.run(
+        [command, "-G", "-F", tmp_path / "config", *words], capture_output=True, text=True, check=True
+    )
+    options = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+    off = {"forwardagent", "forwardx11", "tunnel", "permitlocalcommand", "requesttty"}
+    assert {name: options.get(name) for name in off} == dict.fromkeys(off, "no") | {
+        "tunnel": "false", "requesttty": options["requesttty"],
+    }  # fmt: skip
+    assert options["requesttty"] in {"no", "false"}
+    assert options["clearallforwardings"] == "yes"
+    assert options.get("remotecommand", "none") == "none"
+    assert options["serveralivecountmax"] == "3"
+    kept = {"port": "2222", "proxyjump": "gate", "identityfile": "/keys/id", "hostname": "192.0.2.7"}
+    assert {name: options[name] for name in kept} == kept

@@ -1,0 +1,397 @@
+"""A run folder on a disk that hosts share: who holds it is known by name, and only near processes are judged."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from psutil import process_iter
+from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_environment, sleeping, until
+
+from tui_train.base.errors import Unavailable
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.supervisor import lock, lock_owner
+from tui_train.views.show import state_text
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
+OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return exported(tmp_path / "run", sleeping("--seconds=120"), facts())[0]
+
+
+@pytest.fixture
+def elsewhere():
+    """Start bash programs on "other hosts": a host name, process numbers and a network of their own."""
+    started = []
+
+    def start(program, name="node7"):
+        words = [*OTHER, f'hostname {name}; exec bash -c "$0"', program]
+        child = subprocess.Popen(words, env=plain_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+def trains(folder):
+    return until(
+        lambda: RunDir(folder).attempt_log(1).exists() and b"tick" in RunDir(folder).attempt_log(1).read_bytes()
+    )
+
+
+@ROOT
+def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
+    elsewhere(f"bash '{run.script}'")
+    trains(run.path)
+    now = status(run)
+    assert (now.state, now.host, state_text(now)) == ("running", "node7", "running on node7")
+    refused = bash(run)
+    assert refused.returncode == 75
+    assert "runs in this folder already, on node7" in refused.stderr.decode()
+    with pytest.raises(Unavailable, match="it runs on node7"):
+        stop_run(run)
+    assert status(run).state == "running"
+    assert len(status(run).attempts) == 1
+
+
+@ROOT
+@pytest.mark.whole
+def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
+    other = elsewhere(f"bash '{run.script}'")
+    trains(run.path)
+    other.kill()
+    other.wait()
+    # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
+    until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60)
+    assert status(run).state == "running", "nobody here can know yet"
+    long_ago = time.time() - lock_owner.LEASE_SECONDS - 1
+    for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
+        os.utime(owner, (long_ago, long_ago))
+    assert status(run).state == "lost"
+    again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with again:
+        until(lambda: len(status(run).attempts) == 2, seconds=120)
+        assert status(run).host == ""
+        again.terminate()
+    assert status(run).state == "stopped"
+
+
+@ROOT
+def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhere):
+    values = {"trainer.output": str(tmp_path / "shared" / "out"), "trainer.arguments": ("--seconds=60", "{output}")}
+    first, _ = exported(tmp_path / "first", sleeping(**values), facts())
+    second, _ = exported(tmp_path / "second", sleeping(**values), facts())
+    assert json.loads((first.path / "plan.json").read_text())["output"]
+    elsewhere(f"bash '{first.script}'")
+    trains(first.path)
+    refused = bash(second)
+    assert refused.returncode == 75
+    assert "on node7" in refused.stderr.decode()
+
+
+def test_the_beat_keeps_a_lock_and_a_machine_that_booted_again_loses_it(tmp_path, monkeypatch):
+    me = lock_owner.own_owner("mark", str(tmp_path))
+    at = tmp_path / ".lock"
+    held = lock.Lock(str(at), me, "words", lambda dead: "")
+    held.take()
+    other = me._replace(boot="another", machine="another", host="node7")
+    (at / "owner").write_text(json.dumps(other._asdict()))
+    assert lock_owner.is_held_by(str(at), other)
+    assert not held.renew(), "another one has taken it"
+    assert not lock_owner.is_held_by(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
+    monkeypatch.setattr(lock_owner, "LEASE_SECONDS", -1.0)
+    assert not lock_owner.is_held_by(str(at), other)
+    (at / "owner").write_text(json.dumps(me._asdict()))
+    assert held.renew()
+    held.release()
+    assert not at.exists()
+
+
+@pytest.mark.parametrize("ticks", ["another start", "its own"])
+def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
+    """events.jsonl may be of last week, or of somebody else who names your processes."""
+    stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    try:
+        started = lock_owner.process_at(stranger.pid).ticks
+        lines = [
+            {
+                "event": "run_started", "mark": "m-1", "pid": 2**22 - 1, "start_ticks": 5,
+                "boot_id": lock_owner.boot_id(),
+            },
+            {
+                "event": "attempt_started", "attempt": 1, "position": 1,
+                "leader": stranger.pid, "leader_ticks": started if ticks == "its own" else started - 1,
+            },
+        ]  # fmt: skip
+        run.events_file.write_text("".join(json.dumps({"time": 1.0, **line}) + "\n" for line in lines))
+        now = status(run)
+        assert (now.state, now.leftover) == ("lost", ())
+        stop_run(run)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@pytest.mark.parametrize("gone", ["truncated", "removed"])
+def test_events_that_are_lost_under_a_live_run(run, gone):
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        if gone == "removed":
+            run.events_file.unlink()
+        else:
+            run.events_file.write_bytes(b"")
+        now = status(run)
+        assert (now.state, now.host) == ("running", "")
+        assert marked(now.mark)
+        assert stop_run(run).state == "stopped"
+        assert not marked(now.mark)
+
+
+def test_a_double_fork_with_a_cleared_environment_does_not_escape(tmp_path):
+    """The supervisor is the parent of every orphan of its training."""
+    script = tmp_path / "daemons.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        os.execve('/bin/sleep', ['sleep', '654.25'], {})\n"
+        "    os._exit(0)\n"
+        "print('tick', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    run, _ = exported(tmp_path / "run", sleeping(**{"trainer.script": str(script)}), facts())
+    child = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="2"), stdout=subprocess.DEVNULL
+    )
+    with child:
+        trains(run.path)
+        until(escaped)
+        child.terminate()
+    assert child.returncode == 143
+    assert not escaped()
+
+
+def escaped():
+    listed = subprocess.run(["pgrep", "-f", "^sleep 654.25"], capture_output=True, check=False)
+    return listed.stdout.split()
+
+
+def test_an_exported_folder_may_move(run, tmp_path):
+    """Another path, and nothing of this program on it: python3 and bash suffice."""
+    moved = Path(shutil.move(run.path, tmp_path / "moved to\nanother place"))
+    child = subprocess.Popen(["bash", moved / "launch.sh"], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(moved)
+        told = until(lambda: (said := remote(moved, "status", "--json"))["attempts"] and said)
+        assert (told["state"], told["attempts"][0]["number"]) == ("running", 1)
+        assert remote(moved, "stop", "--json")["state"] == "stopped"
+    assert child.returncode == 143
+
+
+def remote(folder, *words, python=sys.executable):
+    done = subprocess.run(
+        [python, "-I", "-S", folder / "supervisor", *words], capture_output=True, check=True, timeout=60
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_oldest_python_is_remote_control_and_supervisor(run):
+    old = old_python() or pytest.skip("NOT TESTED: no Python 3.8")
+    environment = plain_environment(TUI_TRAIN_PYTHON=old)
+    child = subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        assert "3.8" in str(Path(f"/proc/{status(run).pid}/exe").readlink())
+        followed = subprocess.Popen(
+            [old, run.path / "supervisor", "follow", "--json"], stdout=subprocess.PIPE, text=True
+        )
+        with followed:
+            assert json.loads(followed.stdout.readline()) == {"attempt": 1, "line": "tick 1"}
+            assert remote(run.path, "stop", "--now", "--json", python=old)["exit_code"] == 143
+            assert json.loads(followed.stdout.read().splitlines()[-1])["state"] == "stopped"
+    assert child.returncode == 143
+
+
+@ROOT
+def test_another_user_runs_an_exported_folder(tmp_path):
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=0.2"), facts())
+    own = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
+    try:
+        theirs = Path(shutil.copytree(run.path, own / "run"))
+        script = Path(shutil.copy(SCRIPTS / "sleeper.py", own))
+        text = (theirs / "launch.sh").read_text().replace(str(SCRIPTS / "sleeper.py"), str(script))
+        (theirs / "launch.sh").write_text(text)
+        subprocess.run(["chown", "-R", "65534:65534", own], check=True)
+        # The Python of the tests may lie in a home folder that others may not look into.
+        (own / "python").mkdir()
+        mount = f"mount --bind {sys.base_prefix} {own}/python && exec setpriv --reuid=65534 --regid=65534"
+        words = ["unshare", "--mount", "sh", "-c", f'{mount} --clear-groups bash "$0"', theirs / "launch.sh"]
+        python = str(own / "python/bin" / Path(os.path.realpath(sys.executable)).name)
+        environment = plain_environment(HOME="/", TUI_TRAIN_PYTHON=python)
+        done = subprocess.run(words, env=environment, cwd="/", capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert status(RunDir(theirs)).state == "finished"
+    finally:
+        shutil.rmtree(own)
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "nothing_of_the_kind"])
+def test_any_locale_will_do(tmp_path, locale):
+    run, _ = exported(tmp_path / "模型 é", sleeping("--seconds=0.1", "--word=模型", name="模型"), facts())
+    done = bash(run, env=plain_environment(LC_ALL=locale, LANG=locale))
+    assert done.returncode == 0, done.stderr
+    assert status(run).state == "finished"
+
+
+def test_two_stops_at_once_join_one_grace(tmp_path):
+    saved = tmp_path / "saved"
+    run, _ = exported(tmp_path / "run", sleeping(f"--save-on-term={saved}"), facts())
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        stops = [
+            subprocess.Popen([sys.executable, run.path / "supervisor", "stop"], stdout=subprocess.DEVNULL)
+            for _ in range(4)
+        ]
+        child.send_signal(signal.SIGTERM)
+        assert [one.wait(60) for one in stops] == [0] * 4
+    assert saved.read_text() == "saved\n"
+    assert status(run).state == "stopped"
+
+
+def test_stop_at_once_is_asked_for(tmp_path):
+    run, _ = exported(tmp_path / "run", sleeping("--ignore-signals"), facts())
+    child = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="600"), stdout=subprocess.DEVNULL
+    )
+    with child:
+        trains(run.path)
+        assert remote(run.path, "stop", "--now", "--json")["state"] == "stopped"
+    assert child.returncode == 143
+
+
+def patched(run, module, old, new):
+    """Change a module of the run folder's own supervisor."""
+    path = run.path / "supervisor" / module
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize("ends", ["stopped", "failed"])
+def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
+    go = tmp_path / "go"
+    run, _ = exported(tmp_path / "run", sleeping(f"--until={go}", "--code=7"), facts())
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        until(lambda: marked(status(run).mark) if status(run).mark else ())
+        until(lambda: status(run).leader)
+        mark = status(run).mark
+        moved = RunDir(Path(shutil.move(run.path, tmp_path / "moved")))
+        assert status(moved).state == "running"
+        if ends == "stopped":
+            child.terminate()
+        else:
+            go.touch()
+    assert child.returncode == (143 if ends == "stopped" else 7)
+    assert (status(moved).state, status(moved).exit_code) == (ends, child.returncode)
+    assert not marked(mark)
+
+
+def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
+    compiled = shutil.ignore_patterns("__pycache__")  # files that may just be written
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "copy", ignore=compiled)))
+        assert (status(copy).state, status(copy).leftover) == ("lost", ())
+        stop_run(copy, at_once=True)
+        assert status(run).state == "running"
+        assert stop_run(run).state == "stopped"
+
+
+def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
+    patched(run, "lock.py", "RENEW_SECONDS = 10.0", "RENEW_SECONDS = 0.2")
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        shutil.rmtree(run.path / ".lock")
+        until((run.path / ".lock" / "owner").exists)
+        assert bash(run).returncode == 75
+        assert stop_run(run).state == "stopped"
+
+
+@pytest.mark.parametrize("lock_is", ["removed", "garbled"])
+def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        child.kill()
+    if lock_is == "removed":
+        shutil.rmtree(run.path / ".lock")
+    else:
+        (run.path / ".lock" / "owner").write_text("garbage")
+    refused = bash(run)
+    assert (refused.returncode, b"still train" in refused.stderr) == (75, True)
+    assert stop_run(run).leftover == ()
+
+
+def test_an_owner_of_a_later_version_is_believed(run):
+    me = lock_owner.own_owner("m", str(run.path))
+    (run.path / ".lock").mkdir()
+    (run.path / ".lock" / "owner").write_text(json.dumps(me._asdict() | {"more": [1]}))
+    refused = bash(run)
+    assert (refused.returncode, f"already (process {me.pid})" in refused.stderr.decode()) == (75, True)
+
+
+def test_the_script_that_is_started_is_what_runs(run):
+    edited = run.path / "train\n.sh"
+    edited.write_text(run.script.read_text().replace("--seconds=120", "--seconds=0.1"))
+    run.script.unlink()
+    done = subprocess.run(["bash", edited], env=plain_environment(), capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert status(run).state == "finished"
+
+
+def test_a_stop_while_it_starts_is_heard(run, tmp_path):
+    """nvidia-smi may take its time before the run reports itself."""
+    patched(run, "launch.py", "    gpus.require_cards(", "    import time; time.sleep(3); gpus.require_cards(")
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        until(lambda: status(run).live)
+        stop_run(run)
+    assert child.returncode == 143
+    assert not run.attempt_log(1).exists()
+
+
+def test_a_suspended_supervisor_is_stopped_as_any(run):
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        child.send_signal(signal.SIGSTOP)
+        assert stop_run(run).state == "stopped"
+    assert child.returncode == 143
+
+
+def test_a_torn_cache_of_compiled_modules_is_made_again(run):
+    subprocess.run(["bash", run.script, "--attempt=1"], env=plain_environment(TUI_TRAIN_GRACE="x"), check=False)
+    cached = [*(run.path / "supervisor" / "__pycache__").glob("[a-z]*")]
+    assert cached
+    for path in cached:
+        path.write_bytes(path.read_bytes()[:40])
+    assert remote(run.path, "status", "--json")["state"] == "new"

@@ -1,0 +1,322 @@
+"""Runs as jobs of a real Slurm: submitted, watched, stopped, queued again at the time limit, resumed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+import slurm
+import warm
+from support import check, facts, gpu, plan, profile, until
+from test_training import TINY, failing
+from test_training import losses as checkpointed
+
+from tui_train.plan.render.slurm import LIMIT_FILE, batch_script
+from tui_train.profile.store import save
+from tui_train.runs import rundir
+from tui_train.runs.other_machines import queue
+from tui_train.runs.status import status
+from tui_train.targets import target_of_run
+from tui_train.targets.slurm import Slurm
+
+pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
+
+SAVES = """
+import os, signal, sys, time
+folder, steps = sys.argv[1], int(sys.argv[2])
+given = sys.argv[3] if len(sys.argv) > 3 else ""
+begun = int(given.rpartition("-")[2]) if given else 0
+stop = []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+for step in range(begun + 1, steps + 1):
+    print(f"step {step}", flush=True)
+    time.sleep(0.1)
+    if stop:
+        os.makedirs(f"{folder}/checkpoint-{step}")
+        open(f"{folder}/checkpoint-{step}/trainer_state.json", "w").write("{}")
+        sys.exit(143)
+os.makedirs(folder, exist_ok=True)
+open(f"{folder}/made.txt", "w").write("done")
+"""
+PRESET = """\
+label = "saves"
+about = "saves when it is stopped"
+arguments = [{ words = ["{output}", "{steps}"] }]
+
+[checkpoints]
+prefix = "checkpoint-"
+complete = ["trainer_state.json"]
+resume = ["{checkpoint}"]
+
+[stop]
+grace = 5
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with tempfile.TemporaryDirectory(prefix="tui-train-slurm-") as folder, slurm.cluster(Path(folder)) as environment:
+        yield environment
+
+
+@pytest.fixture
+def nodes(cluster, monkeypatch):
+    for name, value in cluster.items():
+        monkeypatch.setenv(name, value)
+
+
+def tui(*words, code=0, timeout=300):
+    done = subprocess.run(
+        warm.program(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, done.stdout + done.stderr + _launcher_log()
+    return done
+
+
+def _launcher_log():
+    return "".join(run.launcher_log.read_text() for run in rundir.all_runs()[:1] if run.launcher_log.exists())
+
+
+def saver(tmp_path, steps, **values):
+    """The saved profile `job` of a script that counts its steps, and saves where it is stopped."""
+    (tmp_path / "train.py").write_text(SAVES)
+    presets = Path(os.environ["XDG_CONFIG_HOME"], "tui-train", "presets")
+    presets.mkdir(parents=True, exist_ok=True)
+    (presets / "saves.toml").write_text(PRESET)
+    chosen = profile({
+        "name": "job",
+        "trainer.kind": "script",
+        "trainer.preset": "saves",
+        "trainer.script": f"{tmp_path}/train.py",
+        "trainer.python": sys.executable,
+        "recipe.steps": steps,
+        "hardware.device": "cpu",
+        **values,
+    })  # fmt: skip
+    save(chosen, overwrite=True)
+
+
+def steps_of(run, attempt):
+    return [int(step) for step in re.findall(r"^step (\d+)$", run.attempt_log(attempt).read_text(), re.MULTILINE)]
+
+
+def in_queue(run):
+    return target_of_run(run).state(run)
+
+
+def test_a_job_is_watched_to_its_end(nodes, tmp_path):
+    saver(tmp_path, 12)
+    lines = tui("run", "job", "--slurm").stdout.splitlines()
+    run = rundir.find_run("last")
+    number = queue.job_of(run.path).number
+    assert lines[0].startswith(f"{run.name} is job {number}")
+    assert [line for line in lines if line.startswith("step ")] == [f"step {step}" for step in range(1, 13)]
+    assert status(run).state == "finished"
+    until(lambda: in_queue(run).state == "finished" and not queue.job_of(run.path).state)
+    assert (run.path / "output" / "made.txt").read_text() == "done"
+
+
+def test_a_job_that_waits_says_why_and_is_cancelled(nodes, tmp_path):
+    saver(tmp_path, 3)
+    tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
+    run = rundir.find_run("last")
+    assert (status(run).state, in_queue(run).state) == ("queued", "queued")
+    assert "waits: BeginTime" in tui("runs").stdout
+    assert "queued or running already" in tui("resume", "last", code=69).stderr or status(run).live
+    assert "had not started" in tui("stop", "last").stdout
+    assert (in_queue(run).state, run.events()) == ("new", ())
+
+
+def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
+    saver(tmp_path, 3)
+    tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
+    run = rundir.find_run("last")
+    copy = rundir.RunDir(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
+    assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
+    target_of_run(copy).stop(copy)
+    assert in_queue(run).state == "queued"
+    (copy.path / queue.JOB).write_text('{"number": "--user=root", "starts": 0}')
+    assert queue.job_of(copy.path) is None
+    assert target_of_run(run).stop(run).state == "new"
+
+
+def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
+    saver(tmp_path, 3)
+    for wrong in ("slurm.partition=nope", "nodes.count=3", "slurm.time=2-0"):
+        assert tui("run", "job", "--slurm", "--set", wrong, code=69).stderr.startswith("error: ")
+    refused = ("run", "job", "--slurm", "--set")
+    assert "feature" in tui(*refused, "slurm.options=--constraint=nope", code=69).stderr
+    # The limit of a quality of service may be above the partition's, so that only Slurm knows.
+    longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
+    assert "PartitionTimeLimit" in tui(*refused, *longer, code=69).stderr
+    assert rundir.all_runs() == ()
+
+
+@pytest.mark.whole
+def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
+    saver(tmp_path, 3)
+    done = tui("run", "job", "--slurm", "--set", "trainer.secrets=NOT_SET_ANYWHERE", code=69)
+    assert "NOT_SET_ANYWHERE is not set" in done.stderr
+
+
+@pytest.mark.whole
+def test_a_stopped_job_has_saved_and_resumes(nodes, tmp_path):
+    saver(tmp_path, 60)
+    tui("run", "job", "--slurm", "--detach")
+    run = rundir.find_run("last")
+    until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
+    assert "Resume it" in tui("stop", "last").stdout
+    assert status(run).state == "stopped"
+    saved = steps_of(run, 1)[-1]
+    tui("resume", "last")
+    assert steps_of(run, 2) == [*range(saved + 1, 61)]
+    assert status(run).state == "finished"
+
+
+def test_scancel_by_hand_saves_too(nodes, tmp_path):
+    saver(tmp_path, 600)
+    tui("run", "job", "--slurm", "--detach")
+    run = rundir.find_run("last")
+    until(lambda: run.attempt_log(1).exists() and steps_of(run, 1), 60)
+    subprocess.run(["scancel", queue.job_of(run.path).number], check=True)
+    until(lambda: status(run).state == "stopped", 60)
+    saved = steps_of(run, 1)[-1]
+    assert (run.path / "output" / f"checkpoint-{saved}" / "trainer_state.json").is_file()
+
+
+@pytest.mark.whole
+def test_near_its_time_limit_a_job_saves_is_queued_again_and_resumes(nodes, tmp_path):
+    """Whoever follows it sees all of it."""
+    saver(tmp_path, 700, **{"slurm.time": "2"})
+    said = tui("run", "job", "--slurm", timeout=290).stdout
+    run = rundir.find_run("last")
+    assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
+    every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
+    assert every == [*range(1, 701)]
+    assert re.findall(r"^step (\d+)$", said, re.MULTILINE) == [str(step) for step in every]
+    assert not (run.path / LIMIT_FILE).exists()
+
+
+def losses(run, attempt):
+    said = run.attempt_log(attempt).read_text(errors="replace")
+    return [float(loss) for loss in re.findall(r"'loss': '?([\d.]+)", said)]
+
+
+@pytest.mark.whole
+def test_two_nodes_train_together_stop_and_resume(nodes):
+    chosen = profile({
+        "name": "two",
+        "hardware.device": "cpu",
+        "hardware.processes": 1,
+        "nodes.count": 2,
+        "trainer.python": sys.executable,
+        "recipe.micro_batch": 2,
+        "recipe.global_batch": 8,
+        "recipe.steps": 400,
+        "recipe.layers": 2,
+        "recipe.hidden_size": 64,
+        "recipe.sequence_length": 64,
+        "recipe.checkpoint_every": 10,
+    })  # fmt: skip
+    save(chosen, overwrite=True)
+    tui("run", "two", "--slurm", "--detach")
+    run = rundir.find_run("last")
+    until(lambda: run.attempt_log(1).exists() and len(losses(run, 1)) > 2, 180)
+    assert "Resume it" in tui("stop", "last").stdout
+    assert status(run).state == "stopped"
+    text = run.attempt_log(1).read_text(errors="replace")
+    assert {"rank 0/2", "rank 1/2"} <= set(re.findall(r"rank \d+/\d+", text))
+    tui("resume", "last")
+    assert (status(run).state, status(run).attempts[-1].resumed > 0) == ("finished", True)
+    assert losses(run, 2)[-1] < losses(run, 1)[0]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monkeypatch, launcher):
+    """Memory runs out on one of them; the next attempt resumes on both, with the same global batch."""
+    values = {**TINY, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
+    save(profile({**values, "recipe.micro_batch": 4, "trainer.launcher": launcher}), overwrite=True)
+    tui("run", "two", "--slurm")
+    undisturbed = rundir.find_run("last")
+    for name, value in failing(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():
+        monkeypatch.setenv(name, value)
+    tui("run", "two", "--slurm")
+    run = rundir.find_run("last")
+    assert [(each.position, each.out_of_memory) for each in status(run).attempts] == [(1, True), (2, False)]
+    assert status(run).attempts[1].resumed == 3
+    assert checkpointed(run.path / "output") == pytest.approx(checkpointed(undisturbed.path / "output"), abs=1e-4)
+
+
+def test_cards_are_asked_for_by_count():
+    cluster = msgspec.structs.replace(facts(gpus=[gpu(0), gpu(1)]), scheduler="slurm")
+    several = profile({"nodes.count": 2, "recipe.global_batch": 64, "slurm.time": "4:00:00", "slurm.cpus": 8})
+    for launcher in ("torchrun", "accelerate"):
+        made = plan(msgspec.structs.replace(several, trainer=profile({"trainer.launcher": launcher}).trainer), cluster)
+        script = batch_script(made, made.slurm)
+        assert (made.gpus, made.slurm.gpus, made.address) == ((), 2, "")
+        assert "GPU-" not in json.dumps(msgspec.to_builtins(made))
+        asked = set(re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE))
+        assert {"--nodes=2", "--gres=gpu:2", "--cpus-per-task=8", "--time=4:00:00", "--requeue"} <= asked
+        assert not any(setting.name == "CUDA_VISIBLE_DEVICES" for setting in made.attempts[0].command.env)
+        assert len(made.attempts) > 1
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"slurm.partition": "a b"}, "slurm.partition"),
+        ({"slurm.account": "x\n#SBATCH --wrap=id"}, "slurm.account"),
+        ({"slurm.time": "`id`"}, "slurm.time"),
+        ({"slurm.options": ("--mem 3G",)}, "slurm.options"),
+        ({"slurm.options": ("--nodes=4",)}, "slurm.options"),
+        *(
+            ({"slurm.options": (option,)}, "slurm.options")
+            for option in (
+                "--wait",
+                "--clusters=b",
+                "--requeu",
+                "--partitio=x",
+                "--arra=1-9",
+                "--gpus=2",
+                "--gpus-per-no=1",
+            )
+        ),
+        ({"slurm.options": ("--gres=gpu:a100:4",)}, "slurm.options"),
+        ({"slurm.time": "1"}, "slurm.time"),
+        ({"slurm.time": "0:30"}, "slurm.time"),
+        ({"container.engine": "docker", "container.image": "x"}, "container.engine"),
+    ],
+)
+def test_what_a_job_cannot_have_is_refused_before(values, key):
+    cluster = msgspec.structs.replace(facts(), scheduler="slurm")
+    errors = [finding.key for finding in check(profile(values), cluster) if finding.level == "error"]
+    assert key in errors
+
+
+@pytest.mark.parametrize("option", ["--mem=64G", "--qos=long", "--gres=gpu:a100:1,gpu:v100:1", "--wait-all-nodes=1"])
+def test_other_options_of_a_job_are_passed_on(option):
+    cluster = msgspec.structs.replace(facts(gpus=[gpu(0), gpu(1)]), scheduler="slurm")
+    chosen = profile({"slurm.options": (option,), "slurm.time": "1-0"})
+    assert not [each for each in check(chosen, cluster) if each.level == "error" and each.key.startswith("slurm")]
+    made = plan(chosen, cluster)
+    assert f"#SBATCH {option}" in batch_script(made, made.slurm).splitlines()
+
+
+def test_here_the_keys_of_slurm_change_nothing():
+    chosen = profile({"slurm.partition": "a b", "hardware.device": "cpu"})
+    assert plan(chosen, facts()).slurm is None
+
+
+def test_the_facts_of_a_node_are_read_from_its_file(tmp_path, monkeypatch):
+    done = tui("facts", "--save", str(tmp_path / "node.json"))
+    assert done.returncode == 0
+    seen = Slurm(tmp_path / "node.json").probe_for(profile({"trainer.script": "/nowhere/train.py"}))
+    assert (seen.scheduler, seen.other_machine) == ("slurm", "")

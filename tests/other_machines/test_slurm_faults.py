@@ -1,0 +1,256 @@
+"""Answers that a real Slurm gives only on a bad day, from commands of the same names in the PATH."""
+
+import json
+import os
+import subprocess
+
+import msgspec
+import pytest
+from support import facts, gpu, plan, profile
+from test_slurm import saver as saved_profile
+from test_slurm import tui
+
+from tui_train.base.errors import Unavailable
+from tui_train.plan.render.slurm import batch_script
+from tui_train.runs import rundir
+from tui_train.runs.other_machines import queue
+from tui_train.supervisor import events
+from tui_train.supervisor.events import Event
+from tui_train.targets import target_of_run
+
+# $all: what it was called with; $folder: the newest run folder.
+_COMMAND = """\
+#!/usr/bin/env bash
+printf '%s\\n' "${{0##*/}} $*" >> {log}
+all="$*" folder=$(ls -d "$XDG_STATE_HOME"/tui-train/runs/*/ 2> /dev/null | tail -n 1)
+folder=${{folder%/}}
+{body}
+"""
+_TAKES = 'case $all in *--test-only*) echo "sbatch: would start" >&2 ;; *) echo "{said}" ;; esac'
+_TIMED_OUT = 'echo "error: Socket timed out on send/recv operation" >&2; exit 1'
+
+
+class Fake:
+    """The commands of a Slurm that is not there, each a piece of bash; `calls` are their command lines."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._log = folder / "calls"
+        self.gone = folder / "gone"
+        for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo"):
+            self.says(name, "exit 0")
+
+    def says(self, name, body):
+        path = self._folder / name
+        path.write_text(_COMMAND.format(log=self._log, body=body))
+        path.chmod(0o755)
+
+    def lists(self, state, number=4712, reason="Priority"):
+        """Have squeue list one job, until it is cancelled."""
+        listed = f'[ -e {self.gone} ] || echo "{number}|{state}|{reason}|N/A|$folder"'
+        self.says("squeue", listed if state else "exit 0")
+        self.says("scancel", f": > {self.gone}")
+
+    def takes(self, said="4712"):
+        self.says("sbatch", _TAKES.format(said=said))
+
+    def calls(self, name):
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return [line for line in lines if line.startswith(name) and "--test-only" not in line]
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Fake(folder)
+
+
+def submitted(fake, tmp_path, state="PENDING", **more):
+    """The run of a job that Slurm took."""
+    saved_profile(tmp_path, 3)
+    fake.takes(**more)
+    fake.lists(state)
+    tui("run", "job", "--slurm", "--detach")
+    return rundir.find_run("last")
+
+
+def lost(run):
+    """Have a run started, whose supervisor then went with its node."""
+    started = Event(event="run_started", mark="0" * 32, pid=2**22 + 1, start_ticks=1, boot_id="other", host="n1")
+    with (run.path / events.NAME).open("a") as file:
+        file.write(json.dumps(started._asdict()) + "\n")
+
+
+def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.takes()
+    fake.says("squeue", _TIMED_OUT)
+    assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
+    run = rundir.find_run("last")
+    assert (queue.job_of(run.path).number, fake.calls("scancel")) == ("4712", [])
+
+
+def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
+    """The controller took it, but sbatch did not hear so in time."""
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
+    assert "may be queued" in tui("run", "job", "--slurm", code=69).stderr
+    run = rundir.find_run("last")
+    assert queue.in_queue(run.path)
+    fake.lists("PENDING", 77)
+    assert "job 77" in tui("runs").stdout
+    assert queue.job_of(run.path).number == "77"
+    fake.lists("")
+    queue.refresh_jobs([run])
+    assert not queue.in_queue(run.path)
+
+
+def test_sbatch_that_is_late_has_a_job(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
+    fake.lists("PENDING", 78)
+    assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
+
+
+def test_sbatch_that_says_no_number_has_a_job(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", "echo 'your job was accepted'")
+    fake.lists("PENDING", 78)
+    assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
+
+
+def test_what_was_refused_has_the_job_that_it_had(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    fake.lists("")
+    fake.says("sbatch", "echo 'error: Invalid account' >&2; exit 1")
+    assert "Invalid account" in tui("resume", "last", code=69).stderr
+    assert (queue.job_of(run.path).number, queue.in_queue(run.path)) == ("4712", False)
+
+
+def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.takes()
+    fake.lists("PENDING", reason="PartitionTimeLimit")
+    fake.says("scancel", _TIMED_OUT)
+    tui("run", "job", "--slurm", code=69)
+    assert queue.in_queue(rundir.find_run("last").path)
+
+
+@pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "RUNNING"])
+def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, state, monkeypatch):
+    run = submitted(fake, tmp_path)
+    lost(run)
+    fake.lists(state)
+    monkeypatch.setattr(queue, "_LEAVE_SECONDS", 0.0)
+    before = fake.calls("sbatch")
+    with pytest.raises(Unavailable, match=f"4712.*{state}"):
+        target_of_run(run).resume(run)
+    assert fake.calls("sbatch") == before
+    assert "is not running" not in tui("stop", "last").stdout
+    assert any(call.endswith("4712") for call in fake.calls("scancel"))
+
+
+@pytest.mark.whole
+def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    lost(run)
+    fake.says("squeue", f"""
+        case $(grep -c ^squeue {tmp_path}/bin/calls) in [0-9]) state=RUNNING ;; *) state=PENDING ;; esac
+        [ -e {fake.gone} ] || echo "4712|$state|None|N/A|$folder"
+    """)  # fmt: skip
+    fake.says("scancel", f'case $all in --state=PENDING*) [ "$(squeue | cut -d"|" -f2)" != PENDING ] || '
+              f": > {fake.gone} ;; esac")  # fmt: skip
+    queue.stop_job(run, at_once=True, grace=1, while_waiting=lambda: None)
+    assert not queue.in_queue(run.path)
+    assert len([call for call in fake.calls("scancel") if "--state=PENDING" in call]) == 1
+
+
+def test_a_job_of_another_cluster_is_asked_for_there(fake, tmp_path, monkeypatch):
+    monkeypatch.setenv("SBATCH_CLUSTERS", "hpc2")
+    run = submitted(fake, tmp_path, said="4712;hpc2")
+    monkeypatch.setenv("SLURM_CLUSTERS", "hpc3")
+    fake.says("squeue", f'[ -z "${{SLURM_CLUSTERS-}}" ] || exit 1; case $all in *--clusters=hpc2*) '
+              f'[ -e {fake.gone} ] || echo "4712|PENDING|Priority|N/A|$folder" ;; esac')  # fmt: skip
+    fake.says("scancel", f"case $all in *--clusters=hpc2*) : > {fake.gone} ;; esac")
+    queue.refresh_jobs([run])
+    assert queue.job_of(run.path).cluster == "hpc2"
+    assert "had not started" in tui("stop", "last").stdout
+    assert not queue.in_queue(run.path)
+
+
+def test_many_runs_need_one_squeue(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    before = len(fake.calls("squeue"))
+    copy = rundir.RunDir(run.path.with_name("20200101-000000-job"))
+    copy.path.mkdir()
+    (copy.path / queue.JOB).write_bytes((run.path / queue.JOB).read_bytes())
+    queue.refresh_jobs([run, copy])
+    assert len(fake.calls("squeue")) == before + 1
+    assert [queue.in_queue(each.path) for each in (run, copy)] == [True, False]
+
+
+def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
+    """Somebody else cancelled the job: what was known of it is not true any more."""
+    run = submitted(fake, tmp_path)
+    fake.says("squeue", _TIMED_OUT)
+    assert "Socket timed out" in tui("resume", "last", code=69).stderr
+    fake.lists("")
+    assert queue.in_queue(run.path)
+    tui("resume", "last", "--detach")
+    assert len(fake.calls("sbatch")) == 2
+
+
+def test_variables_of_sbatch_do_not_have_it_wait(fake, tmp_path, monkeypatch):
+    monkeypatch.setenv("SBATCH_WAIT", "1")
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", f'[ -z "${{SBATCH_WAIT-}}" ] || exit 1; {_TAKES.format(said="4712")}')
+    tui("run", "job", "--slurm", "--detach")
+
+
+# It writes a checkpoint where the test names one, as the time limit ends it; slurm.sh may not know its number at first.
+_LAUNCH = """\
+#!/usr/bin/env bash
+trap '{saves} exit 143' TERM
+while :; do kill -USR2 "$PPID"; sleep 0.05; done
+"""
+
+
+def at_its_limit(fake, run, saves):
+    """What a job does whose time limit comes: the calls of scontrol."""
+    (run.path / "launch.sh").write_text(_LAUNCH.format(saves=f"{saves};" if saves else ""))
+    told = {**os.environ, "SLURM_SUBMIT_DIR": str(run.path), "SLURM_JOB_ID": "4712"}
+    subprocess.run(["bash", "slurm.sh"], cwd=run.path, env=told, check=False, timeout=60)
+    return len(fake.calls("scontrol"))
+
+
+def test_a_checkpoint_of_a_fallback_is_progress(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    path = run.path / "plan.json"
+    made = json.loads(path.read_text())
+    first = made["attempts"][0]
+    folder = f"{tmp_path}/output-lora"
+    made["attempts"].append({**first, "checkpoints": {**first["checkpoints"], "folder": folder}})
+    path.write_text(json.dumps(made))
+    saves = f"mkdir -p {folder}/checkpoint-7; echo 1 > {folder}/checkpoint-7/trainer_state.json"
+    assert [at_its_limit(fake, run, each) for each in (saves, saves, "")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["model--val_loss=2.1-step=9-last", "iter_0000100", "epoch_0_step_99"])
+def test_a_trainer_that_resumes_itself_is_queued_again_only_with_a_new_checkpoint(fake, tmp_path, name):
+    run = submitted(fake, tmp_path)
+    path = run.path / "plan.json"
+    made = json.loads(path.read_text())
+    made["attempts"][0].pop("checkpoints")
+    path.write_text(json.dumps({**made, "resumes_itself": True}))
+    saves = f"mkdir -p {run.path}/output/default/checkpoints/{name}"
+    assert [at_its_limit(fake, run, each) for each in ("", saves, saves)] == [0, 1, 1]
+
+
+def test_the_job_of_a_trainer_that_resumes_itself_looks_for_progress():
+    cluster = msgspec.structs.replace(facts(gpus=[gpu(0)]), scheduler="slurm")
+    made = msgspec.structs.replace(plan(profile(), cluster), resumes_itself=True)
+    attempts = tuple(msgspec.structs.replace(each, checkpoints=None) for each in made.attempts)
+    made = msgspec.structs.replace(made, attempts=attempts)
+    assert "before=$(newest)" in batch_script(made, made.slurm).splitlines()

@@ -1,0 +1,372 @@
+"""Jobs of a real Slurm that are submitted, watched, stopped and resumed over a real ssh; nothing is installed there."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import slurm
+import ssh as secure_shell
+from support import profile, until
+from test_far import reached, runs_there
+from test_slurm import SAVES, saver, steps_of, tui
+from test_slurm_wizard import until_shown
+from test_wizard import keys, settle, shows
+
+from tui_train.actions.machine_facts import MachineSource, source_for
+from tui_train.facts.other_machines import submit_host
+from tui_train.profile import hosts, store
+from tui_train.runs import folders, rundir
+from tui_train.runs.other_machines import queue
+from tui_train.runs.other_machines.mirror import Mirror
+from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.status import status
+from tui_train.targets import target_of_run
+from tui_train.wizard import wizard
+
+pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    temporary = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
+    with temporary as folder, slurm.cluster(Path(folder), gpus="a100:4") as environment:
+        yield environment
+
+
+_SSH = """\
+#!/bin/bash
+last=${{@: -1}}
+path=$(cat {folder}/path)
+if [ -e {folder}/cut ]; then echo "ssh: connect to host box port 22: Connection refused" >&2; exit 255; fi
+case $last in *--parsable*) [ ! -e {folder}/cut-after ] || exec > /dev/null ;; esac
+exec {words} "${{@:1:$#-1}}" "export {there} PATH=$path; $last"
+"""
+
+
+class Login:
+    """A host `box` from which jobs are submitted, with a home of its own; here Slurm's commands do nothing."""
+
+    def __init__(self, folder, environment):
+        self.home = folder / "home"
+        self._folder, self._environment = folder, environment
+        self.path(f"{self.home}/bin:/usr/bin:/bin")
+
+    def path(self, text):
+        """Set what commands over ssh have as their PATH."""
+        (self._folder / "path").write_text(text)
+
+    def cut(self, *, after=False):
+        """Cut the link: at once, or once a job was submitted, before its number is here."""
+        (self._folder / ("cut-after" if after else "cut")).touch()
+
+    def joined(self):
+        for name in ("cut", "cut-after"):
+            (self._folder / name).unlink(missing_ok=True)
+
+    def says(self, *words):
+        """What a command says there."""
+        command = [f"/usr/bin/{words[0]}", *words[1:]]
+        environment = {**os.environ, **self._environment}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    def jobs(self):
+        return self.says("squeue", "-h", "-o", "%i").split()
+
+
+@pytest.fixture
+def login(cluster, tmp_path, monkeypatch):
+    home, client = tmp_path / "home", tmp_path / "client"
+    # Home folders are often links.
+    (tmp_path / "disk" / "bin").mkdir(parents=True)
+    home.symlink_to(tmp_path / "disk")
+    client.mkdir()
+    (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
+    (home / "train.py").write_text(SAVES)
+    for name in slurm.COMMANDS:
+        (client / name).write_text("#!/bin/sh\necho this is not the login node >&2; exit 1\n")
+        (client / name).chmod(0o755)
+    with secure_shell.server(tmp_path, what="jobs of Slurm over ssh") as words:
+        there = {"HOME": home, "XDG_STATE_HOME": "", "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", **cluster}
+        exports = " ".join(f"{name}={value}" for name, value in there.items())
+        (client / "ssh").write_text(_SSH.format(folder=tmp_path, words=" ".join(words), there=exports))
+        (client / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+        monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+        yield Login(tmp_path, cluster)
+
+
+BLOCKING = ("sbatch", "--parsable", "-N2", "--exclusive", "-o/dev/null", "--wrap=sleep 99")
+RUN = ("run", "job", "--on", "box", "--slurm")
+
+
+def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
+    saver(login.home, 3)
+    blocking = login.says(*BLOCKING)
+    said = tui(*RUN, "--detach").stdout
+    run = rundir.find_run("last")
+    (folder,) = runs_there(login.home)
+    number = queue.job_of(run.path).number
+    assert said.startswith(f"{run.name} is job {number}, waits: ")
+    assert (place_of(run.path).folder, status(run).host) == (str(folder), "box (Slurm)")
+    assert store.load(str(run.profile)).hardware.host == "box"
+    assert f"job {number}, waits: " in tui("runs").stdout
+    login.says("scancel", blocking)
+    assert tui("logs", "last", "--follow").stdout.splitlines() == ["step 1", "step 2", "step 3"]
+    assert status(run).state == "finished"
+    assert (folder / "output" / "made.txt").exists()
+    assert not (run.path / "output").exists()
+
+
+@pytest.mark.whole
+def test_a_job_over_ssh_is_stopped_and_resumed(login):
+    saver(login.home, 200)
+    tui(*RUN, "--detach")
+    run = rundir.find_run("last")
+    number = queue.job_of(run.path).number
+    assert "is running" in tui("resume", "last", code=69).stderr or status(run).state == "queued"
+    until(lambda: queue.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
+    assert "running on box (Slurm)" in tui("runs").stdout
+    assert "Resume it" in tui("stop", "last").stdout
+    assert (status(run).state, queue.job_of(run.path).state, login.jobs()) == ("stopped", "", [])
+    saved = steps_of(run, 1)[-1]
+    assert (Path(place_of(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
+    assert tui("resume", "last").stdout.count("step 200") == 1
+    assert steps_of(run, 2) == [*range(saved + 1, 201)]
+    assert (status(run).state, queue.job_of(run.path).number != number) == ("finished", True)
+    assert "nothing is left to train" in tui("resume", "last").stdout
+
+
+@pytest.mark.whole
+def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
+    saver(login.home, 3)
+    tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
+    run = rundir.find_run("last")
+    assert "queued" in tui("resume", "last", code=69).stderr
+    assert login.jobs() == [queue.job_of(run.path).number]
+    assert "had not started" in tui("stop", "last").stdout
+    assert (target_of_run(run).state(run).state, login.jobs()) == ("new", [])
+    assert "not running" in tui("stop", "last").stdout
+
+
+@pytest.mark.whole
+def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
+    saver(login.home, 30)
+    blocking = login.says(*BLOCKING)
+    tui(*RUN, "--detach")
+    run, told = rundir.find_run("last"), []
+    mirror = Mirror(run, told.append)
+    until(lambda: told)
+    login.cut()
+    until(lambda: any(told), 30)
+    assert status(run).state == "queued"
+    lost = tui("runs")
+    assert ("queued" in lost.stdout, "Connection refused" in lost.stderr) == (True, True)
+    assert tui("stop", "last", code=69).stderr
+    assert tui("resume", "last", code=69).stderr
+    login.says("scancel", blocking)
+    until(lambda: "RUNNING" in login.says("squeue", "-h", "-o", "%T"), 60)
+    login.joined()
+    mirror.wait()
+    assert told[-1] == ""
+    assert (status(run).state, steps_of(run, 1)) == ("finished", [*range(1, 31)])
+
+
+@pytest.mark.whole
+def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
+    saver(login.home, 3)
+    login.cut(after=True)
+    found = tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
+    run = rundir.find_run("last")
+    assert [queue.job_of(run.path).number] == login.jobs()
+    assert login.jobs()[0] in found.stdout
+    (run.path / queue.JOB).unlink()
+    queue.write_job(run, queue.Job(number="", starts=0))
+    login.cut()
+    assert queue.in_queue(run.path)
+    login.joined()
+    assert f"job {login.jobs()[0]}, " in tui("runs").stdout
+    tui("stop", "last")
+    assert login.jobs() == []
+
+
+@pytest.mark.whole
+def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(login):
+    saver(login.home, 3)
+    (login.home / "train.py").write_text(f"{SAVES}\nimport not_there_anywhere\n")
+    tui(*RUN, code=1)
+    run = rundir.find_run("last")
+    assert status(run).state == "failed"
+    assert "not_there_anywhere" in tui("diagnose", "last").stdout
+    assert "step 3" in tui("attach", "last", code=1).stdout
+    assert "fetched from box" in tui("fetch", "last").stdout
+    assert (run.path / "output" / "made.txt").exists()
+
+
+@pytest.mark.whole
+def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
+    for steps in (3, 4):
+        saver(login.home, steps)
+        tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
+    other, run = sorted(rundir.all_runs(), key=lambda run: queue.job_of(run.path).number)
+    shutil.rmtree(place_of(run.path).folder)
+    login.says("scancel", queue.job_of(run.path).number)
+    assert tui("runs").stderr == ""
+    assert (queue.in_queue(run.path), queue.in_queue(other.path)) == (False, True)
+    assert "is gone" in tui("logs", run.name, code=65).stderr
+    assert tui("runs", "rm", "-y", run.name).stdout
+    login.says("scancel", queue.job_of(other.path).number)
+
+
+@pytest.mark.whole
+def test_what_slurm_refuses_over_ssh_leaves_no_folder_on_either_side(login):
+    saver(login.home, 3)
+    refused = (*RUN, "--set")
+    assert "debug, long, gpu" in tui(*refused, "slurm.partition=nope", code=69).stderr
+    longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
+    assert "PartitionTimeLimit" in tui(*refused, *longer, code=69).stderr
+    assert (rundir.all_runs(), runs_there(login.home), login.jobs()) == ((), [], [])
+
+
+@pytest.mark.whole
+def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_it_is_not(login):
+    for name in ("bash", "env", "cat"):
+        (login.home / "bin" / name).symlink_to(f"/usr/bin/{name}")
+    login.path(f"{login.home}/bin")
+    known = json.loads(tui("facts", "--slurm", "--on", "box", "--json").stdout)["cluster"]
+    assert [part["name"] for part in known["partitions"]] == ["debug", "long", "gpu"]
+    (login.home / ".bash_profile").write_text(f"PATH={login.home}/bin\n")
+    saver(login.home, 3)
+    said = tui(*RUN, code=69).stderr
+    assert "sbatch cannot be started on box" in said
+    assert "ssh box sbatch --version" in said
+    assert (rundir.all_runs(), runs_there(login.home)) == ((), [])
+    assert "sinfo" in tui("facts", "--slurm", "--on", "box").stdout
+
+
+@pytest.mark.whole
+def test_a_profile_names_the_host_and_slurm(login):
+    hosts.add("lab", "box")
+    saver(login.home, 3, **{"hardware.host": "lab", "hardware.scheduler": "slurm", "slurm.partition": "gpu"})
+    assert all(name in tui("facts", "--slurm", "--on", "lab").stdout for name in ("debug*", "long", "4 a100"))
+    planned = json.loads(tui("plan", "job", "--json").stdout)["plan"]
+    assert planned["slurm"]["partition"] == "gpu"
+    tui("run", "job", "--set", "slurm.partition=")
+    run = rundir.find_run("last")
+    assert (status(run).state, status(run).host) == ("finished", "box (Slurm)")
+    tui("run", "job", "--set", "hardware.scheduler=none")
+    assert status(rundir.find_run("last")).host == "box"
+    assert "hosts" in tui("plan", "job", "--set", "nodes.hosts=a,b", code=65).stderr
+
+
+@pytest.mark.whole
+def test_an_array_over_ssh_is_a_job_and_a_run_for_each_value(login):
+    saver(login.home, 3)
+    said = tui(*RUN, "--array", "recipe.steps=4,9").stdout
+    runs = sorted(rundir.all_runs(), key=lambda run: run.name)
+    assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=9"]
+    assert all(run.name in said for run in runs)
+    for run, steps in zip(runs, (4, 9), strict=True):
+        until(lambda run=run: queue.refresh_jobs(runs) or status(run).state == "finished", 60)
+        assert steps_of(run, 1) == [*range(1, steps + 1)]
+
+
+@pytest.mark.whole
+def test_near_its_time_limit_a_job_over_ssh_is_queued_again_and_followed_on(login):
+    saver(login.home, 700, **{"slurm.time": "2"})
+    said = tui(*RUN, timeout=400).stdout
+    run = rundir.find_run("last")
+    assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
+    every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
+    assert every == [*range(1, 701)]
+    assert [line for line in said.splitlines() if line.startswith("step ")] == [f"step {step}" for step in every]
+
+
+# The wizard
+
+
+@pytest.mark.whole
+async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_log(login):
+    hosts.add("lab", "box")
+    saver(login.home, 12)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("n")
+        app.set_profile(store.load("job"), keep=False)
+        await reached(pilot, "Hardware")
+        await keys("h", "down", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.host, app.facts.scheduler, app.facts.has_sbatch) == ("lab", "", True)
+        await keys("h", "up", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        chosen = app.profile.hardware
+        assert (chosen.host, chosen.scheduler, app.facts.scheduler) == ("lab", "slurm", "slurm")
+        for words in ("for lab (Slurm)", "debug*", "2 of 2", "4 a100", "Partition"):
+            assert words in shows(pilot)
+        app.screen.form.go_to_row("slurm.partition")
+        await keys("f3", "down", "down", "enter")(pilot)
+        assert [card.name for card in app.facts.machine.gpus] == ["A100"] * 4
+        await keys("f3", "down", "enter")(pilot)
+        app.screen.form.go_to_row("hardware.device")
+        for step in ("Hardware", "Backend", "Recipe"):
+            await reached(pilot, step)
+            await pilot.press("enter")
+        await reached(pilot, "Preview")
+        blocking = login.says(*BLOCKING)
+        await pilot.press("enter")
+        await until_shown(pilot, "queued on box (Slurm)", "job ", "waits: ")
+        login.says("scancel", blocking)
+        await until_shown(pilot, "finished", "step 12")
+    (folder,) = runs_there(login.home)
+    assert place_of(rundir.find_run("last").path).folder == str(folder)
+
+
+# The rules
+
+
+@pytest.mark.parametrize(
+    ("own", "named", "goes"),
+    [
+        (("", "none"), MachineSource(), ("", False)),
+        (("lab", "slurm"), MachineSource(), ("lab", True)),
+        (("lab", "slurm"), MachineSource(host="lab"), ("lab", True)),
+        (("lab", "slurm"), MachineSource(host="box"), ("box", False)),
+        (("lab", "slurm"), MachineSource(host="ann@login"), ("ann@login", True)),
+        (("", "slurm"), MachineSource(host="box"), ("box", False)),
+        (("lab", "none"), MachineSource(slurm=True), ("lab", True)),
+        (("lab", "slurm"), MachineSource(host="box", slurm=True), ("box", True)),
+        (("lab", "none"), MachineSource(machine=Path("m.json")), ("", False)),
+    ],
+)
+def test_where_a_profile_goes(own, named, goes):
+    host, scheduler = own
+    hosts.add("lab", "ann@login")
+    source = source_for(profile({"hardware.host": host, "hardware.scheduler": scheduler}), named)
+    assert (source.host, source.slurm) == goes
+
+
+def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "asked").write_text('#!/bin/sh\necho "${SBATCH_OUTPUT-none} ${SLURM_CONF-none} $1"\n')
+    (tmp_path / "bin" / "asked").chmod(0o755)
+    (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
+    asked = {
+        "commands": [["asked", "a b"]],
+        "without": "SBATCH_(OUTPUT|WAIT)",
+        "given": "",
+        "folder": "",
+        "patience": 9,
+    }
+    words = [sys.executable, "-c", submit_host._remote_program(), json.dumps(asked)]
+    done = subprocess.run(words, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
+    assert json.loads(done.stdout)[0]["out"] == "none /c a b\n"
+
+
+def test_the_program_that_asks_slurm_runs_in_old_pythons():
+    ast.parse(submit_host._remote_program(), feature_version=(3, 8))

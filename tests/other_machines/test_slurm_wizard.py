@@ -1,0 +1,375 @@
+"""Slurm where one chooses it: what the cluster has, what a job may ask for, and the wizard from H to the log."""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+import slurm
+from support import GIB, check, facts, plan, profile, until
+from test_far import reached
+from test_slurm import saver, steps_of, tui
+from test_wizard import keys, settle, shows, until_shown
+
+from tui_train.base.errors import BadInput
+from tui_train.cli.runs import array as arrays
+from tui_train.facts.gpus.known_gpus import gpu_named
+from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo, sbatch_time
+from tui_train.facts.other_machines.slurm import planned_machine, planned_node
+from tui_train.profile import store
+from tui_train.profile.changes import apply_change
+from tui_train.runs import folders, rundir
+from tui_train.runs.other_machines import queue
+from tui_train.runs.other_machines.slurm_end import slurm_end_reason
+from tui_train.runs.status import status
+from tui_train.targets.slurm import Slurm, node_for_profile
+from tui_train.wizard import wizard
+
+pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
+
+BIG = NodeGroup(count=4, idle=1, cores=64, memory=512 * GIB, cards=(("a100", 4),))
+OLD = NodeGroup(count=8, idle=8, cores=32, memory=128 * GIB, cards=(("2080ti", 2),))
+PLAIN = NodeGroup(count=9, cores=16)
+CLUSTER = Cluster(
+    partitions=(
+        Partition(name="cpu", default=True, limit=3600, nodes=(PLAIN,)),
+        Partition(name="gpu", limit=86400, nodes=(BIG,)),
+        Partition(name="all", nodes=(BIG, OLD, PLAIN)),
+        Partition(name="shut", up=False, nodes=(PLAIN,)),
+        Partition(name="broken", nodes=(msgspec.structs.replace(BIG, idle=0, out=3),)),
+    ),
+    accounts=("lab", "thesis"),
+)
+
+
+# What sinfo says
+
+
+def test_partitions_are_read_from_sinfo():
+    lines = (
+        """\
+debug*|up|1:00:00|10:00|3|idle|8|4000|(null)
+debug*|up|1:00:00|10:00|1|down*|8|4000|(null)
+gpu|up|2-00:00:00|n/a|2|mixed|64|512000|gpu:a100:4(S:0-1),nvme:1
+gpu|up|2-00:00:00|n/a|1|idle~|64|512000|gpu:a100:4(S:0-1),nvme:1
+gpu|up|2-00:00:00|n/a|1|idle*|64|512000|gpu:a100:4(S:0-1),nvme:1
+old|inact|infinite|n/a|0|n/a|0|0|(null)
+a line of a login script | with bars
+"""
+        "x|up|1:00|n/a|many|idle|1|1|(null)\n"
+    )
+    debug, gpu, old = parse_sinfo(lines)
+    assert (debug.name, debug.default, debug.limit, debug.usual) == ("debug", True, 3600, 600)
+    assert [(kind.count, kind.idle, kind.out) for kind in debug.nodes] == [(4, 3, 1)]
+    assert (gpu.default, gpu.limit) == (False, 2 * 86400)
+    assert [(kind.count, kind.idle, kind.out, kind.cards) for kind in gpu.nodes] == [(4, 1, 1, (("a100", 4),))]
+    assert (old.up, old.limit, old.nodes) == (False, None, ())
+    assert parse_sinfo("\x1b[31m|\x00|||||||\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("gres", "cards"),
+    [
+        ("(null)", ()),
+        ("gpu:4", (("", 4),)),
+        ("gpu:a100:2(S:0),gpu:h100:2(S:1)", (("a100", 2), ("h100", 2))),
+        ("gpu:tesla_v100-sxm2-32gb:8(IDX:0-7),shard:8", (("tesla_v100-sxm2-32gb", 8),)),
+        ("gpu", (("", 1),)),
+        ("gpu:2080ti", (("2080ti", 1),)),
+        ("gpu:1g.10gb:7", (("1g.10gb", 7),)),
+        ("mps:100,gpux:3", ()),
+    ],
+)
+def test_cards_are_counted_by_type(gres, cards):
+    assert gres_gpus(gres) == cards
+
+
+@pytest.mark.parametrize("limit", [60, 3600, 86399, 86400, 7 * 86400 + 61])
+def test_a_limit_is_written_as_it_is_read(limit):
+    (part,) = parse_sinfo(f"x|up|{sbatch_time(limit)}|n/a|1|idle|1|1|(null)\n")
+    assert part.limit == limit
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "memory"),
+    [
+        ("a100", "8.0", 40),
+        ("NVIDIA_A100-SXM4-80GB", "8.0", 80),
+        ("tesla_v100-sxm2-32gb", "7.0", 32),
+        ("rtx3090", "8.6", 24),
+        ("2080ti", "7.5", 11),
+        ("rtx_6000_ada", "8.9", 48),
+        ("nvidia_h100_80gb_hbm3_1g.10gb", "9.0", 10),
+        ("l40s", "8.9", 48),
+        ("rtx3080ti", None, None),
+        ("a1000", None, None),
+        ("gold", None, None),
+    ],
+)
+def test_a_type_is_known_by_its_name_or_not_at_all(kind, capability, memory):
+    chip = gpu_named(kind)
+    assert (chip.capability, chip.memory) == (capability, memory and memory * GIB)
+
+
+def test_it_is_planned_for_the_least_node_that_a_job_may_get():
+    assert planned_node(CLUSTER, "") == PLAIN
+    assert planned_node(CLUSTER, "gpu") == BIG
+    assert planned_node(CLUSTER, "all") == OLD
+    assert planned_node(CLUSTER, "all", "gpu:a100:2") == BIG
+    assert planned_node(CLUSTER, "nope") is None
+    here = facts().machine
+    two = planned_machine(here, CLUSTER, "all", "gpu:a100:2")
+    assert [(card.name, card.memory_total) for card in two.gpus] == [("A100", 40 * GIB)] * 2
+    assert (two.cpu_count, two.memory_total) == (64, 512 * GIB)
+    unknown = planned_machine(here, Cluster(problem="sinfo: no"), "", "")
+    assert unknown.hostname == here.hostname
+    assert unknown.gaps[0].why == "sinfo: no"
+
+
+# What a job may ask for
+
+
+def on_cluster(chosen, cluster=CLUSTER):
+    where = msgspec.structs.replace(facts(), scheduler="slurm", cluster=cluster)
+    return msgspec.structs.replace(where, machine=node_for_profile(where.machine, cluster, chosen))
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "level", "fixed"),
+    [
+        ({"slurm.partition": "gpux"}, "slurm.partition", "error", True),
+        ({"slurm.partition": "gpu,gpux"}, "slurm.partition", "error", True),
+        ({"slurm.partition": "shut"}, "slurm.partition", "warning", False),
+        ({"slurm.partition": "broken", "nodes.count": 2}, "slurm.partition", "error", False),
+        ({"slurm.account": "other"}, "slurm.account", "error", True),
+        ({"slurm.time": "1-0"}, "slurm.time", "error", True),
+        ({"slurm.partition": "gpu", "slurm.time": "2-0"}, "slurm.time", "error", True),
+        ({"slurm.time": "2-0", "slurm.options": ("--qos=long",)}, "slurm.time", "warning", True),
+        ({"slurm.partition": "gpu", "slurm.options": ("--gres=gpu:h100:4",)}, "slurm.options", "error", True),
+        ({"slurm.partition": "gpu", "nodes.count": 5}, "nodes.count", "error", True),
+        ({"slurm.partition": "all", "hardware.device": "auto"}, "slurm.options", "warning", True),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_does_not_have_is_found_before(values, key, level, fixed):
+    chosen = profile({"hardware.device": "cpu", **values})
+    findings = [each for each in check(chosen, on_cluster(chosen)) if (each.key, each.level) == (key, level)]
+    assert findings
+    changes = [each.change for each in findings if each.change]
+    assert bool(changes) == fixed
+    for change in changes:
+        after = apply_change(change, chosen)
+        left = check(after, on_cluster(after))
+        assert not {each.message for each in left} & {each.message for each in findings if each.change == change}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"slurm.partition": "gpu", "slurm.account": "lab", "slurm.time": "1-00:00:00", "nodes.count": 4},
+        {"slurm.partition": "all", "slurm.time": "30-0", "slurm.options": ("--gres=gpu:a100:4",)},
+    ],
+)
+def test_what_the_cluster_has_is_no_finding(values):
+    chosen = profile({"recipe.global_batch": 512, "recipe.micro_batch": 8, **values})
+    keys_found = {each.key for each in check(chosen, on_cluster(chosen)) if each.level != "note"}
+    assert not {key for key in keys_found if key.startswith(("slurm.", "nodes."))}
+
+
+def test_the_cards_of_the_partition_are_asked_for():
+    chosen = profile({"slurm.partition": "gpu"})
+    assert plan(chosen, on_cluster(chosen)).slurm.gpus == 4
+    chosen = profile({"slurm.partition": "gpu", "hardware.gpus": ("0", "1")})
+    assert plan(chosen, on_cluster(chosen)).slurm.gpus == 2
+
+
+# A real cluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    temporary = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
+    with temporary as folder, slurm.cluster(Path(folder), gpus="a100:4") as environment:
+        yield environment
+
+
+@pytest.fixture
+def nodes(cluster, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    for name, value in cluster.items():
+        monkeypatch.setenv(name, value)
+
+
+def said(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(nodes, tmp_path):
+    saver(tmp_path, 12)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        chosen = store.load("job")
+        await pilot.press("n")
+        app.set_profile(chosen, keep=False)
+        await reached(pilot, "Hardware")
+        await keys("h", "up", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.scheduler, app.facts.scheduler) == ("slurm", "slurm")
+        assert [part.name for part in app.facts.cluster.partitions] == ["debug", "long", "gpu"]
+        for words in ("for Slurm", "debug*", "2 of 2", "4 a100", "Partition"):
+            assert words in shows(pilot)
+        for step in ("Hardware", "Backend", "Recipe"):
+            await reached(pilot, step)
+            await pilot.press("enter")
+        await reached(pilot, "Preview")
+        blocking = said("sbatch", "--parsable", "-N2", "--exclusive", "-o/dev/null", "--wrap=sleep 99")
+        await pilot.press("enter")
+        await until_shown(pilot, "queued on Slurm", "job ", "waits: ", seconds=90)
+        said("scancel", blocking)
+        await until_shown(pilot, "finished", "step 12", seconds=90)
+    run = rundir.find_run("last")
+    assert queue.job_of(run.path).number
+    assert steps_of(run, 1) == [*range(1, 13)]
+
+
+@pytest.mark.whole
+async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
+    saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
+    app = wizard()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("n")
+        app.set_profile(store.load("job"), keep=False)
+        await reached(pilot, "Hardware")
+        app.screen.form.go_to_row("slurm.partition")
+        await keys("f3", "down", "down", "enter")(pilot)
+        assert app.profile.slurm.partition == "gpu"
+        assert [card.name for card in app.facts.machine.gpus] == ["A100"] * 4
+        app.screen.form.go_to_row("slurm.time")
+        await keys(*"9-0")(pilot)
+        assert "2-00:00:00" in shows(pilot)
+        await keys("f2")(pilot)
+        assert app.profile.slurm.time == "2-00:00:00"
+        app.screen.form.go_to_row("slurm.partition")
+        await keys(*"x")(pilot)
+        assert any(each.key == "slurm.partition" for each in app.screen.findings())
+        await keys("f2")(pilot)
+        assert app.profile.slurm.partition == ""
+        app.screen.form.go_to_row("hardware.device")
+        await keys("h", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.scheduler, app.facts.scheduler, app.facts.cluster) == ("none", "", None)
+        assert "for Slurm" not in shows(pilot)
+
+
+@pytest.mark.whole
+def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path):
+    saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
+    assert "hardware.scheduler" in tui("run", "job").stdout
+    run = rundir.find_run("last")
+    assert (status(run).state, bool(queue.job_of(run.path))) == ("finished", True)
+    tui("run", "job", "--set", "hardware.scheduler=none")
+    assert queue.job_of(rundir.find_run("last").path) is None
+    tui("run", "job", "--set", "hardware.scheduler=none", "--slurm")
+    assert store.load(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
+    assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
+
+
+@pytest.mark.whole
+def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
+    saver(tmp_path, 3)
+    shared = ("run", "job", "--slurm", "--array", "recipe.steps=4,9", "--set", f"trainer.output={tmp_path}/out")
+    assert str(tmp_path / "out") in tui(*shared, code=65).stderr
+    assert rundir.all_runs() == ()
+    said_of_all = tui("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
+    runs = sorted(rundir.all_runs(), key=lambda run: run.name)
+    assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
+    assert all(run.name in said_of_all for run in runs)
+    assert len({queue.job_of(run.path).number for run in runs}) == 3
+    short, long, last = runs
+    until(lambda: queue.refresh_jobs([long]) or status(long).state == "running", 60)
+    until(lambda: long.attempt_log(1).exists() and steps_of(long, 1), 60)
+    tui("stop", long.name)
+    for run, steps in ((short, 4), (last, 9)):
+        until(lambda run=run: queue.refresh_jobs([run]) or status(run).state == "finished", 60)
+        assert steps_of(run, 1) == [*range(1, steps + 1)]
+    assert status(long).state == "stopped"
+    tui("resume", long.name, "--detach")
+    until(lambda: long.attempt_log(2).exists() and steps_of(long, 2), 60)
+    assert steps_of(long, 2)[0] == steps_of(long, 1)[-1] + 1
+    tui("stop", long.name)
+
+
+@pytest.mark.parametrize(
+    "array",
+    ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1"],
+)
+def test_what_is_no_array_is_refused(nodes, tmp_path, array):
+    saver(tmp_path, 3)
+    with pytest.raises(BadInput):
+        arrays.plan_members(store.load("job"), array, Slurm())
+    assert rundir.all_runs() == ()
+
+
+def test_an_array_is_only_for_slurm(tmp_path):
+    saver(tmp_path, 3)
+    assert tui("run", "job", "--array", "recipe.seed=1,2", code=64).stderr
+
+
+def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
+    known_here = json.loads(tui("facts", "--slurm", "--json").stdout)
+    partitions = {part["name"]: part for part in known_here["cluster"]["partitions"]}
+    assert (partitions["debug"]["limit"], partitions["gpu"]["nodes"][0]["cards"]) == (3600, [["a100", 4]])
+    assert all(name in tui("facts", "--slurm").stdout for name in ("debug*", "long", "4 a100"))
+    saver(tmp_path, 3)
+    wrong = tui("plan", "job", "--slurm", "--set", "slurm.partition=gpux", code=69).stderr
+    assert "debug, long, gpu" in wrong
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, tmp_path, resumes):
+    """Draining alone changes nothing of a job that runs."""
+    values = (
+        {} if resumes else {"trainer.preset": "custom", "trainer.arguments": ("{output}", "900"), "recipe.steps": None}
+    )
+    saver(tmp_path, 600, **values)
+    tui("run", "job", "--slurm", "--detach")
+    run = rundir.find_run("last")
+    until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
+    node = said("squeue", "-h", "-o", "%N", f"--jobs={queue.job_of(run.path).number}")
+    drain = ("scontrol", "update", f"nodename={node}", "reason=fan")
+    try:
+        said(*drain, "state=drain")
+        queue.refresh_jobs([run])
+        assert status(run).state == "running"
+        said(*drain, "state=down")
+        until(lambda: status(run).state == "stopped", 60)
+        assert f"{node}: node failure" in slurm_end_reason(run.path)
+        queue.refresh_jobs([run])
+        if resumes:
+            assert status(run).state == "queued"
+            assert f"{node}: node failure" in tui("runs").stdout
+            until(lambda: queue.refresh_jobs([run]) or (run.attempt_log(2).exists() and steps_of(run, 2)), 60)
+            assert steps_of(run, 2)[0] == steps_of(run, 1)[-1] + 1
+            assert slurm_end_reason(run.path) == ""
+        else:
+            until(lambda: queue.refresh_jobs([run]) or queue.job_of(run.path).state == "", 60)
+            for words in (("runs",), ("diagnose", "last")):
+                assert f"{node}: node failure" in tui(*words).stdout
+    finally:
+        said("scontrol", "update", f"nodename={node}", "state=resume")
+    tui("stop", "last")
+
+
+def test_why_slurm_ended_a_job_is_that_of_its_last_start(tmp_path):
+    (tmp_path / "slurm.json").write_text("{}")
+    line = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-23T20:57:28 DUE TO NODE FAILURE, SEE LOG ***\n"
+    begun = "20:57:24 launch.sh: attempt 1 of 1 (as planned) writes it\n"
+    for text, why in ((begun + line, "n1: node failure"), (line + begun, ""), (begun, ""), ("\x1b[31m" + line, "")):
+        (tmp_path / "launch.log").write_text(text)
+        assert slurm_end_reason(tmp_path).endswith(why)
+        assert bool(slurm_end_reason(tmp_path)) == bool(why)

@@ -1,0 +1,157 @@
+"""Each folder of cases/ is a profile, a machine, and the files that they become; a changed script is a change to read.
+
+To write the expected files again: TUI_TRAIN_UPDATE_CASES=1 pytest tests/plan/test_cases.py
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from support import engine_stub, noted, plain_environment, prepare, sample, stub
+
+from tui_train.base.command import argv, expand, in_run_dir
+from tui_train.facts.types import Facts
+from tui_train.plan.render import PLAN_NAME, SUPERVISOR_FOLDER
+from tui_train.plan.render.script.launch import launch_script
+from tui_train.profile import store
+from tui_train.setup.machine.container import container_command
+from tui_train.supervisor.container import OUTLIVING_ENGINES
+
+CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
+UPDATE = os.environ.get("TUI_TRAIN_UPDATE_CASES") == "1"
+
+
+def made(case):
+    """What a case becomes."""
+    profile = store.load(str(case / "profile.toml"))
+    found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
+    prepared = prepare(profile, found)
+    assert prepared.plan is not None, prepared.findings
+    return prepared
+
+
+def rendered(case):
+    """The files of a case, but for those that are copied as they are, and the plan as data."""
+    prepared = made(case)
+    copied = {program.path for program in prepared.plan.programs} | {PLAN_NAME}
+    return {
+        file.path: file.text
+        for file in prepared.files
+        if file.path not in copied and not file.path.startswith(SUPERVISOR_FOLDER)
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case_becomes_what_is_expected(case):
+    files = rendered(case)
+    if UPDATE:
+        for path, text in files.items():
+            (case / path).write_text(text)
+    assert {path.name for path in case.iterdir()} == {*files, "facts.json"}
+    for path, text in files.items():
+        assert (case / path).read_text() == text, f"{case.name}/{path}: see the head of this file"
+
+
+def test_the_expected_scripts_are_clean():
+    scripts = [case / "launch.sh" for case in CASES]
+    assert len(scripts) >= 5
+    for script in scripts:
+        subprocess.run(["bash", "-n", script], check=True)
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("shellcheck"), "--norc", *scripts], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout[:3000]
+
+
+CHECKPOINT = "/a b/checkpoint-7"
+RANK = "--node-rank=1"
+# What the supervisor knows of a machine.
+MACHINE = {
+    "CONTAINER": "name-1",
+    "USER": "--user=7:8",
+    "MEMLOCK": "512",
+    "RUN_MOUNT": "--volume=a:b",
+    "CACHE_MOUNT": "--volume=c:d",
+    "HUGGING_FACE_MOUNT": "--volume=e:f",
+}
+TOLD = {f"TUI_TRAIN_{name}": value for name, value in MACHINE.items()}
+TOLD |= {"TUI_TRAIN_CONTAINER_NAME": TOLD["TUI_TRAIN_CONTAINER"], "TUI_TRAIN_CONTAINER_USER": TOLD["TUI_TRAIN_USER"]}
+
+
+def standing(plan):
+    """The plan with the folders of this test's machine in place of those of the case's."""
+    attempts = tuple(
+        msgspec.structs.replace(attempt, command=msgspec.structs.replace(attempt.command, cwd=in_run_dir("")))
+        for attempt in plan.attempts
+    )
+    container = plan.container and msgspec.structs.replace(plan.container, folders=())
+    return msgspec.structs.replace(plan, attempts=attempts, container=container)
+
+
+@pytest.mark.parametrize(
+    ("case", "checkpoint"),
+    # Every second case with a checkpoint, and the others without.
+    [
+        pytest.param(case, checkpoint, id=f"{case.name}{checkpoint and '-checkpoint'}")
+        for number, case in enumerate(CASES)
+        for checkpoint in sample(["", CHECKPOINT], 2, number % 2)
+    ],
+)
+def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
+    """Its words, its variables and its folder, as they arrive in the process that launch.sh --plain becomes."""
+    run = tmp_path.resolve() / "run"
+    plan = standing(made(case).plan)
+    (run / "supervisor").mkdir(parents=True)
+    (run / "supervisor/__main__.py").write_text("")  # it has nothing to fill in here
+    (run / "launch.sh").write_text(launch_script(plan))
+    engine = plan.container.engine if plan.container else ""
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), XDG_CACHE_HOME=str(tmp_path))
+    environment |= dict.fromkeys(plan.secrets, "x")
+    if engine:
+        engine_stub(tmp_path / "bin" / engine)
+        environment |= {**TOLD, "PATH": f"{tmp_path / 'bin'}:{environment['PATH']}"}
+    else:
+        environment["TUI_TRAIN_PYTHON"] = str(stub(tmp_path / "python"))
+    first = plan.address or next(iter(plan.hosts), "")
+    values = {"RUN_DIR": str(run), "PYTHONPATH": "", "NODE_RANK": "1", "ADDRESS": first, **MACHINE}
+    values["GPUS"] = ",".join(plan.gpus)
+    several = [RANK, f"--gpus={values['GPUS']}"] if plan.nodes > 1 else []
+    given = [f"--checkpoint={checkpoint}"] if checkpoint and plan.attempts[0].checkpoints else []
+    for number, attempt in sample([*enumerate(plan.attempts, start=1)], 3):
+        started = ["bash", run / "launch.sh", "--plain", f"--attempt={number}", *given, *several]
+        subprocess.run(started, env=environment, check=True, stdout=subprocess.DEVNULL)
+        note = noted(tmp_path / "notes")[-1]
+        told = [f"{setting.name}={expand(setting.value, values)}" for setting in attempt.command.env]
+        if engine:
+            wanted = container_command(
+                plan.container, attempt.command, values | {"CHECKPOINT": checkpoint if given else ""}
+            )
+            assert note["argv"][1:] == wanted[1:]
+            assert note["cwd"] == "/"
+            continue
+        assert note["argv"][1:] == argv(attempt.command, str(run), checkpoint if given else "", 1, first)[1:]
+        assert note["cwd"] == str(run)
+        assert {*told} <= {f"{name}={value}" for name, value in note["env"].items()}
+        others = {setting.name for other in plan.attempts for setting in other.command.env}
+        assert not (others - {setting.name for setting in attempt.command.env}) & {*note["env"]}
+
+
+def test_the_cases_have_more_than_one_engine_and_trainer():
+    plans = [made(case).plan for case in CASES]
+    assert {plan.launcher for plan in plans} == {"python", "torchrun", "accelerate"}
+    assert any(plan.container and plan.container.engine in OUTLIVING_ENGINES for plan in plans)
+    assert any(plan.nodes > 1 for plan in plans)
+
+
+def test_ordinary_scripts_are_short():
+    """They are read by people: about a hundred lines, with containers and many attempts a few more."""
+    lengths = {case.name: len((case / "launch.sh").read_text().splitlines()) for case in CASES}
+    assert max(lengths.values()) <= 130, lengths
+    assert sorted(lengths.values())[len(lengths) // 2] <= 105, lengths
+
+
+def test_an_update_must_be_asked_for():
+    assert not UPDATE, "the expected files were written again: read the difference"

@@ -1,0 +1,122 @@
+"""Configuration files with the machine's own paths, read by a YAML reader."""
+
+import math
+import os
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tui_train.base.command import ConfigFile
+from tui_train.plan.render.config_yaml import config_yaml
+from tui_train.supervisor.fill import CHECKPOINT, RUN_DIR, fill, filled_path, yaml_value
+from tui_train.supervisor.planned import Planned, PlannedAttempt
+from tui_train.supervisor.refused import Refused
+
+VALUES = {"output_dir": f"{RUN_DIR}/output", "resume": CHECKPOINT, "text": 'it\'s "own"', "steps": 5}
+
+
+def planned(*fills):
+    """A plan of which only the files matter."""
+    unset = dict.fromkeys(Planned._fields)
+    one = {**dict.fromkeys(PlannedAttempt._fields), "fills": ()}
+    return Planned(**{**unset, "attempts": (PlannedAttempt(**one), PlannedAttempt(**{**one, "fills": fills}))})
+
+
+def written(folder, checkpoint="", otherwise=None, values=None, name="config.yaml"):
+    """What a YAML reader finds in the file of the second attempt."""
+    (folder / name).write_text(config_yaml(ConfigFile(name, "why", values or VALUES)))
+    fill(planned((name, otherwise)), 2, str(folder), checkpoint)
+    assert {path.name for path in folder.iterdir()} == {name, filled_path(name)}
+    return yaml.safe_load((folder / filled_path(name)).read_bytes())
+
+
+def test_paths_are_put_in_beside_the_file(tmp_path):
+    found = written(tmp_path, "/out/checkpoint-5")
+    assert found == {**VALUES, "output_dir": f"{tmp_path}/output", "resume": "/out/checkpoint-5"}
+    assert "@" in (tmp_path / "config.yaml").read_text(), "the plan's own stays as it is"
+
+
+@pytest.mark.parametrize(
+    "name", ["a: b # c", 'say "hi"', "back\\slash \\n", "é ü 中文 🏖", "new\nline\ttab", "\x07\x85", "'"]
+)
+def test_any_path_reads_back(tmp_path, name):
+    run = tmp_path / name
+    run.mkdir()
+    found = written(run, f"/out/{name}")
+    assert (found["output_dir"], found["resume"]) == (f"{run}/output", f"/out/{name}")
+
+
+def test_a_path_that_looks_like_a_mark_stays_what_it_is(tmp_path):
+    run = tmp_path / CHECKPOINT
+    run.mkdir()
+    found = written(run, f"/out/{RUN_DIR}")
+    assert (found["output_dir"], found["resume"]) == (f"{run}/output", f"/out/{RUN_DIR}")
+
+
+def test_bytes_that_are_no_text_stay(tmp_path):
+    run = tmp_path / os.fsdecode(b"\xff")
+    run.mkdir()
+    (run / "config.yaml").write_text(config_yaml(ConfigFile("config.yaml", "why", VALUES)))
+    fill(planned(("config.yaml", None)), 2, str(run), "")
+    assert b'"' + os.fsencode(run) + b'/output"' in (run / "config.filled.yaml").read_bytes()
+
+
+OTHERWISE = [
+    None, True, False, 0, -7, 10**30, 0.5, 1e-05, -1e22, 1e300, "", "no", "1e-5", "~", "it's \"a\" \\ path: # x",
+    "a\nb\tc\x00\x1b\x7f\x85\u2028🏖", [1, "no", None, [2.5]], {"a": {"b c": [True]}, "no": "x"}, [], {},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("otherwise", OTHERWISE, ids=range(len(OTHERWISE)))
+def test_without_a_checkpoint_the_users_own_value_stands_there(tmp_path, otherwise):
+    found = written(tmp_path, "", otherwise)["resume"]
+    assert found == otherwise
+    assert type(found) is type(otherwise)
+
+
+def test_numbers_that_are_none():
+    assert yaml.safe_load(yaml_value(math.inf)) == math.inf
+    assert yaml.safe_load(yaml_value(-math.inf)) == -math.inf
+    assert math.isnan(yaml.safe_load(yaml_value(math.nan)))
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=9,
+    )
+)
+def test_any_value_reads_back(value):
+    text = yaml_value(value)
+    assert "\n" not in text
+    assert yaml.safe_load(text) == value
+
+
+def test_part_of_a_text_is_empty_without_a_checkpoint(tmp_path):
+    assert written(tmp_path, "", 5, {"x": f"{CHECKPOINT}/weights"}) == {"x": "/weights"}
+
+
+@pytest.mark.parametrize(("name", "beside"), [("c.yaml", "c.filled.yaml"), ("a.b.yml", "a.b.filled.yml")])
+def test_where_it_is_written(tmp_path, name, beside):
+    written(tmp_path, "/c", name=name)
+    assert (tmp_path / beside).is_file()
+
+
+def test_an_attempt_without_files_writes_none(tmp_path):
+    fill(planned(("config.yaml", None)), 1, str(tmp_path), "")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_cannot_be_done_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(Refused, match=r"config\.yaml cannot be read") as refused:
+        fill(planned(("config.yaml", None)), 2, str(tmp_path), "")
+    assert refused.value.code == 69
+    (tmp_path / "config.yaml").write_text("x: 1\n")
+    (tmp_path / "config.filled.yaml" / "taken").mkdir(parents=True)
+    with pytest.raises(Refused, match=r"config\.filled\.yaml cannot be written") as refused:
+        fill(planned(("config.yaml", None)), 2, str(tmp_path), "")
+    assert refused.value.code == 73
+    assert {path.name for path in tmp_path.iterdir()} == {"config.filled.yaml", "config.yaml"}

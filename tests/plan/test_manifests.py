@@ -1,0 +1,552 @@
+"""A plan as a JobSet, a TrainJob and a SkyPilot task: the schemas take it, and what a pod would run is run here."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+from support import (
+    HOSTILE,
+    UUIDS,
+    boxed,
+    facts,
+    free_port,
+    gpu,
+    inside,
+    noted,
+    plain_environment,
+    profile,
+    ready,
+    sample,
+    stub,
+    until,
+)
+
+from tui_train.base.command import argv
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.cli.app import cli
+from tui_train.cli.group import run_command_line
+from tui_train.plan.render import File
+from tui_train.plan.render.manifests import (
+    MANIFESTS,
+    VolumeClaim,
+    kubernetes,
+    plan_for_cluster,
+    skypilot,
+    with_cluster_address,
+)
+from tui_train.setup.setup import Setup
+
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+PODS = [kind for kind, member in MANIFESTS.items() if member.ACCEPTS_CLAIMS]
+DATA = VolumeClaim("data", "/data")
+IMAGE = {"container.image": "ghcr.io/acme/train:1"}
+TWO = {"nodes.count": 2, "recipe.global_batch": 32}
+SECRET = {"trainer.secrets": ("HF_TOKEN",)}
+CARDS = [gpu(0), gpu(1)]
+
+
+def made(kind, values, found=None, claims=None):
+    """What a profile becomes for a cluster, with its manifest, and that as data."""
+    chosen = with_cluster_address(profile(values), kind)
+    found = found or facts()
+    default = (DATA,) if MANIFESTS[kind].ACCEPTS_CLAIMS else ()
+    cluster = plan_for_cluster(
+        ready(chosen, found).plan,
+        chosen,
+        claims=default if claims is None else claims,
+        paths=found.paths,
+        toolchain=Setup(chosen, found).toolchain,
+    )
+    manifest = MANIFESTS[kind].manifest(cluster)
+    return cluster, manifest, read(manifest.text)
+
+
+def read(text):
+    """The documents of a file, by the faster reader where it is there."""
+    return [*yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+
+
+def validator(found):
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(found)
+
+
+def schema(name):
+    return validator(json.loads((SCHEMAS / f"{name}.json").read_text()))
+
+
+def accept(kind, documents):
+    """Hold documents against the schemas; unknown keys are errors."""
+    if kind == "skypilot":
+        (task,) = documents
+        schema("skypilot-task").validate(task)
+        schema("skypilot-resources").validate(task.get("resources", {}))
+        return
+    files, job = documents
+    schema("configmap").validate(files)
+    schema(kind).validate(job)
+
+
+def pod(kind, job):
+    """The container and the volumes of a pod."""
+    if kind == "jobset":
+        spec = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        (box,) = spec["containers"]
+        return box, spec["volumes"], box["volumeMounts"]
+    (patch,) = job["spec"]["runtimePatches"]
+    spec = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return job["spec"]["trainer"], spec["volumes"], spec["containers"][0]["volumeMounts"]
+
+
+def script(kind, documents):
+    """The bash that a machine runs."""
+    if kind == "skypilot":
+        return documents[0]["run"]
+    shell, option, text = pod(kind, documents[1])[0]["command"]
+    assert (shell, option) == ("bash", "-c")
+    return text
+
+
+PLANS = {
+    "cpu": (IMAGE, None),
+    "cards": ({**IMAGE, **SECRET, "name": "Zwei Karten 2"}, facts(gpus=CARDS)),
+    "box": (inside(container__shared_memory="16g", container__mounts=("/corpora/zh:/zh:ro",)), boxed(gpus=CARDS)),
+    "machines": ({**IMAGE, **TWO, "trainer.launcher": "torchrun"}, facts(gpus=CARDS)),
+    "accelerate": ({**IMAGE, **TWO, "trainer.launcher": "accelerate"}, facts(gpus=CARDS)),
+    "sharded": ({**IMAGE, "trainer.launcher": "accelerate", "trainer.strategy": "fsdp2"}, facts(gpus=CARDS)),
+}  # fmt: skip
+
+
+def test_the_command_line_knows_all_of_them():
+    (option,) = [option for option in cli.commands["export"].params if option.name == "kind"]
+    assert list(option.type.choices) == [*MANIFESTS]
+    assert len({member.FILE for member in MANIFESTS.values()}) == len(MANIFESTS)
+
+
+@pytest.mark.parametrize(("kind", "name"), sample(product(MANIFESTS, PLANS), 5))
+def test_the_schemas_take_every_manifest(kind, name):
+    cluster, manifest, documents = made(kind, *PLANS[name])
+    accept(kind, documents)
+    whole = "".join(file.text for file in cluster.files if file.path != "profile.toml") + manifest.text
+    assert not [uuid for uuid in UUIDS if uuid in whole], "the cluster chooses the cards"
+    assert cluster.gpus == (0 if name == "cpu" else 2)
+    assert not re.search(r"docker\s+run|docker$", cluster.files[0].text, re.MULTILINE), "the pod is the container"
+    head = re.sub(r"\n#\s+", " ", manifest.text.partition("\napi")[0])
+    assert all(re.sub(r"\s+", " ", line) in re.sub(r"\s+", " ", head) for line in manifest.notes)
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_the_schemas_refuse_what_they_do_not_know(kind):
+    """Or the tests above would show nothing."""
+    from jsonschema import ValidationError
+
+    *others, last = made(kind, IMAGE)[2]
+    inner = last if kind == "skypilot" else last["spec"]
+    inner["maschinen"] = 2
+    with pytest.raises(ValidationError, match="maschinen"):
+        accept(kind, [*others, last])
+
+
+@pytest.mark.skipif(
+    "TUI_TRAIN_TEST_CRDS" not in os.environ,
+    reason="NOT TESTED: the definitions of a cluster, for which TUI_TRAIN_TEST_CRDS names a folder",
+)
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("kind", PODS)
+def test_the_definitions_of_a_cluster_take_every_manifest(kind, name):
+    definition = yaml.safe_load(Path(os.environ["TUI_TRAIN_TEST_CRDS"], f"{kind}.yaml").read_text())
+    job = made(kind, *PLANS[name])[2][1]
+    version = job["apiVersion"].rpartition("/")[2]
+    (found,) = [item["schema"] for item in definition["spec"]["versions"] if item["name"] == version]
+    validator(pruned(found["openAPIV3Schema"])).validate(job)
+
+
+def pruned(value):
+    """A definition's schema, which refuses what the API server would drop."""
+    if isinstance(value, list):
+        return [pruned(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    same = {key: pruned(item) for key, item in value.items()}
+    if isinstance(value.get("properties"), dict):
+        same["additionalProperties"] = False
+    return same
+
+
+@pytest.mark.parametrize("kind", PODS)
+def test_what_a_pod_is_given(kind):
+    cluster, _, (files, job) = made(kind, {**PLANS["box"][0], **SECRET}, PLANS["box"][1])
+    box, volumes, mounts = pod(kind, job)
+    assert box["image"] == "nemo:25.04"
+    assert (box.get("resources") or box["resourcesPerNode"]) == {"limits": {"nvidia.com/gpu": "2"}}
+    at = {mount["mountPath"]: mount for mount in mounts}
+    by_name = {volume.pop("name"): volume for volume in volumes}
+    assert by_name[at["/dev/shm"]["name"]] == {"emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}  # noqa: S108
+    assert by_name[at["/data"]["name"]] == {"persistentVolumeClaim": {"claimName": "data"}}
+    assert (by_name[at["/zh"]["name"]], at["/zh"]["readOnly"]) == ({"hostPath": {"path": "/corpora/zh"}}, True)
+    (secret,) = [item for item in box["env"] if item["name"] == "HF_TOKEN"]
+    assert secret["valueFrom"] == {"secretKeyRef": {"name": f"{cluster.name}-secrets", "key": "HF_TOKEN"}}
+    items = by_name[at["/tui-train/files"]["name"]]["configMap"]["items"]
+    assert {item["path"]: files["data"][item["key"]] for item in items} == {
+        file.path: file.text for file in cluster.files
+    }
+
+
+def test_what_lies_in_a_claim_is_not_taken_from_the_node():
+    values = {**IMAGE, "trainer.output": "/data/out", "trainer.data": ("/data/a.txt", "/elsewhere/b.txt")}
+    found = facts(paths={"/data/a.txt": "file", "/elsewhere/b.txt": "file"})
+    _, manifest, (_, job) = made("jobset", values, found)
+    hosts = [volume["hostPath"] for volume in pod("jobset", job)[1] if "hostPath" in volume]
+    assert hosts == [{"path": "/elsewhere/b.txt", "type": "File"}]
+    assert any("/elsewhere/b.txt" in line for line in manifest.notes)
+    alone = pod("jobset", made("jobset", values, found, ())[2][1])[1]
+    kinds = {volume["hostPath"]["path"]: volume["hostPath"]["type"] for volume in alone if "hostPath" in volume}
+    assert kinds == {"/data/out": "DirectoryOrCreate", "/data/a.txt": "File", "/elsewhere/b.txt": "File"}
+
+
+def test_a_task_for_skypilot():
+    values = {**PLANS["machines"][0], **SECRET, "trainer.data": ("/corpora/a.txt",)}
+    (task,) = made("skypilot", values, facts(gpus=CARDS, paths={"/corpora/a.txt": "file"}))[2]
+    assert (task["num_nodes"], task["workdir"], task["secrets"]) == (2, ".", {"HF_TOKEN": None})
+    assert task["resources"] == {"accelerators": {"RTX3090": 2}, "image_id": "docker:ghcr.io/acme/train:1"}
+    assert task["file_mounts"] == {"/corpora/a.txt": "/corpora/a.txt"}
+    (bare,) = made("skypilot", {}, facts(torch="2.13.0+cu128"))[2]
+    accept("skypilot", [bare])
+    assert "torch==2.13.0" in bare["setup"]
+    assert "resources" not in bare
+
+
+def test_a_version_that_a_python_tells_stays_a_word_in_the_setup_of_skypilot():
+    told = "1.0' ; touch /tmp/made; '"
+    (task,) = made("skypilot", {}, facts(accelerate=told))[2]
+    assert f"accelerate=={told}" in shlex.split(task["setup"].splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX6000-Ada"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA GeForce GTX 1080 Ti", "GTX1080-Ti"),
+    ],
+)
+def test_gpus_as_skypilot_names_them(name, named):
+    assert skypilot.accelerator_name(name) == named
+
+
+MIG = gpu(0, "MIG-41b3359c-e721-56e5-8009-12e5797ed514")
+
+
+@pytest.mark.parametrize("kind", PODS)
+@pytest.mark.parametrize(
+    ("values", "found", "claims", "said"),
+    [
+        ({}, None, None, "no image is named"),
+        (IMAGE, None, (), "is lost with its pod"),
+        (IMAGE, None, (VolumeClaim("Data", "/data"),), "not one of a PersistentVolumeClaim"),
+        (IMAGE, None, (VolumeClaim("data", "/"),), "no folder that a pod can mount"),
+        (IMAGE, None, (VolumeClaim("data", "/a/../b"),), "no folder that a pod can mount"),
+        (IMAGE, None, (VolumeClaim("data", "/cache/x"),), "pods have that folder"),
+        (IMAGE, None, (DATA, VolumeClaim("more", "/data/")), "given twice"),
+        ({"container.image": "a b"}, None, None, "not a valid image name"),
+        (inside("apptainer", "/i.sif"), boxed("apptainer", "/i.sif"), None, "cannot pull"),
+        ({**IMAGE, "hardware.gpus": (MIG.uuid,)}, facts(gpus=[MIG]), None, "a part of a GPU"),
+    ],
+)
+def test_what_no_pod_can_do_is_refused(kind, values, found, claims, said):
+    with pytest.raises(BadInput) as refused:
+        made(kind, values, found, claims)
+    assert said in refused.value.message
+    assert refused.value.remedy
+
+
+def test_files_that_no_config_map_holds_are_refused():
+    cluster = made("jobset", IMAGE)[0]
+    big = File("big.txt", "x" * kubernetes.MAX_CONFIG_MAP_BYTES)
+    with pytest.raises(BadInput, match="a ConfigMap holds"):
+        MANIFESTS["jobset"].manifest(type(cluster)(**{**fields(cluster), "files": (*cluster.files, big)}))
+
+
+def fields(struct):
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def test_another_plan_has_another_run_folder():
+    first, again = made("jobset", IMAGE)[0], made("jobset", IMAGE)[0]
+    other = made("jobset", {**IMAGE, "recipe.steps": 7})[0]
+    assert first.run_name == again.run_name != other.run_name
+    assert first.name == other.name
+
+
+@pytest.mark.parametrize(("kind", "text"), sample(product(MANIFESTS, HOSTILE), 11))
+def test_hostile_names_stay_text(kind, text):
+    values = {**IMAGE, "name": text or "x", "trainer.environment": {"A": text}}
+    _, manifest, documents = made(kind, values)
+    accept(kind, documents)
+    name = documents[-1]["name"] if kind == "skypilot" else documents[-1]["metadata"]["name"]
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", name)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", "".join(manifest.notes))
+
+
+@pytest.mark.parametrize("name", sample(PLANS, 3))
+def test_what_machines_run_is_clean(tmp_path, name):
+    for kind in MANIFESTS:
+        (tmp_path / f"{kind}.sh").write_text("#!/usr/bin/env bash\n" + script(kind, made(kind, *PLANS[name])[2]))
+    tool = Path(sys.executable).with_name("shellcheck")
+    scripts = sorted(tmp_path.glob("*.sh"))
+    # SC2088: SkyPilot's own ~ is of the machine there; SC2154, SC1090: variables and files of the cluster.
+    checked = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout[:3000]
+
+
+# ---- what a pod would run, run here
+
+
+def machine(folder, kind, values, found=None):
+    """The words and the folder of a machine of the cluster, laid out as Kubernetes or SkyPilot does."""
+    claim = folder / "claim"
+    claims = (VolumeClaim("data", str(claim)),) if MANIFESTS[kind].ACCEPTS_CLAIMS else ()
+    cluster, _, documents = made(kind, values, found, claims)
+    if kind == "skypilot":
+        work = folder / "sky_workdir"
+        for file in cluster.files:
+            (work / file.path).parent.mkdir(parents=True, exist_ok=True)
+            (work / file.path).write_text(file.text)
+        return cluster, ["bash", "-c", script(kind, documents)], work, work
+    config, job = documents
+    box, volumes, _ = pod(kind, job)
+    files, hidden = folder / "files", folder / "files" / "..2026_11_23"
+    (items,) = [volume["configMap"]["items"] for volume in volumes if "configMap" in volume]
+    for item in items:
+        (hidden / item["path"]).parent.mkdir(parents=True, exist_ok=True)
+        (hidden / item["path"]).write_text(config["data"][item["key"]])
+    (files / "..data").symlink_to(hidden.name)
+    for top in hidden.iterdir():
+        (files / top.name).symlink_to(f"..data/{top.name}")
+    words = [word.replace(kubernetes.FILES_FOLDER, str(files)) for word in box["command"]]
+    return cluster, words, folder, claim / "tui-train" / cluster.run_name
+
+
+def there(kind, rank, address="127.0.0.1"):
+    """The variables that a cluster sets on one of its machines."""
+    return {
+        "jobset": {"JOB_COMPLETION_INDEX": str(rank), "TUI_TRAIN_ADDRESS": address},
+        "trainjob": {"PET_NODE_RANK": str(rank), "PET_NNODES": "2", "TUI_TRAIN_ADDRESS": address},
+        "skypilot": {"SKYPILOT_NODE_RANK": str(rank), "SKYPILOT_NODE_IPS": f"{address}\n10.0.0.9"},
+    }[kind]
+
+
+@pytest.mark.parametrize(("kind", "name"), sample(product(MANIFESTS, ["cards", "box", "machines", "accelerate"]), 5))
+def test_a_machine_starts_what_the_plan_says(tmp_path, kind, name):
+    """Without the container of this machine, without its cards, with the address and the rank that it has there."""
+    values, found = PLANS[name]
+    cluster, words, work, run = machine(tmp_path.resolve(), kind, values, found)
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), **there(kind, 1))
+    environment |= dict.fromkeys(cluster.secrets, "x")
+    environment["TUI_TRAIN_PYTHON"] = str(python_that_notes(tmp_path / "python"))
+    done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    note = noted(tmp_path / "notes")[-1]
+    assert note["argv"][1:] == argv(cluster.plan.attempts[0].command, str(run), "", 1, "127.0.0.1")[1:]
+    assert note["env"]["PYTHONPATH"] == f"{run}/shim"
+    assert "CUDA_VISIBLE_DEVICES" not in note["env"]
+    assert not [variable for variable in note["env"] if variable.startswith("PET_")]
+    assert note["cwd"] == str(run)
+    assert not [*run.parent.glob(".new.*")]
+
+
+def python_that_notes(path):
+    """A Python that notes how a training was started, and runs everything else."""
+    noting = stub(path.with_name("noting"))
+    path.write_text(f'#!/bin/sh\ncase $1 in -I | -c) exec {sys.executable} "$@" ;; *) exec {noting} "$@" ;; esac\n')
+    path.chmod(0o755)
+    return path
+
+
+TINY = {
+    **IMAGE,
+    "recipe.layers": 1,
+    "recipe.hidden_size": 32,
+    "recipe.heads": 2,
+    "recipe.sequence_length": 32,
+    "recipe.micro_batch": 4,
+    "recipe.global_batch": 8,
+    "recipe.checkpoint_every": 4,
+    "ladder.rungs": ("micro_batch",),
+}
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("kind", "launcher"),
+    sample([("jobset", "torchrun"), ("trainjob", "accelerate"), ("skypilot", "torchrun")], 3, 1),
+)
+def test_two_machines_train_together(tmp_path, warm_python, kind, launcher):
+    values = {**TINY, "nodes.count": 2, "nodes.port": free_port(), "recipe.steps": 12, "trainer.launcher": launcher}
+    cluster, words, work, run = machine(tmp_path.resolve(), kind, values, facts(python=warm_python))
+    works = [work, work]
+    if kind == "skypilot":  # each machine has a copy of its own
+        shutil.copytree(work, tmp_path / "second")
+        works[1] = tmp_path.resolve() / "second"
+    both = [
+        subprocess.Popen(
+            words,
+            cwd=works[rank],
+            env=plain_environment(TUI_TRAIN_PYTHON=warm_python, **there(kind, rank)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=240)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "rank 0/2" in said[0]
+    assert "rank 1/2" in said[1]
+    losses = [float(loss) for loss in re.findall(r"'loss': '?([\d.]+)", said[0])]
+    assert len(losses) == 12
+    assert losses[-1] < losses[0]
+    assert (run / "output" / "checkpoint-12").is_dir()
+    own = works[1] if kind == "skypilot" else run
+    assert (own / "node-1" / "events.jsonl").is_file()
+    assert cluster.plan.nodes == 2
+
+
+@pytest.mark.training
+def test_a_pod_that_is_stopped_saves_and_its_next_one_goes_on(tmp_path, warm_python):
+    values = {**TINY, "recipe.steps": 100000, "recipe.checkpoint_every": 100000}
+    _, words, work, run = machine(tmp_path.resolve(), "jobset", values, facts(python=warm_python))
+    environment = plain_environment(TUI_TRAIN_PYTHON=warm_python)
+
+    def stopped(number):
+        with subprocess.Popen(
+            words, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as first:
+            until(lambda: "'loss'" in (run / f"attempt-{number}.log").read_text(), 120)
+            first.send_signal(signal.SIGTERM)
+            said = first.communicate(timeout=120)[0]
+        return first.returncode, said
+
+    code, said = stopped(1)
+    assert code == 143, said
+    (saved,) = (run / "output").glob("checkpoint-*")
+    code, said = stopped(2)
+    assert code == 143, said
+    assert saved.name in said
+    assert len([*(run / "output").glob("checkpoint-*")]) == 2
+
+
+@pytest.mark.training
+def test_a_pod_climbs_down_after_out_of_memory(tmp_path, warm_python):
+    """The supervisor and the ladder are those of every run."""
+    from test_training import failing
+
+    values = {**TINY, "recipe.steps": 6, "recipe.micro_batch": 8}
+    _, words, work, run = machine(tmp_path.resolve(), "jobset", values, facts(python=warm_python))
+    fault = {"in": "forward", "step": 3, "above": 4}
+    environment = plain_environment(TUI_TRAIN_PYTHON=warm_python, **failing(tmp_path, fault))
+    done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (run / "attempt-2.log").is_file()
+    assert "OutOfMemoryError" in done.stdout
+    assert "micro 4 x accumulation 2" in done.stdout
+
+
+def test_the_first_pod_writes_the_run_folder_once(tmp_path):
+    """Two that come at once, and one whose files are there already."""
+    _, words, work, run = machine(tmp_path.resolve(), "jobset", IMAGE)
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"))
+    environment["TUI_TRAIN_PYTHON"] = str(python_that_notes(tmp_path / "python"))
+    both = [subprocess.Popen(words, cwd=work, env=environment, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert sorted(process.wait(60) for process in both) in ([0, 0], [0, 75])
+    assert {path.name for path in run.parent.iterdir()} == {run.name}
+    kept = (run / "launch.sh").stat()
+    assert subprocess.run(words, cwd=work, env=environment, check=False, stderr=subprocess.DEVNULL).returncode == 0
+    assert (run / "launch.sh").stat().st_ino == kept.st_ino
+
+
+@pytest.mark.parametrize("kind", PODS)
+@pytest.mark.whole
+def test_a_pod_waits_until_the_first_one_has_its_name(tmp_path, kind):
+    cluster, words, work, run = machine(tmp_path.resolve(), kind, PLANS["machines"][0], facts(gpus=CARDS))
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), **there(kind, 1))
+    python, asked, slow = python_that_notes(tmp_path / "python"), tmp_path / "asked", tmp_path / "slow"
+    first = f"[ $1 != -c ] || [ -e {asked} ] || {{ echo >> {asked}; exit 1; }}"
+    slow.write_text(f'#!/bin/sh\n{first}\nexec {python} "$@"\n')
+    slow.chmod(0o755)
+    environment["TUI_TRAIN_PYTHON"] = str(slow)
+    done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("waiting for the name") == 1
+    assert (run / "node-1" / "events.jsonl").is_file()
+    assert cluster.plan.address.endswith(f"-0-0.{cluster.name}")
+
+
+def test_what_comes_from_this_machine_is_said():
+    values = {**IMAGE, "notify.webhook": "$HOOK"}
+    assert any("OMP_NUM_THREADS=2" in line for line in made("skypilot", values)[1].notes)
+    assert made("jobset", values)[0].secrets == ("HOOK",)
+
+
+@pytest.mark.parametrize("webhook", ["https://example.org/hook", "/home/me/hook"])
+def test_a_webhook_in_a_file_here_is_refused_for_a_cluster(webhook):
+    with pytest.raises(BadInput, match="a file of this machine"):
+        made("jobset", {**IMAGE, "notify.webhook": webhook})
+
+
+# ---- the command
+
+
+def export(folder, *words):
+    command = [sys.executable, "-m", "tui_train", "export", "quickstart", str(folder), *words]
+    return subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
+
+
+def test_the_command_writes_the_manifest_beside_the_script(tmp_path):
+    chosen = ("--set", "container.image=ghcr.io/acme/train:1", "--set", "hardware.device=cpu")
+    done = export(tmp_path / "run", "--for", "jobset", "--claim", "data:/data", *chosen)
+    assert done.returncode == 0, done.stderr
+    accept("jobset", read((tmp_path / "run" / "jobset.yaml").read_text()))
+    assert (tmp_path / "run" / "launch.sh").is_file()
+    assert "--server-side" in done.stdout
+    assert "container.image" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--claim", "data:/data"), 64, "--claim needs --for"),
+        (("--for", "skypilot", "--claim", "data:/data"), 65, "has no PersistentVolumeClaims"),
+        (("--for", "jobset", "--claim", "data"), 65, "is not CLAIM:/FOLDER"),
+        (("--for", "jobset", "--claim", "data:/data"), 65, "no image is named"),
+        (("--for", "podman"), 64, "'podman' is not one of"),
+    ],
+)
+def test_the_command_refuses(tmp_path, capsys, words, code, said):
+    try:
+        ended = run_command_line(
+            ["export", "quickstart", str(tmp_path / "run"), *words, "--set", "hardware.device=cpu"]
+        )
+        told = capsys.readouterr().err
+    except TuiTrainError as error:
+        ended, told = error.exit_code, f"{error.message}. {error.remedy}"
+    assert (ended, said in told) == (code, True), told
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,729 @@
+"""launch.sh hands every word, variable and folder to the training unchanged, whatever they hold."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import (
+    HOSTILE,
+    OF_BASH,
+    UUIDS,
+    bash,
+    exported,
+    facts,
+    gpu,
+    noted,
+    plain_environment,
+    plan,
+    profile,
+    ready,
+    sample,
+    stub,
+    until,
+)
+
+from tui_train import supervisor
+from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
+from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, SUPERVISOR_FOLDER, shown_files
+from tui_train.plan.render.script.launch import launch_script
+from tui_train.plan.types import Plan
+from tui_train.profile.store import loads
+from tui_train.runs import rundir
+from tui_train.runs.start import start
+
+WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
+        for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
+OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
+COREUTILS = {"env", "nice", "readlink"}
+
+
+def as_name(value):
+    """The value as the name of a file: without what no name can hold."""
+    return value.replace("/", "_").replace("\0", "_").replace("..", "__") if value.strip(".") else "empty"
+
+
+def built(folder, launcher, preset, values):
+    """A profile whose every text field holds one of `values` in turn, and the facts that it is made for."""
+    turn = itertools.cycle(values)
+    python = stub(folder / as_name(next(turn)) / as_name(next(turn)))
+    data = [folder / "data" / as_name(next(turn)) for _ in range(3)]
+    working = folder / "cwd" / as_name(next(turn))
+    working.mkdir(parents=True, exist_ok=True)
+    words = [next(turn) for _ in range(4)]
+    chosen = {
+        "name": next(turn).strip() or "x",
+        "hardware.processes": 1 if launcher == "python" else 2,
+        "trainer.kind": "builtin" if preset == "builtin" else "script",
+        "trainer.launcher": launcher,
+        "trainer.python": str(python),
+        "trainer.preset": preset if preset != "builtin" else "hf-trainer",
+        "trainer.arguments": (
+            *words,
+            f"--batch={{micro_batch}}x{{accumulation}} {next(turn)}",
+            "--in={data}",
+            "--to={output}",
+        ),
+        "trainer.working_directory": str(working),
+        "trainer.environment": {"PLAIN": "1", **{f"HOSTILE_{number}": next(turn) for number in range(3)}},
+        "trainer.data": tuple(map(str, data)),
+        "recipe.micro_batch": 2,
+        "recipe.global_batch": 16,
+        # Each helps the phase that the stub tells of, so that every attempt is made.
+        "ladder.rungs": ("micro_batch", "activation_checkpointing"),
+    }
+    if preset != "builtin":
+        chosen["trainer.script"] = str(folder / "script" / as_name(next(turn)))
+        chosen["trainer.output"] = str(folder / "out" / as_name(next(turn)))
+    else:
+        chosen["trainer.model"] = str(folder / "model" / as_name(next(turn)))
+    if any("{steps}" in word for word in chosen["trainer.arguments"]):
+        chosen["recipe.steps"] = 60
+    return profile(chosen), facts(python=python)
+
+
+def assert_same(note, command, run, environment, checkpoint=""):
+    """What the stub was given is what the plan says."""
+    assert note["argv"] == argv(command, str(run.path), checkpoint)
+    assert note["cwd"] == expand(command.cwd, {"RUN_DIR": str(run.path)})
+    values = {"RUN_DIR": str(run.path), "PYTHONPATH": ""}
+    wanted = environment | {setting.name: expand(setting.value, values) for setting in command.env}
+    found = {name: value for name, value in note["env"].items() if name not in OF_BASH | {"TUI_TRAIN_RUN_ID"}}
+    assert found == {name: value for name, value in wanted.items() if name not in OF_BASH}
+
+
+def plain(run, *arguments, attempt=1, env=None):
+    """Run an attempt of a run folder's launch.sh without the supervisor."""
+    return bash(run, "--plain", f"--attempt={attempt}", *arguments, env=env)
+
+
+def each(run, plan, env, *arguments):
+    """Run every attempt without the supervisor, and return how each ended."""
+    return [plain(run, *arguments, attempt=number, env=env) for number in range(1, len(plan.attempts) + 1)]
+
+
+def assert_handed_over(folder, launcher, preset, values, run_name):
+    """Export a hostile profile, run each of its attempts, and compare it with the plan."""
+    folder = folder.resolve()
+    chosen, found = built(folder, launcher, preset, values)
+    run, plan = exported(folder / run_name, chosen, found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), MINE=values[0], **OOM)
+    for done in each(run, plan, environment):
+        assert (done.returncode, done.stderr) == (1, b"")
+    notes = noted(folder / "notes")
+    for note, attempt in zip(notes, plan.attempts, strict=True):
+        assert_same(note, attempt.command, run, environment)
+    assert not [*folder.rglob("pwned")]
+    assert not Path("pwned").exists()
+    assert loads((run.path / PROFILE_NAME).read_text()) == chosen
+    return run
+
+
+def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_are(tmp_path):
+    chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
+    run, plan = exported(tmp_path / "run", profile({"trainer.secrets": ("HF_TOKEN",)}, chosen), found)
+    names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", run.script.read_text())} | {"caller_env", "option"}
+    assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
+    yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names} | {"HF_TOKEN": "1"}
+    for done in each(run, plan, plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours)):
+        assert (done.returncode, done.stderr) == (0, b"")
+    for note in noted(tmp_path / "notes"):
+        assert {name: value for name, value in note["env"].items() if name in yours} == yours
+    assert not [*tmp_path.rglob("pwned")]
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_bytes_of_any_kind_in_your_variables_arrive(tmp_path, locale):
+    chosen, found = built(tmp_path, "python", "builtin", ["中\n\u202e é"])
+    run, plan = exported(tmp_path.resolve() / "run 中\n", chosen, found)
+    odd = os.fsdecode(bytes(range(1, 256)) + b"\n\n")
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), micro_batch=odd, ODD=odd, LC_ALL=locale, _x="")
+    environment["not.a-name"] = odd
+    done = plain(run, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    (note,) = noted(tmp_path / "notes")
+    assert_same(note, plan.attempts[0].command, run, environment)
+
+
+@pytest.mark.parametrize("number", sample(range(len(HOSTILE)), 3), ids=lambda number: ascii(HOSTILE[number]))
+def test_every_text_field_reaches_the_training_as_it_is(tmp_path, number):
+    launcher, preset = WAYS[number % len(WAYS)]
+    values = [*HOSTILE[number:], *HOSTILE[:number]]
+    assert_handed_over(tmp_path, launcher, preset, values, f"run {as_name(HOSTILE[number])}")
+
+
+@pytest.mark.parametrize(("launcher", "preset"), WAYS)
+def test_one_value_in_every_field_at_once(tmp_path, launcher, preset):
+    value = 'it\'s $(touch pwned) `touch pwned` "x"\n\\ 中 *'
+    run = assert_handed_over(tmp_path, launcher, preset, [value], as_name(value))
+    subprocess.run(["bash", "-n", run.script], check=True)
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(TEXT, min_size=12, max_size=16), way=st.sampled_from(WAYS))
+def test_any_text_reaches_the_training_as_it_is(tmp_path_factory, values, way):
+    assert_handed_over(tmp_path_factory.mktemp("any"), *way, values, as_name(values[0]))
+
+
+def test_scripts_are_clean(tmp_path, shellcheck):
+    """bash and shellcheck have nothing against any script, with GPUs and without."""
+    scripts = []
+    for number, (launcher, preset) in enumerate(WAYS):
+        chosen, found = built(tmp_path, launcher, preset, [*HOSTILE[number:], *HOSTILE])
+        scripts.append(exported(tmp_path / f"run-{number}", chosen, found)[0].script)
+    cards = facts(gpus=(gpu(0), gpu(1)), python="/opt/train/bin/python")
+    chosen = profile({"trainer.launcher": "accelerate", "recipe.precision": "fp16", "trainer.secrets": ("HF_TOKEN",)})
+    scripts.append(exported(tmp_path / "gpus", chosen, cards)[0].script)
+    for script in scripts:
+        subprocess.run(["bash", "-n", script], check=True)
+    shellcheck(*scripts)
+
+
+@pytest.fixture
+def shellcheck():
+    """Run shellcheck on scripts, with all its optional checks that concern safety."""
+
+    def run(*scripts):
+        tool = Path(sys.executable).with_name("shellcheck")
+        done = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[:4000]
+
+    return run
+
+
+def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    chosen, found = built(tmp_path, "accelerate", "builtin", ["tab\tand\rreturn", "中\n文", "🚀"])
+    prepared = ready(chosen, found)
+    rundir.export(tmp_path / "export", prepared.files)
+    run = rundir.create_run("x", prepared.files)
+    files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", "supervisor/__init__.py"}
+    assert {file.path for file in prepared.files} >= files
+    for file in prepared.files:
+        shown = file.text.encode()
+        assert (tmp_path / "export" / file.path).read_bytes() == shown
+        assert (run.path / file.path).read_bytes() == shown
+
+
+def test_people_are_shown_the_supervisor_as_one_entry(tmp_path):
+    prepared = ready(profile(), facts())
+    shown = shown_files(prepared.files)
+    assert shown[0].path == SCRIPT_NAME
+    assert shown[-1].path == SUPERVISOR_FOLDER
+    modules = [file for file in prepared.files if file.path.startswith(SUPERVISOR_FOLDER)]
+    assert [line.partition("  ")[0] for line in shown[-1].text.splitlines()] == [file.path for file in modules]
+    assert {file.path for file in shown} == {file.path for file in prepared.files if file not in modules} | {
+        SUPERVISOR_FOLDER
+    }
+    (data,) = (file for file in shown if file.path == PLAN_NAME)
+    assert len(data.text.splitlines()) == 1
+    # What is written is whole.
+    run, made = exported(tmp_path / "run", profile(), facts())
+    assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
+    for module in Path(supervisor.__file__).parent.glob("*.py"):
+        assert (run.path / SUPERVISOR_FOLDER / module.name).read_text() == module.read_text()
+
+
+@pytest.mark.parametrize(("launcher", "preset"), WAYS)
+def test_dry_run_prints_what_would_be_started(tmp_path, launcher, preset):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, launcher, preset, [*HOSTILE[WAYS.index((launcher, preset)) :], *HOSTILE])
+    run, plan = exported(folder / "a $(touch pwned) run", chosen, found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"))
+    before = sorted(run.path.rglob("*"))
+    shown = bash(run, "--dry-run", env=environment)
+    assert shown.returncode == 0
+    assert shown.stderr == b""
+    assert sorted(run.path.rglob("*")) == before
+    assert not (folder / "notes").exists()
+    blocks = re.split(rb"(?m)^# attempt \d+: .*\n", shown.stdout)[1:]
+    assert len(blocks) == len(plan.attempts)
+    for block in blocks:
+        subprocess.run(
+            ["bash", "-c", 'eval "$1"', "bash", block], env=environment, check=True, stdout=subprocess.DEVNULL
+        )
+    for note, attempt in zip(noted(folder / "notes"), plan.attempts, strict=True):
+        assert_same(note, attempt.command, run, environment)
+
+
+def checkpoint(folder, step, *files):
+    made = folder / f"checkpoint-{step}"
+    made.mkdir(parents=True)
+    for name in files:
+        (made / name).write_text("{}")
+    return made
+
+
+@pytest.mark.parametrize("preset", ["builtin", "hf-trainer"])
+def test_it_resumes_from_the_checkpoint_that_it_is_given(tmp_path, preset):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "torchrun", preset, ["it's $(touch pwned)", "中 文"])
+    run, plan = exported(folder / "run", chosen, found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"))
+    given = "/my *out/it's \n$(touch pwned)/checkpoint-20"
+    each(run, plan, environment, f"--checkpoint={given}")
+    assert "--resume" in " ".join(argv(plan.attempts[0].command, str(run.path), "x"))
+    for note, attempt in zip(noted(folder / "notes"), plan.attempts, strict=True):
+        assert_same(note, attempt.command, run, environment, given)
+    assert b"checkpoint-20" in bash(run, "--plain", "--dry-run", f"--checkpoint={given}", env=environment).stdout
+    assert b"--resume" not in bash(run, "--dry-run", env=environment).stdout
+
+
+def test_it_needs_bash_and_coreutils_only(tmp_path):
+    """Not grep, sed, awk, ps, setsid or flock: none of them is on this PATH."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in sorted(COREUTILS | {"bash"}):
+        (tools / name).symlink_to(shutil.which(name))
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "python", "builtin", ["x"])
+    run, plan = exported(folder / "run", chosen, found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), PATH=str(tools))
+    for done in (*each(run, plan, environment), bash(run, "--dry-run", env=environment)):
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert len(noted(folder / "notes")) == len(plan.attempts) > 1
+
+
+# fmt: off
+NAMES = (
+    "command", "settings", "shared", "attempts", "titles", "gpus", "checkpoint", "child", "code", "position",
+    "number", "PYTHON", "RUN_DIR", "RUN_ID", "GRACE", "BOOT_ID", "IFS", "UID", "PPID", "RANDOM", "SECONDS",
+    "CDPATH", "GLOBIGNORE", "BASH_ENV", "POSIXLY_CORRECT", "name", "log", "folder", "dry_run",
+)
+# bash takes these from no environment, or means something by them.
+NOT_AROUND = ("UID", "PPID", "RANDOM", "SECONDS", "IFS", "BASH_ENV", "POSIXLY_CORRECT")
+# fmt: on
+
+
+def test_variables_of_the_user_may_have_any_name(tmp_path):
+    """Those of the profile arrive whatever the script calls its own; around it they do when they are upper-case."""
+    folder = tmp_path.resolve()
+    mine = {name: f"mine {name}" for name in NAMES}
+    theirs = {name: value for name, value in mine.items() if name.isupper() and name not in NOT_AROUND}
+    for number, (table, around) in enumerate([(mine, {}), ({}, theirs)]):
+        chosen, found = built(folder, "python", "builtin", ["x"])
+        run, plan = exported(folder / f"run-{number}", profile({"trainer.environment": table}, chosen), found)
+        environment = plain_environment(STUB_NOTES=str(folder / f"notes-{number}"), **around, **OOM)
+        for done in each(run, plan, environment):
+            assert (done.returncode, done.stderr) == (1, b"")
+        for note, attempt in zip(noted(folder / f"notes-{number}"), plan.attempts, strict=True):
+            assert_same(note, attempt.command, run, environment)
+
+
+@pytest.mark.parametrize("given", ["run dir/launch.sh", "./run dir/launch.sh", "a link", "launch.sh", "./launch.sh"])
+def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
+    """Also where CDPATH would lead `cd` elsewhere, and through a link."""
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "python", "builtin", ["x"])
+    run, plan = exported(folder / "run dir", chosen, found)
+    (folder / "elsewhere" / "run dir").mkdir(parents=True)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), CDPATH=str(folder / "elsewhere"))
+    (folder / "a link").symlink_to(run.script)
+    where = run.path if given.endswith("launch.sh") and "run dir" not in given else folder
+    done = subprocess.run(["bash", given, "--plain"], cwd=where, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert_same(noted(folder / "notes")[0], plan.attempts[0].command, run, environment)
+
+
+def test_a_secret_must_be_there_and_is_written_nowhere(tmp_path):
+    folder = tmp_path.resolve()
+    value = "s3cret $(touch pwned) 'x'\n\"中"
+    chosen, found = built(folder, "torchrun", "builtin", ["x"])
+    run, _ = exported(folder / "run", profile({"trainer.secrets": ("HF_TOKEN", "DB_KEY")}, chosen), found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), DB_KEY=value, **OOM)
+    for lacking in (environment, environment | {"HF_TOKEN": ""}):
+        for done in (bash(run, env=lacking), plain(run, env=lacking)):
+            assert done.returncode == 69
+            assert done.stderr.decode() == "launch.sh: HF_TOKEN is not set: export it, then start again\n"
+        assert not run.events_file.exists()
+        assert not (folder / "notes").exists()
+    done = plain(run, env=environment | {"HF_TOKEN": value})
+    assert done.returncode == 1
+    assert noted(folder / "notes")[0]["env"]["HF_TOKEN"] == value
+    shown = bash(run, "--dry-run", env=environment | {"HF_TOKEN": value})
+    written = [path.read_bytes() for path in run.path.rglob("*") if path.is_file()]
+    for text in (*written, done.stdout, done.stderr, shown.stdout):
+        assert b"s3cret" not in text
+
+
+def test_another_python_can_be_named_where_it_is_started(tmp_path):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "torchrun", "builtin", ["x"])
+    run, plan = exported(folder / "run", chosen, found)
+    other = stub(folder / "other = $(touch pwned)" / "python")
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), TUI_TRAIN_PYTHON=str(other))
+    assert plain(run, env=environment).returncode == 0
+    assert noted(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
+    words = noted(folder / "notes")[0]["argv"][1:]
+    relative = environment | {"TUI_TRAIN_PYTHON": "./other = $(touch pwned)/python"}
+    started = ["bash", run.script, "--plain"]
+    subprocess.run(started, cwd=folder, env=relative, check=True, stdout=subprocess.DEVNULL)
+    assert noted(folder / "notes")[1]["argv"][1:] == words
+    (folder / "no-x").write_text("")
+    for wrong in ("/nowhere/python", str(folder), str(folder / "no-x"), "no-such-python"):
+        for arguments in ((), ("--plain",)):
+            done = bash(run, *arguments, env=environment | {"TUI_TRAIN_PYTHON": wrong})
+            assert done.returncode == 69
+            assert done.stderr.decode().startswith(f"launch.sh: cannot run {wrong}: set TUI_TRAIN_PYTHON")
+    shown = bash(run, "--dry-run", env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
+    assert (shown.returncode, b"/nowhere/python" in shown.stdout) == (0, True)
+
+
+def test_a_python_below_your_home_is_found_in_any_home(tmp_path):
+    folder = tmp_path.resolve()
+    python = stub(folder / "a home" / "my env" / "python")
+    made = plan(profile(), facts(python=python))
+    (folder / "launch.sh").write_text(launch_script(msgspec.structs.replace(made, python="~/my env/python")))
+    environment = plain_environment(HOME=str(folder / "a home"), STUB_NOTES=str(folder / "notes"))
+    subprocess.run(["bash", folder / "launch.sh", "--plain"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert noted(folder / "notes")[0]["argv"][0] == str(python)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--nonsense"], "--nonsense"),
+        (["--dry-run", "x"], "x"),
+        (["--attempt="], "--attempt="),
+        (["--gpus=x"], "--gpus=x"),
+        (["%s; touch pwned"], "%s; touch pwned"),
+    ],
+)
+def test_an_option_that_it_does_not_have_is_named(tmp_path, arguments, named):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = bash(run, *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (64, b"", 1)
+    assert f" {named}: " in done.stderr.decode()
+    assert not run.events_file.exists()
+
+
+@pytest.mark.parametrize("argument", ["--help", "-h"])
+def test_its_help_is_the_head_of_the_file(tmp_path, argument):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = bash(run, argument)
+    head = run.script.read_text().partition("\n\n")[0].splitlines()[1:]
+    assert done.stdout.decode().splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert not run.events_file.exists()
+
+
+@pytest.mark.parametrize("number", ["0", "6", "x", "-1", "01", "1x", "99999999999999999999", "1 2", "$(touch pwned)"])
+def test_an_attempt_must_be_there(tmp_path, number):
+    run, _ = exported(tmp_path, profile(), facts())
+    for arguments in ((), ("--plain",), ("--dry-run",)):
+        done = bash(run, *arguments, f"--attempt={number}")
+        assert (done.returncode, done.stdout) == (64, b"")
+        assert done.stderr.decode() == f"launch.sh: there is no attempt {number} of 5\n"
+
+
+TELLS = """
+import json, os, sys
+print(json.dumps([sys.argv, sys.flags.isolated, sys.flags.no_site, sys.flags.utf8_mode, os.getcwd(), dict(os.environ)]))
+sys.exit(7)
+"""
+
+
+def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
+    """With every word, in the caller's folder and environment; --plain and --dry-run need none."""
+    folder = tmp_path.resolve() / "run\n"
+    run, _ = exported(folder, profile(), facts())
+    (folder / "supervisor/__main__.py").write_text(TELLS)
+    words = ["--attempt=3", "--resume"]
+    yours = plain_environment(run_dir="it's\nmine", python="mine")
+    done = subprocess.run(["bash", run.script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (7, b"")
+    given, *flags, where, environment = json.loads(done.stdout)
+    assert given == [f"{folder}/supervisor", "launch", f"{folder}/launch.sh", *words]
+    assert flags == [1, 1, 1]
+    assert where == str(tmp_path)
+    assert {name: value for name, value in environment.items() if name not in OF_BASH} == {
+        name: value for name, value in yours.items() if name not in OF_BASH
+    }
+
+
+def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
+    folder = tmp_path.resolve()
+    python = stub(folder / "python")
+    _, plan = exported(folder / "run", profile(), facts(python=python))
+    alone = folder / "elsewhere"
+    alone.mkdir()
+    shutil.copy(folder / "run/launch.sh", alone)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), STUB_CODE="3")
+    done = subprocess.run(["bash", alone / "launch.sh"], env=environment, capture_output=True, check=False)
+    assert done.returncode == 3
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("launch.sh: no supervisor/ beside")
+    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
+    done = subprocess.run(["bash", alone / "launch.sh", "--plain"], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+WORDS = (
+    "--a=1",
+    "--a=2",
+    "--a=",
+    "--b",
+    "-c",
+    "x",
+    "y z",
+    "it's $x",
+    "",
+    "--config=a,b",
+    "{c}",
+    "中’",
+    "a=1",
+    "--b=\n",
+    "=",
+)
+PARTS = st.lists(
+    st.builds(
+        lambda words, resumes: Part(tuple(words), resumes=resumes),
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=2),
+        st.booleans(),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(attempts=st.lists(st.tuples(PARTS, st.sampled_from(WORDS)), min_size=1, max_size=4))
+def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory, attempts):
+    """One command and a table stand for any attempts, even where they have nothing in common."""
+    folder = tmp_path_factory.mktemp("any").resolve()
+    python = stub(folder / "python")
+    base = plan(profile(), facts(python=python))
+    made = []
+    for parts, value in attempts:
+        env = (Setting("ALL", value, "", "ladder"), *([Setting("SOME", value, "", "ladder")] if "a" in value else []))
+        command = Command((Part((str(python),)), *parts), env, in_run_dir(""))
+        made.append(msgspec.structs.replace(base.attempts[0], command=command))
+    (folder / "launch.sh").write_text(launch_script(msgspec.structs.replace(base, attempts=tuple(made))))
+    for number, attempt in enumerate(made, start=1):
+        for checkpoint in ("", "/c 1"):
+            started = ["bash", folder / "launch.sh", "--plain", f"--attempt={number}"]
+            started += [f"--checkpoint={checkpoint}"] if checkpoint and "--checkpoint=?*" in launch_text(folder) else []
+            subprocess.run(
+                started, env=plain_environment(STUB_NOTES=str(folder / "notes")), check=True, stdout=subprocess.DEVNULL
+            )
+            note = noted(folder / "notes")[-1]
+            assert note["argv"] == argv(attempt.command, str(folder), checkpoint)
+            found = {name: note["env"][name] for name in ("ALL", "SOME") if name in note["env"]}
+            assert found == {setting.name: setting.value for setting in attempt.command.env}
+
+
+def launch_text(folder):
+    return (folder / "launch.sh").read_text()
+
+
+def test_read_from_a_pipe_it_refuses(tmp_path):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = subprocess.run(["bash"], input=run.script.read_bytes(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (64, b"")
+    assert b"was read from a pipe" in done.stderr
+
+
+def test_sh_is_told_to_be_bash(tmp_path):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = subprocess.run(["dash", run.script], capture_output=True, check=False)
+    assert done.returncode == 69
+    assert b'start it as "bash launch.sh"' in done.stderr
+
+
+@pytest.mark.parametrize("uuids", [UUIDS[:1], UUIDS])
+def test_gpus_are_chosen_by_uuid_and_others_where_it_is_started(tmp_path, uuids):
+    folder = tmp_path.resolve()
+    python = stub(folder / "python")
+    found = facts(python=python, gpus=[gpu(number) for number in range(len(uuids))])
+    run, _ = exported(folder / "run", profile({"trainer.launcher": "torchrun"}), found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), CUDA_VISIBLE_DEVICES="7")
+    plain(run, env=environment)
+    plain(run, "--gpus=GPU-x,GPU-y", env=environment)
+    note, other = noted(folder / "notes")
+    assert other["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-x,GPU-y"
+    assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
+    assert note["env"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert f"--nproc-per-node={len(uuids)}" in note["argv"]
+
+
+MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "recipe.global_batch": 96}
+
+
+def machines(folder, gpus=2, **more):
+    """A run folder for three machines, and an environment in which nvidia-smi lists the cards in `there`."""
+    python = stub(folder / "python")
+    found = facts(python=python, gpus=[gpu(number) for number in range(gpus)])
+    chosen = profile({"trainer.launcher": "torchrun", "hardware.processes": 0 if gpus else 2, **MACHINES, **more})
+    tool = folder / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(
+        '#!/bin/bash\nn=0\nfor one in $THERE; do echo "GPU $n: NVIDIA X (UUID: $one)"; n=$((n + 1)); done\n'
+    )
+    tool.chmod(0o755)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), THERE="GPU-a GPU-b")
+    environment["PATH"] = f"{tool.parent}:{environment['PATH']}"
+    return (*exported(folder / "run", chosen, found), environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        ([], 64, "3 machines train together: give the rank of this one, --node-rank=0 (the first) to --node-rank=2"),
+        (["--node-rank=3"], 64, "--node-rank=3 is not one of the ranks 0 to 2"),
+        (["--node-rank=x"], 64, "--node-rank=x is not one of the ranks 0 to 2"),
+        (["--node-rank=99999999999999999999"], 64, "is not one of the ranks 0 to 2"),
+        (["--node-rank="], 64, "--node-rank="),
+        (
+            ["--node-rank=1"],
+            64,
+            "the GPUs in this script are those of the first machine: give --gpus=",
+        ),
+    ],
+)
+def test_a_machine_must_be_named(tmp_path, arguments, code, part):
+    run, _, environment = machines(tmp_path)
+    done = bash(run, "--plain", *arguments, env=environment)
+    assert done.returncode == code
+    assert part in done.stderr.decode()
+    assert not (tmp_path / "notes").exists()
+
+
+def test_each_machine_starts_its_own_part(tmp_path):
+    folder = tmp_path.resolve()
+    run, made, environment = machines(folder)
+    for rank, cards, more in (
+        (0, UUIDS, {}),
+        (1, ("GPU-a", "GPU-b"), {}),
+        (2, ("GPU-c",), {"TUI_TRAIN_NODE_RANK": "2"}),
+    ):
+        words = [*([] if more else [f"--node-rank={rank}"]), *([f"--gpus={','.join(cards)}"] if rank else [])]
+        assert plain(run, *words, env=environment | more).returncode == 0
+        note = noted(folder / "notes")[-1]
+        assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(cards)
+        assert note["argv"] == argv(made.attempts[0].command, str(run.path), "", rank, made.address)
+    shown = bash(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment).stdout
+    assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
+    assert b"--node-rank=1" in shown
+
+
+def test_each_machine_starts_its_own_number_of_processes(tmp_path):
+    folder, counts = tmp_path.resolve(), (2, 1, 3)
+    run, made, environment = machines(folder, **{"nodes.processes": counts})
+    assert (made.world_size, made.uneven) == (6, counts)
+    for rank, count in enumerate(counts):
+        words = [f"--node-rank={rank}", *([f"--gpus={','.join(f'GPU-{one}' for one in range(count))}"] if rank else [])]
+        assert plain(run, *words, env=environment).returncode == 0
+        assert f"--nproc-per-node={count}" in noted(folder / "notes")[-1]["argv"]
+    done = bash(run, "--node-rank=2", "--gpus=GPU-a", env=environment)
+    assert (done.returncode, "--gpus names 1, and this trains on 3" in done.stderr.decode()) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["--node-rank=1", "--gpus=GPU-a"], 64, "--gpus names 1, and each machine trains on 2"),
+        (["--node-rank=1", "--gpus=GPU,GPU-"], 64, "GPU is no UUID (GPU-… or MIG-…)"),
+        (["--node-rank=1", "--gpus=GPU-a,GPU-a"], 64, "--gpus=GPU-a,GPU-a names GPU-a twice"),
+        (["--node-rank=1", "--gpus=GPU-a,GPU-b,"], 64, "names a GPU that is empty or has a space"),
+        (["--node-rank=1", "--gpus=GPU-a,GPU-c"], 69, "the GPU GPU-c (chosen here) is not there"),
+        (["--node-rank=0"], 69, f"the GPU {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
+    ],
+)
+def test_cards_that_are_not_there_are_refused(tmp_path, arguments, code, part):
+    run, _, environment = machines(tmp_path)
+    done = bash(run, *arguments, env=environment)
+    assert done.returncode == code
+    assert part in done.stderr.decode()
+    assert not (tmp_path / "notes").exists()
+
+
+def test_each_machine_takes_its_own_gpus(tmp_path):
+    folder = tmp_path.resolve()
+    run, plan, environment = machines(folder)
+
+    def started(*arguments, **more):
+        done = bash(run, *arguments, env=environment | more)
+        assert done.returncode == 0, done.stderr
+        return noted(folder / "notes")[-1]
+
+    first = started("--node-rank=0", THERE=" ".join(UUIDS))
+    assert first["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
+    assert first["argv"] == argv(plan.attempts[0].command, str(run.path), address=plan.address)
+    second = started("--node-rank=1")
+    assert second["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert second["argv"] == argv(plan.attempts[0].command, str(run.path), "", 1, plan.address)
+    third = started("--node-rank=2", "--gpus=GPU-c,GPU-a", THERE="GPU-a GPU-b GPU-c")
+    assert third["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-a"
+    # Each has files of its own, for the folder may be on a disk that they share.
+    for place in (run.path, run.path / "node-1", run.path / "node-2"):
+        assert (place / "events.jsonl").is_file()
+        assert [path.name for path in place.glob("attempt-*")] == ["attempt-1.log"]
+        assert not (place / ".lock").exists()
+    shown = bash(run, "--node-rank=1", "--dry-run", env=environment)
+    assert b"# these GPUs are those of" in shown.stdout
+    shown = bash(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment)
+    assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown.stdout
+    assert b"--node-rank=1" in shown.stdout
+    assert started(TUI_TRAIN_NODE_RANK="1")["argv"] == second["argv"]
+    moved = started("--node-rank=1", TUI_TRAIN_ADDRESS="127.0.0.2")
+    assert moved["argv"] == argv(plan.attempts[0].command, str(run.path), "", 1, "127.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        ("GPU-a GPU-b GPU-c", "GPU 0 NVIDIA X GPU-a, GPU 1 NVIDIA X GPU-b, GPU 2 NVIDIA X GPU-c"),
+        ("GPU-a", "GPU 0 NVIDIA X GPU-a"),
+        ("", "none"),
+    ],
+)
+def test_cards_are_never_guessed(tmp_path, there, told):
+    run, _, environment = machines(tmp_path)
+    done = bash(run, "--node-rank=1", env=environment | {"THERE": there})
+    assert done.returncode == 69
+    said = f"launch.sh: each machine trains on 2 GPUs, and this one has: {told}; choose with --gpus=UUID,…\n"
+    assert done.stderr.decode() == said
+    shutil.rmtree(tmp_path / "bin")
+    done = bash(run, "--node-rank=1", env=environment)
+    assert (done.returncode, b"name the GPUs with --gpus=UUID" in done.stderr) == (69, True)
+
+
+def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path):
+    run, _ = exported(tmp_path / "one", profile(), facts())
+    for word in ("--node-rank=0", "--gpus=GPU-a"):
+        done = bash(run, word)
+        assert (done.returncode, word.encode() in done.stderr) == (64, True)
+    options = bash(run, "--help").stdout
+    assert b"--attempt=N" in options
+    assert b"--node-rank" not in options
+    assert b"--gpus" not in options
+    run, *_ = machines(tmp_path, gpus=0)
+    assert bash(run, "--node-rank=1", "--gpus=GPU-a").returncode == 64
+
+
+def test_scripts_for_machines_and_shards_are_clean(tmp_path, shellcheck):
+    run, _, environment = machines(tmp_path)
+    assert b"--node-rank=N" in bash(run, "--help", env=environment).stdout
+    chosen = profile({"trainer.launcher": "accelerate", "ladder.rungs": ("sharding", "offload"), "nodes.count": 1})
+    shards, _ = exported(tmp_path / "shards", chosen, facts(gpus=(gpu(0), gpu(1))))
+    assert (shards.path / "accelerate-3.yaml").is_file()
+    shellcheck(run.script, shards.script)
+
+
+def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
+    folder = tmp_path.resolve()
+    run, plan, _ = machines(folder, gpus=0)
+    monkeypatch.setenv("STUB_NOTES", str(folder / "notes"))
+    start(run)
+    until(lambda: run.events()[-1].event == "run_ended")
+    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(run.path), address=plan.address)

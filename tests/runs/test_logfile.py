@@ -1,0 +1,221 @@
+"""LogFile: the lines of a log of any size, from any place, whatever bytes it holds and whatever becomes of it."""
+
+import os
+import re
+import time
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import examples
+
+from tui_train.runs.logs import logfile
+from tui_train.runs.logs.logfile import BLOCK, Line, LogFile, fold_bars, fold_bars_up, is_same_bar
+from tui_train.supervisor.lines import MAX_LINE, RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
+
+PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
+# Short blocks show in few bytes what long ones show in many.
+SMALL = 8
+LOGS = st.lists(st.sampled_from([b"\n", b"\r", b"a", b"bc", b"0123456789", b"\xff", b"\x1b[31m"]), max_size=60).map(
+    b"".join
+)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return LogFile(tmp_path / "log")
+
+
+def whole(log):
+    return [*log.forward(0)]
+
+
+def in_small_blocks(folder, data):
+    path = folder.mktemp("log") / "log"
+    path.write_bytes(data)
+    return LogFile(path)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(data=LOGS)
+def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logfile, "BLOCK", SMALL)
+        patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
+        log = in_small_blocks(tmp_path_factory, data)
+        lines = whole(log)
+        assert b"".join(data[line.start : line.end] for line in lines) == data
+        for offset in range(len(data) + 2):
+            assert [*log.forward(offset)] == [line for line in lines if line.end > offset]
+            assert [*log.backward(offset)] == [line for line in lines if line.start < offset][::-1]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(data=LOGS)
+def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
+    lines = whole(in_small_blocks(tmp_path_factory, data))
+    split = data.split(b"\n")
+    assert [line.data for line in lines] == (split if split[-1] else split[:-1])
+    assert not any(line.cut for line in lines)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(data=LOGS)
+def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logfile, "BLOCK", SMALL)
+        patch.setattr(logfile, "_READ_BYTES", 2 * SMALL)
+        joined = [b""]
+        for line in whole(in_small_blocks(tmp_path_factory, data)):
+            joined[-1] += line.data
+            assert len(line.data) < 2 * SMALL
+            if not line.cut:
+                joined.append(b"")
+        assert joined[:-1] == data.split(b"\n")[: len(joined) - 1]
+        for piece in data.split(b"\n"):
+            assert len(piece) >= SMALL or piece in joined
+
+
+def test_a_line_below_the_limit_is_never_cut(log):
+    for before in range(1, 70):
+        log.path.write_bytes(b"x" * before * 1021 + b"\n" + b"y" * (logfile.BLOCK - 1) + b"\nend")
+        assert [line.data[:1] for line in whole(log) if not line.cut][-2:] == [b"y", b"e"]
+        assert [len(line.data) for line in whole(log)][-2] == logfile.BLOCK - 1
+
+
+def test_an_endless_bar_shows_few_of_its_states(log):
+    bar = b"\r 17%|##        | 2/12 [00:00<00:01,  5.51it/s]"
+    log.path.write_bytes(bar * ((8 << 20) // len(bar)))
+    shown = [line for line in whole(log) if not line.hidden]
+    assert 7 <= len(shown) <= 10
+    assert not shown[-1].cut
+    assert all(fold(line.shown_data)[-1].startswith(" 17%|##") for line in shown)
+
+
+def test_what_is_not_there_has_no_lines(log, tmp_path):
+    assert (whole(log), [*log.backward(100)], log.size(), log.window(0, 9)) == ([], [], 0, b"")
+    log.path.write_bytes(b"")
+    assert (whole(log), [*log.backward(100)]) == ([], [])
+    folder = LogFile(tmp_path)
+    assert (whole(folder), [*folder.backward(5)], folder.window(0, 9)) == ([], [], b"")
+
+
+def test_a_log_may_change_under_its_reader(log):
+    log.path.write_bytes(b"one\n" * 100_000)
+    reading = log.forward(0)
+    assert next(reading) == Line(0, 4, b"one")
+    os.truncate(log.path, 12)
+    assert len([*reading]) < 100_000
+    before = log.stamp()
+    beside = log.path.with_name("beside")
+    beside.write_bytes(b"new\n" * 3)
+    beside.rename(log.path)
+    assert log.stamp() != before
+    assert [line.data for line in log.backward(log.size())] == [b"new"] * 3
+    assert next(log.backward(1 << 40)).data == b"new"
+    log.path.unlink()
+    assert (log.stamp(), whole(log)) == ((0, 0), [])
+
+
+def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monkeypatch):
+    with log.path.open("wb") as file:
+        file.seek(1 << 40)
+        file.write(b"\n" + b"line\n" * 100_000)
+    read = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: read.append(count) or pread(fd, count, at))
+    assert len([*islice(log.backward(log.size()), 40)]) == 40
+    assert sum(read) < 1 << 20
+    assert [line.data for line in islice(log.forward((1 << 40) + 3), 2)] == [b"line", b"line"]
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_colours_leave_the_text_as_it_is(text):
+    line = text.encode()
+    assert ["".join(run.text for run in row) for row in fold_styled(line)] == fold(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        (b"\x1b[31mred\x1b[0m not", (StyledPart("red", "31"), StyledPart(" not"))),
+        (b"\x1b[1m\x1b[31mx\x1b[my", (StyledPart("x", "1;31"), StyledPart("y"))),
+        (b"a\x1b[1mb\x1b[00;32mc", (StyledPart("a"), StyledPart("b", "1"), StyledPart("c"))),
+        (b"\x1b[38;5;196mx", (StyledPart("x", "38;5;196"),)),
+        (b"\x1b[2Ja\x1b]8;;http://x\x07b\x1b[5n", (StyledPart("ab"),)),
+    ],
+)
+def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
+    assert fold_styled(line) == [runs]
+
+
+def test_colours_without_end_cost_nothing():
+    assert max(len(run.colour) for run in fold_styled(b"\x1b[1;31mx" * 10_000)[0]) < 300
+
+
+def test_a_line_of_control_bytes_costs_little():
+    began = time.thread_time()
+    for _ in range(20):
+        assert fold(b"\0" * MAX_LINE)[0].startswith("\\x00\\x00")
+    assert time.thread_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("[rank1]: Traceback (most recent call last):", 1),
+        ("[default0]:step 5", 0),
+        ("[12]: x", 12),
+        ("i.llm/0 [default3]:Training epoch 0", 3),
+        ("[NeMo W 2026] x", None),
+        ("x [rank1]: y", None),
+        ("[rank1] x", None),
+    ],
+)
+def test_lines_tell_their_rank(line, number):
+    assert rank_of(line) == number
+    assert number is None or re.search(RANK_PREFIX % number, line)
+
+
+def bar(percent, caption=b""):
+    return b"%s%3d%%|%-10s| %d/100 [00:01<00:02]" % (caption, percent, b"#" * (percent // 10), percent)
+
+
+def line_of(data, start=0):
+    return Line(start, start + len(data) + 1, data)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (bar(40), bar(41), True),
+        (bar(40), bar(40), True),
+        (bar(100), bar(0), False),
+        (bar(40, b"Map: "), bar(50, b"Map: "), True),
+        (bar(40, b"Map: "), bar(50, b"Load: "), False),
+        (bar(40), b"step 5 | loss 2.0", False),
+        (b"step 5 | loss 2.0", bar(40), False),
+        (b"accuracy 40%|x", b"accuracy 50%|x", False),
+    ],
+)
+def test_a_state_of_a_bar_is_continued_by_a_later_one_of_the_same(one, other, same):
+    assert is_same_bar(line_of(one), line_of(other, len(one) + 1)) == same
+
+
+def test_one_state_of_a_bar_in_each_block_is_shown():
+    before, after = line_of(bar(40), BLOCK - 60), line_of(bar(41), BLOCK + 1)
+    assert not is_same_bar(before, after)
+
+
+def test_both_ways_show_the_same_lines(tmp_path):
+    path = tmp_path / "log"
+    states = [bar(number % 101) for number in range(3000)]
+    path.write_bytes(b"\n".join([b"first", *states[:1000], b"between", *states[1000:]]) + b"\n")
+    log = LogFile(path)
+    down = [*fold_bars(log.forward(0))]
+    up = [*fold_bars_up(log.backward(log.size()), None)]
+    assert down == up[::-1]
+    assert 25 < len(down) < 40
+    assert [line.data for line in down[:2]] == [b"first", bar(100)]

@@ -1,0 +1,616 @@
+"""What a run made: found in its folder, merged into a model, and talked with."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pexpect
+import pytest
+import warm
+from support import SCRIPTS, exported, facts, profile
+
+from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_lines
+from tui_train.actions.dialogue import Dialogue, Interpreter
+from tui_train.actions.merge import MergeOptions, _apply_umask, merge_adapter
+from tui_train.actions.serving import serve_commands
+from tui_train.base.errors import BadInput, NotFound, Unavailable
+from tui_train.cli.runs.start import _outcome_text
+from tui_train.programs import hub_cache
+from tui_train.runs.results.result import read_result
+from tui_train.runs.results.weights import read_weights
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+
+TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
+with_trl = pytest.mark.skipif(
+    not TRL, reason="NOT TESTED with TRL itself: adapters, for which TUI_TRAIN_TEST_TRL names a Python"
+)
+PROGRAMS = Path(hub_cache.__file__).parent / "result"
+OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+ADAPTER = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 32, "base_model_name_or_path": "org/base"}
+
+
+def tensors(size=8, cut=0):
+    """The bytes of a safetensors file with one tensor, without its last bytes."""
+    header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    whole = len(header).to_bytes(8, "little") + header + bytes(size)
+    return whole[: len(whole) - cut]
+
+
+def put_adapter(folder, config=ADAPTER, data=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    (folder / "adapter_model.safetensors").write_bytes(data or tensors())
+    return folder
+
+
+def put_model(folder, config=None, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config or {"architectures": ["Qwen2ForCausalLM"]}))
+    for name, data in (files or {"model.safetensors": tensors()}).items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def ended(folder, lines=(), state="finished", python=sys.executable, **values):
+    """The folder of a run of a script that ended a moment ago, with what its log said."""
+    chosen = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/no/model", "recipe.steps": 20}
+    values = chosen | {"hardware.device": "cpu"} | values
+    named = dict.fromkeys((values["trainer.model"],), "folder")
+    packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
+    run, _ = exported(folder, profile(values), facts(python=python, paths=named, packages=packages))
+    now = time.time() - 3600
+    events = [
+        {"time": now, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+        {"time": now, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": now + 90, "event": "attempt_ended", "attempt": 1, "exit_code": 0},
+        {"time": now + 90, "event": "run_ended", "state": state, "exit_code": 0},
+    ]
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    run.attempt_log(1).write_text("".join(f"{line}\n" for line in lines))
+    return run
+
+
+def command(*words, code=0, given=None, **more):
+    done = subprocess.run(
+        [*warm.program(*words)],
+        input=given,
+        stdin=None if given is not None else subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **OFFLINE},
+        timeout=240,
+        **more,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+# ---- what a folder holds -----------------------------------------------------------------------------------------
+
+
+def test_an_adapter_and_a_model_are_told_apart(tmp_path):
+    adapter = read_weights(put_adapter(tmp_path / "a"))
+    assert (adapter.kind, adapter.base, adapter.rank, adapter.problem) == ("adapter", "org/base", 32, "")
+    model = read_weights(put_model(tmp_path / "m"))
+    assert (model.kind, model.size, model.problem) == ("model", len(tensors()), "")
+    assert read_weights(tmp_path) is None
+    (tmp_path / "config.json").write_text("{}")
+    assert read_weights(tmp_path) is None
+
+
+INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"model.safetensors": tensors(cut=1)}, "it has only 75 of 76 bytes"),
+        ({"model.safetensors": b"x" * 20}, "not a safetensors file"),
+        ({"model.safetensors.index.json": INDEX, "model-1.safetensors": tensors()}, "model-2.safetensors is missing"),
+        ({"model.safetensors.index.json": b"[]"}, "index.json"),
+        ({"model.safetensors.index.json": b'{"weight_map": {"a": "../x"}}'}, "../x is missing"),
+    ],
+)
+def test_a_model_that_is_not_whole(tmp_path, files, problem):
+    found = read_weights(put_model(tmp_path, **files))
+    assert problem in found.problem
+
+
+def test_a_broken_adapter(tmp_path):
+    assert read_weights(put_adapter(tmp_path, data=tensors(cut=3))).problem
+    (tmp_path / "adapter_model.safetensors").unlink()
+    assert "missing" in read_weights(tmp_path).problem
+    (tmp_path / "adapter_config.json").write_text('{"r": ')
+    assert "adapter_config.json" in read_weights(tmp_path).problem
+
+
+# ---- the result of a run -----------------------------------------------------------------------------------------
+
+LOG = [
+    "{'loss': '3.0', 'grad_norm': '1', 'learning_rate': '1e-3', 'epoch': '0.5'}",
+    "50%|#####     | 10/20 [00:01<00:01,  1.00it/s]",
+    "{'loss': '1.5', 'grad_norm': '1', 'learning_rate': '1e-3', 'epoch': '1.0'}",
+    "{'eval_loss': '1.75', 'epoch': '1.0'}",
+    "100%|##########| 20/20 [00:02<00:00,  1.00it/s]",
+    "{'loss': '2.0', 'grad_norm': '1', 'learning_rate': '1e-3', 'epoch': '2.0'}",
+    "{'eval_loss': '1.875', 'epoch': '2.0'}",
+]
+
+
+def test_the_final_weights_and_the_losses(tmp_path):
+    run = ended(tmp_path / "run", LOG)
+    put_adapter(run.path / "output")
+    put_adapter(run.path / "output/checkpoint-20")
+    os.utime(run.path / "output/checkpoint-20/adapter_model.safetensors", (time.time() - 60,) * 2)
+    found = read_result(run)
+    assert (found.source, found.weights.path, found.base) == ("final", str(run.path / "output"), "org/base")
+    assert [found.loss.loss, found.loss_best.loss, found.loss_best.step] == [2.0, 1.5, 10]
+    assert [found.eval_loss.loss, found.eval_loss_best.loss, found.eval_loss_best.step] == [1.875, 1.75, 10]
+    assert round(found.seconds) == 90
+    assert [bool(served.command) for served in serve_commands(found)] == [True, False]
+    shown = command("result", f"{run.path}/").stdout
+    assert "LoRA adapter of org/base" in shown
+    assert "--max-lora-rank 32" in shown
+    told = json.loads(command("result", f"{run.path}/", "--json").stdout)
+    assert told["result"]["weights"]["kind"] == "adapter"
+
+
+def test_the_newest_checkpoint_where_nothing_is_final(tmp_path):
+    run = ended(tmp_path / "run", LOG, state="stopped")
+    for step in (10, 20):
+        put_model(run.path / f"output/checkpoint-{step}")
+        (run.path / f"output/checkpoint-{step}/trainer_state.json").write_text("{}")
+    found = read_result(run)
+    assert (found.source, found.step, Path(found.weights.path).name) == ("checkpoint", 20, "checkpoint-20")
+    assert all(served.command.endswith("checkpoint-20") for served in serve_commands(found))
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
+    run = ended(tmp_path / "run", LOG[:2], state=state)
+    put_adapter(run.path / "output")
+    found = read_result(run)
+    assert (found.source, found.step) == ("stopped", 10)
+    assert "stopped at step 10" in command("result", f"{run.path}/").stdout
+    saved = put_adapter(run.path / "output/checkpoint-12")
+    # A long training has logged each of its steps; its step is not that of the folder's name.
+    logged = ('{"loss": 1, "step": 2, "epoch": 3}, ' * (600_000 if state == "failed" else 1)) + "{}"
+    (saved / "trainer_state.json").write_text(f'{{"global_step": 13, "log_history": [{logged}]}}')
+    os.utime(saved / "adapter_model.safetensors", (time.time() - 60,) * 2)
+    assert (read_result(run).source, read_result(run).step) == ("stopped", 13)
+    run.attempt_log(1).write_text("")
+    shutil.rmtree(saved)
+    assert (read_result(run).step, read_result(run).source_text) == (0, "as stopped")
+
+
+def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
+    run = ended(tmp_path / "run", **{"trainer.output": str(tmp_path / "out")})
+    put_model(tmp_path / "out")
+    assert read_result(run).weights
+    os.utime(tmp_path / "out/model.safetensors", (time.time() - 7200,) * 2)
+    assert read_result(run).weights is None
+    assert "no adapter and no model" in command("result", f"{run.path}/").stdout
+
+
+def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
+    (tmp_path / "t.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--dest', default='made')\n"
+        "p.add_argument('--data', default='.')\np.add_argument('--cache', default='old')\np.parse_args()\n"
+    )
+    own = {"trainer.kind": "script", "trainer.script": str(tmp_path / "t.py"), "trainer.preset": "custom"}
+    own |= {"trainer.model": "", "recipe.steps": None, "ladder.rungs": ()}
+    run = ended(tmp_path / "run", **own)
+    for name in ("made", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.pt").write_text("x")
+    os.utime(tmp_path / "old/model.pt", (time.time() - 7200,) * 2)
+    assert read_result(run).written == (str(tmp_path / "made"),)
+    assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
+    put_model(tmp_path / "made")
+    assert read_result(run).weights.path == read_result(run).output == str(tmp_path / "made")
+    named = ended(tmp_path / "run2", **own, **{"trainer.arguments": ("--dest", str(tmp_path / "none"))})
+    assert read_result(named).written == ()
+
+
+def test_a_quantized_base_is_told(tmp_path):
+    run = ended(tmp_path / "run", **{"trainer.arguments": ("--load_in_4bit=True",)})
+    assert read_result(run).quantized
+    text = run.profile.read_text().replace("--load_in_4bit", "--load_in_2bit")
+    run.profile.write_text(text)
+    assert not read_result(run).quantized
+    run.profile.write_text(text.replace('kind = "script"', 'kind = "finetune"') + '[finetune]\ntuning = "qlora"\n')
+    assert read_result(run).quantized
+
+
+def test_a_checkpoint_of_automodel(tmp_path):
+    run = ended(tmp_path / "run")
+    plan = json.loads(run.plan_file.read_text())
+    for attempt in plan["attempts"]:
+        attempt["checkpoints"] = None
+    run.plan_file.write_text(json.dumps(plan))
+    put_adapter(run.path / "output/epoch_0_step_9/model")
+    put_adapter(run.path / "output/epoch_0_step_19/model")
+    found = read_result(run)
+    assert (found.step, found.weights.path) == (19, str(run.path / "output/epoch_0_step_19/model"))
+    put_model(run.path / "output/epoch_1_step_29/model/consolidated")
+    assert read_result(run).weights.kind == "model"
+
+
+def test_hostile_text_in_an_adapter_is_not_obeyed(tmp_path):
+    run = ended(tmp_path / "run")
+    put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": "x\x1b[31m\n[bold]"})
+    shown = command("result", f"{run.path}/").stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[31m\\n[bold]" in shown
+
+
+# ---- with transformers alone -------------------------------------------------------------------------------------
+
+
+def chat_model(folder, *options, python=""):
+    words = [python or warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-800:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A tiny base model, and another one that stands for what was trained of it."""
+    folder = tmp_path_factory.mktemp("models")
+    return chat_model(folder / "base"), chat_model(folder / "tuned", "--seed=1")
+
+
+@pytest.fixture
+def full_run(tmp_path, models):
+    """A run whose output is a full model."""
+    base, tuned = models
+    run = ended(tmp_path / "run", LOG, python=warm.training(), **{"trainer.model": str(base)})
+    (run.path / "output").symlink_to(tuned)
+    return run
+
+
+GREEDY = """
+import sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, prompt, adapter = sys.argv[1:]
+tokens = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+if adapter:
+    from peft import PeftModel
+    model = PeftModel.from_pretrained(model, adapter)
+if tokens.chat_template:
+    turn = [{"role": "user", "content": prompt}]
+    made = tokens.apply_chat_template(turn, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+else:
+    made = tokens(prompt, return_tensors="pt")
+made = {name: made[name] for name in ("input_ids", "attention_mask")}
+out = model.generate(**made, do_sample=False, max_new_tokens=24)
+sys.stdout.buffer.write(tokens.decode(out[0, made["input_ids"].shape[1]:], skip_special_tokens=True).encode())
+"""
+
+
+def greedy(folder, prompt, adapter="", python=""):
+    """What transformers itself answers, as it is shown."""
+    done = subprocess.run(
+        [python or warm.training(), "-c", GREEDY, str(folder), prompt, str(adapter)], capture_output=True, check=False,
+        env={**os.environ, **OFFLINE},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-800:]
+    return visible_lines(done.stdout.decode())
+
+
+@pytest.mark.whole
+def test_a_full_model_answers_as_transformers_does(full_run, models):
+    words = ("try", f"{full_run.path}/", "--max-tokens", "24")
+    told = command(*words, "--prompt", "What is 4?")
+    answer = greedy(models[1], "What is 4?")
+    assert told.stdout == f"{answer}\n"
+    assert answer
+    piped = command(*words, "--base", given="What is 4?").stdout
+    assert piped == f"── result\n{answer}\n── base\n{greedy(models[0], 'What is 4?')}\n"
+    assert command(*words, "--prompt", " ", code=65).stdout == ""
+
+
+def test_without_a_template_the_text_goes_on(tmp_path):
+    run = ended(tmp_path / "run", python=warm.training())
+    chat_model(run.path / "output", "--plain")
+    told = command("try", f"{run.path}/", "--max-tokens", "24", "--prompt", "Once upon")
+    assert told.stdout == f"{greedy(run.path / 'output', 'Once upon')}\n"
+    assert "no chat template" in told.stderr
+
+
+def test_an_answer_is_streamed_stopped_and_remembered(full_run):
+    chat = Chat(full_run, compare=False)
+    try:
+        ready = chat.load(lambda _what: None)
+        assert (ready.device, ready.dtype, ready.template, ready.limit, ready.compares) == (
+            "cpu", "float32", True, 256, False,
+        )  # fmt: skip
+        pieces, times = [], []
+        for piece in chat.ask("Tell me.", "result", 120):
+            times.append(time.monotonic())
+            pieces.append(piece)
+        assert len(pieces) > 20
+        assert isinstance(pieces[-1], AnswerEnd)
+        assert times[-1] - times[0] > 3 * (times[-1] - times[-2]), "most came before the end"
+        assert pieces[-1].why in {"end", "length"}
+        second = chat.ask("And now?", "result", 200)
+        assert isinstance(next(second), AnswerPiece)
+        chat.stop()
+        *_, end = second
+        assert end.tokens < 200
+        assert end.forgotten == 1, "both turns are more than the model takes"
+        with pytest.raises(Unavailable, match="256"):
+            next(chat.ask("x" * 300, "result"))
+        assert isinstance(next(chat.ask("ok?", "result", 1)), AnswerPiece | AnswerEnd), "another prompt is answered"
+    finally:
+        chat.close()
+
+
+def test_a_chat_in_a_terminal(full_run):
+    words = ["-m", "tui_train", "try", f"{full_run.path}/", "--max-tokens", "200"]
+    with (full_run.path / "said").open("wb") as said:
+        chat = pexpect.spawn(sys.executable, words, env={**os.environ, **OFFLINE}, timeout=120, logfile=said)
+        chat.expect_exact("› ".encode())
+        chat.sendline("hi")
+        chat.expect(rb"tokens, [\d.]+ tokens/s")
+        chat.expect_exact("› ".encode())
+        chat.sendline("more")
+        chat.expect(rb"more\r\n.")
+        chat.sendintr()
+        chat.expect(rb", stopped|tokens/s")
+        chat.expect_exact("› ".encode())
+        chat.sendeof()
+        chat.expect(pexpect.EOF)
+        chat.close()
+    assert chat.exitstatus == 0
+
+
+def test_a_child_that_says_nothing_ends_or_breaks(tmp_path, full_run):
+    silent = tmp_path / "python"
+    ends = (("exec sleep 60", "no answer"), ("echo oops >&2; exit 3", "oops"), ("kill -9 $$", "memory"))
+    for body, words in (*ends, ("yes oops | cat >&2", "64 MiB of errors")):
+        silent.write_text(f"#!/bin/sh\n{body}\n")
+        silent.chmod(0o755)
+        child = Dialogue(Interpreter(str(silent)), "chat_child.py", {})
+        try:
+            with pytest.raises(Unavailable, match=words):
+                child.read(1.0)
+        finally:
+            child.close()
+        assert not child.alive
+    words = ("try", f"{full_run.path}/", "--prompt", "x", "--python", "/no/python")
+    assert "--python" in command(*words, code=69).stderr
+
+
+OWN = """
+from transformers import Qwen2Config, Qwen2ForCausalLM
+open(%r, "w").close()
+class OwnConfig(Qwen2Config):
+    model_type = "own"
+class OwnModel(Qwen2ForCausalLM):
+    config_class = OwnConfig
+"""
+CLASSES = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnModel"}
+
+
+def with_own_code(folder, model, marker):
+    """A copy of a model that needs Python code of its own, which leaves a marker."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": CLASSES}))
+    (folder / "modeling_own.py").write_text(OWN % str(marker))
+    return folder
+
+
+def test_code_of_a_model_runs_only_where_it_is_allowed_for_this_time(tmp_path, models):
+    marker = tmp_path / "marker"
+    own = with_own_code(tmp_path / "own", models[0], marker)
+    run = ended(tmp_path / "run", python=warm.training())
+    (run.path / "output").symlink_to(own)
+    words = ("try", f"{run.path}/", "--prompt", "x", "--max-tokens", "1")
+    refused = command(*words, code=69).stderr
+    assert "modeling_own.py" in refused
+    assert "--trust-remote-code" in refused
+    adapted = ended(tmp_path / "adapted", python=warm.training(), **{"trainer.model": str(own)})
+    put_adapter(adapted.path / "output", ADAPTER | {"base_model_name_or_path": str(own)})
+    refused = command("merge", f"{adapted.path}/", str(tmp_path / "merged"), code=69).stderr
+    assert "modeling_own.py" in refused
+    assert not marker.exists()
+    command(*words, "--trust-remote-code")
+    assert marker.exists()
+    marker.unlink()
+    command(*words, code=69)
+    assert not marker.exists()
+
+
+def test_a_child_that_does_not_talk_has_no_stdin(tmp_path):
+    asks = tmp_path / "python"
+    asks.write_text("#!/bin/sh\nread answer || echo closed >&2; exit 3\n")
+    asks.chmod(0o755)
+    child = Dialogue(Interpreter(str(asks)), "merge_child.py", {})
+    try:
+        with pytest.raises(Unavailable, match="closed"):
+            child.read(5.0)
+    finally:
+        child.close()
+
+
+def test_what_cannot_be_tried_or_merged_is_said_before_anything_is_loaded(tmp_path, full_run):
+    with pytest.raises(BadInput, match="nothing to merge"):
+        merge_adapter(full_run, str(tmp_path / "new"), MergeOptions())
+    empty = ended(tmp_path / "empty")
+    for act in (
+        lambda: merge_adapter(empty, str(tmp_path / "new"), MergeOptions()),
+        lambda: Chat(empty, compare=False),
+    ):
+        with pytest.raises(NotFound):
+            act()
+    put_adapter(empty.path / "output", data=tensors(cut=2))
+    for act in (
+        lambda: merge_adapter(empty, str(tmp_path / "new"), MergeOptions()),
+        lambda: Chat(empty, compare=False),
+    ):
+        with pytest.raises(BadInput, match="bytes"):
+            act()
+    put_adapter(empty.path / "output")
+    (tmp_path / "new").mkdir()
+    command("merge", f"{empty.path}/", str(tmp_path / "new"), code=73)
+    command("merge", f"{empty.path}/", str(tmp_path / "no/new"), code=66)
+    put_adapter(empty.path / "output", ADAPTER | {"task_type": "SEQ_CLS"})
+    with pytest.raises(BadInput, match="scores"):
+        Chat(empty, compare=False)
+
+
+def test_a_base_that_is_not_here(tmp_path):
+    run = ended(tmp_path / "run")
+    put_adapter(run.path / "output")
+    told = command("try", f"{run.path}/", "--prompt", "x", code=69)
+    assert "org/base" in told.stderr
+    command("merge", f"{run.path}/", str(tmp_path / "new"), code=69)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_folders_in_a_merged_model_can_be_entered_by_others(tmp_path):
+    inner = tmp_path / "made/additional_chat_templates"
+    inner.mkdir(parents=True, mode=0o700)
+    (inner / "tool_use.jinja").touch(mode=0o600)
+    before = os.umask(0o022)
+    try:
+        _apply_umask(tmp_path / "made")
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (inner.parent, inner, inner / "tool_use.jinja")]
+    assert modes == [0o755, 0o755, 0o644]
+
+
+LABELS = """
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import merge_child
+adapter = Path(sys.argv[2])
+torch.save({"a.lora_A.weight": torch.zeros(2, 4), "score.weight": torch.zeros(3, 4)}, adapter / "adapter_model.bin")
+print(merge_child._labels(adapter))
+"""
+
+
+@pytest.mark.whole
+def test_the_labels_of_an_adapter_without_safetensors(tmp_path):
+    pytest.importorskip("torch")
+    put_adapter(tmp_path, ADAPTER | {"task_type": "SEQ_CLS"})
+    (tmp_path / "adapter_model.safetensors").unlink()
+    done = subprocess.run(
+        [sys.executable, "-c", LABELS, str(PROGRAMS), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
+
+
+def test_no_room_for_a_merged_model(tmp_path):
+    base = put_model(tmp_path / "base")
+    with (base / "model.safetensors").open("ab") as file:
+        file.truncate(15 << 40)
+    run = ended(tmp_path / "run")
+    put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": str(base)})
+    began = {*tmp_path.iterdir()}
+    with pytest.raises(Unavailable, match="GiB are free"):
+        merge_adapter(run, str(tmp_path / "new"), MergeOptions())
+    put_model(base, {"quantization_config": {"quant_method": "bitsandbytes"}})
+    with pytest.raises(Unavailable, match="bitsandbytes"):
+        merge_adapter(run, str(tmp_path / "new"), MergeOptions())
+    assert {*tmp_path.iterdir()} == began
+
+
+# ---- with TRL itself ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lora_run(tmp_path_factory, models):
+    """A finished run of the TRL preset with LoRA."""
+    folder = tmp_path_factory.mktemp("lora")
+    rows = [[("user", f"What is {n}?"), ("assistant", f"It is {n}.")] for n in range(40)]
+    told = [{"messages": [{"role": role, "content": text} for role, text in row]} for row in rows]
+    (folder / "chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    chosen = {
+        "hardware.device": "cpu", "trainer.kind": "script", "trainer.preset": "trl", "trainer.python": TRL,
+        "trainer.model": models[0], "trainer.data": folder / "chat.jsonl", "recipe.lora": "true", "recipe.steps": 8,
+        "recipe.micro_batch": 4, "recipe.global_batch": 4, "recipe.learning_rate": 1e-2, "recipe.precision": "fp32",
+        "recipe.checkpoint_every": 4, "recipe.sequence_length": 64, "recipe.activation_checkpointing": "false",
+    }  # fmt: skip
+    sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
+    homes = {f"XDG_{name}_HOME": str(folder) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    words = [sys.executable, "-m", "tui_train", "run", "quickstart", *sets]
+    done = subprocess.run(
+        words, env={**os.environ, **OFFLINE, **homes}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "tui-train try 2" in done.stdout, "what it made is named at the end"
+    (script,) = folder.glob("tui-train/runs/[0-9]*/launch.sh")
+    return RunDir(script.parent)
+
+
+@with_trl
+def test_an_adapter_of_trl_is_merged_and_checked(lora_run, tmp_path, models):
+    found = read_result(lora_run)
+    assert (found.weights.kind, found.source, found.base) == ("adapter", "final", str(models[0]))
+    told = command("merge", f"{lora_run.path}/", str(tmp_path / "merged"))
+    assert "checked" in told.stdout
+    merged = read_weights(tmp_path / "merged")
+    assert (merged.kind, merged.problem) == ("model", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+    adapter = found.weights.path
+    assert greedy(tmp_path / "merged", "What is 3?", python=TRL) == greedy(models[0], "What is 3?", adapter, TRL)
+
+
+@with_trl
+def test_an_adapter_answers_beside_its_base(lora_run, models):
+    words = ("try", f"{lora_run.path}/", "--max-tokens", "24", "--prompt", "What is 3?", "--base")
+    adapter, base = (greedy(models[0], "What is 3?", path, TRL) for path in (read_result(lora_run).weights.path, ""))
+    assert adapter != base
+    assert command(*words).stdout == f"── result\n{adapter}\n── base\n{base}\n"
+
+
+@with_trl
+def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path, monkeypatch):
+    words = [sys.executable, "-m", "tui_train", "merge", f"{lora_run.path}/", str(tmp_path / "merged")]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, **OFFLINE})
+    assert process.stderr
+    assert any(line.startswith("loading") for line in process.stderr)
+    assert [*tmp_path.iterdir()]
+    process.send_signal(2)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [*tmp_path.iterdir()] == []
+    monkeypatch.setattr("tui_train.actions.dialogue.Dialogue.read", lambda *_: {
+        "event": "done", "dtype": "float32", "difference": 0.5, "tolerance": 1e-4, "change": 0.7,
+    })  # fmt: skip
+    with pytest.raises(Unavailable, match="50"):
+        merge_adapter(lora_run, str(tmp_path / "merged"), MergeOptions())
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("state", "says"), [("finished", True), ("stopped", False)])
+def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
+    run = ended(tmp_path / "run", LOG, state=state)
+    put_adapter(run.path / "output")
+    said = _outcome_text(run, status(run))
+    assert (f"tui-train try {run.name}" in said) is says
+    assert (f"tui-train merge {run.name}" in said) is says
+    assert (str(run.path / "output") in said) is says
+
+
+def test_a_run_that_made_nothing_loadable_does_not_offer_to_try_it(tmp_path):
+    run = ended(tmp_path / "run", LOG)
+    assert "try" not in _outcome_text(run, status(run))
+    put_adapter(run.path / "output", data=tensors(cut=1))
+    assert "cannot be loaded" in _outcome_text(run, status(run))
+    assert "try" not in _outcome_text(run, status(run))

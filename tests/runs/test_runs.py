@@ -1,0 +1,860 @@
+"""Runs: they outlive whoever started them, end wholly when told to, and always say how they stand."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pexpect
+import pytest
+from support import (
+    SCRIPTS,
+    UUIDS,
+    WHOLE,
+    bash,
+    exported,
+    facts,
+    gpu,
+    marked,
+    plain_environment,
+    profile,
+    ready,
+    stub,
+    until,
+)
+
+from tui_train.base.app_paths import runs_folder
+from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
+from tui_train.runs import rundir
+from tui_train.runs.follow import follow, wait_for_end, watch
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.supervisor import lock_owner
+from tui_train.supervisor.processes import start_ticks
+from tui_train.targets.here import submit_here
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
+
+
+def sleeping(*arguments, **more):
+    """A profile whose training is the sleeper."""
+    values = {
+        "name": "sleeper",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(SCRIPTS / "sleeper.py"),
+        "trainer.arguments": arguments,
+    }
+    return profile(values | more)
+
+
+TWO_ATTEMPTS = {"recipe.micro_batch": 2, "recipe.global_batch": 2}
+CLIMBING = ("--batch={micro_batch}", "--accumulation={accumulation}")
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Export a sleeper into a run folder; whatever is left of its runs is ended afterwards."""
+    runs = []
+
+    def make(*arguments, name="run", **more):
+        run, _ = exported(tmp_path / name, sleeping(*arguments, **more), facts())
+        runs.append(run)
+        return run
+
+    yield make
+    for run in runs:
+        for mark in {event.mark for event in run.events() if event.mark}:
+            for pid in marked(mark):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            if status(run).live:
+                os.kill(status(run).pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Give trainings one second to end."""
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
+
+
+def training(run):
+    """Wait until the newest attempt's training prints; return its processes."""
+    until(lambda: b"tick" in newest_log(run))
+    return marked(status(run).mark)
+
+
+def newest_log(run):
+    attempts = status(run).attempts
+    return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
+
+
+def gone(run):
+    """Nothing of the run is left: neither a process nor the lock."""
+    assert not any(marked(event.mark) for event in run.events() if event.mark)
+    until(lambda: start_ticks(status(run).pid) is None)
+    assert not (run.path / ".lock").exists()
+    return True
+
+
+def events(run):
+    return [event.event for event in run.events()]
+
+
+# ---- a run from begin to end
+
+
+def test_a_run_is_started_followed_and_ends():
+    chosen = sleeping("--seconds=0.4")
+    prepared = ready(chosen, facts())
+    run = submit_here(prepared, prepared.plan)
+    assert status(run).state == "running"
+    assert run.path.parent == runs_folder()
+    assert re.fullmatch(r"\d{8}-\d{6}-sleeper", run.name)
+    lines = [*follow(run)]
+    assert lines[0] == "tick 1"
+    now = wait_for_end(run)
+    assert (now.state, now.exit_code, len(now.attempts), now.leftover) == ("finished", 0, 1, ())
+    assert 0 < now.started < now.attempts[0].started < now.attempts[0].ended < now.ended < time.time()
+    assert events(run) == ["run_started", "attempt_started", "attempt_ended", "run_ended"]
+    assert gone(run)
+    assert "finished" in run.launcher_log.read_text()
+    assert rundir.all_runs() == (run,)
+    assert run.titles()[0] == "as planned"
+
+
+def test_a_failure_ends_it_with_its_own_code(made):
+    run = made("--seconds=0.1", "--code=7", *CLIMBING, **TWO_ATTEMPTS)
+    start(run)
+    now = wait_for_end(run)
+    assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
+    assert (now.attempts[0].exit_code, now.attempts[0].out_of_memory) == (7, False)
+
+
+def test_it_climbs_after_out_of_memory_only(made):
+    run = made("--out-of-memory=0.1", *CLIMBING, **TWO_ATTEMPTS)
+    start(run)
+    titles = []
+    lines = [*follow(run, on_attempt=lambda attempt: titles.append(attempt.number))]
+    now = wait_for_end(run)
+    assert (now.state, now.exit_code) == ("failed", 1)
+    assert [(a.number, a.position, a.exit_code, a.out_of_memory) for a in now.attempts] == [
+        (1, 1, 1, True),
+        (2, 2, 1, True),
+    ]
+    assert titles == [1, 2]
+    assert sum("CUDA out of memory" in line for line in lines) == 2
+    assert gone(run)
+
+
+def positions(run):
+    return [attempt.position for attempt in status(run).attempts]
+
+
+def test_a_second_start_begins_where_the_first_was(made):
+    run = made("--seconds=0.1", "--memory-for=1", *CLIMBING, **TWO_ATTEMPTS)
+    assert bash(run).returncode == 0
+    assert positions(run) == [1, 2]
+    again = bash(run)
+    assert again.returncode == 0
+    assert b"begins with attempt 2 of 2" in again.stdout
+    assert positions(run) == [1, 2, 2]
+    assert bash(run, "--attempt=1").returncode == 0
+    assert positions(run)[3:] == [1, 2]
+    with run.script.open("a") as file:
+        file.write("# another script has another ladder\n")
+    assert bash(run).returncode == 0
+    assert positions(run)[5:] == [1, 2]
+
+
+def test_where_every_attempt_ran_out_of_memory_a_second_start_begins_with_the_first(made):
+    run = made("--out-of-memory=0.01", *CLIMBING, **TWO_ATTEMPTS)
+    for _ in range(2):
+        assert bash(run).returncode == 1
+    assert positions(run) == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "word", ["--attempt=0", "--attempt=3", "--attempt=x", "--attempt=", "--attempt=99999", "--attempt=1$(touch pwned)"]
+)
+def test_an_attempt_that_there_is_not(made, word):
+    run = made("--seconds=0.1", *CLIMBING, **TWO_ATTEMPTS)
+    assert bash(run, word).returncode == 64
+    assert not run.events_file.exists()
+    assert not Path("pwned").exists()
+
+
+def test_a_viewer_is_told_of_the_newest_attempt_until_the_run_ends(made):
+    run = made("--seconds=0.5")
+    start(run)
+    told = [*watch(run, lambda: False)]
+    assert told[-1].status.state == "finished"
+    assert told[-1].attempt == 1
+    assert len(told) == len(set(map(repr, told))), "nothing is told twice"
+
+
+def test_a_viewer_may_leave_at_any_time(made):
+    run = made("--seconds=5")
+    start(run)
+    training(run)
+    assert [*watch(run, lambda: True)] == []
+    assert status(run).state == "running"
+    stop_run(run)
+
+
+# ---- what must not end a run
+
+
+def test_killing_whoever_started_it_does_not_end_it(made):
+    run = made("--seconds=1")
+    code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\n"
+    code += "import time; from pathlib import Path; from tui_train.runs.start import start, RunDir\n"
+    code += f"start(RunDir(Path({str(run.path)!r}))); print('started', flush=True); time.sleep(60)"
+    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    with starter:
+        assert starter.stdout.readline() == b"started\n"
+        training(run)
+        os.killpg(starter.pid, signal.SIGKILL)
+    assert status(run).state == "running"
+    assert wait_for_end(run).state == "finished"
+
+
+def hang_up(terminal):
+    """Close the terminal as a lost connection does, and give that its time to arrive."""
+    os.close(terminal.child_fd)
+    terminal.closed = True
+    time.sleep(0.2)
+
+
+def test_a_lost_terminal_does_not_end_it(made):
+    """launch.sh as the command of the connection, as in `ssh -t box bash launch.sh`."""
+    run = made("--seconds=1")
+    connection = pexpect.spawn("bash", [str(run.script)], env=plain_environment())
+    training(run)
+    hang_up(connection)
+    assert status(run).state == "running"
+    os.waitpid(connection.pid, 0)
+    assert status(run).state == "finished"
+    assert gone(run)
+
+
+def test_a_lost_terminal_with_a_shell_does_not_end_it(made):
+    run = made("--seconds=1.5")
+    shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
+    shell.sendline(f"bash '{run.script}'")
+    shell.expect("attempt-1.log")
+    training(run)
+    hang_up(shell)
+    assert status(run).state == "running"
+    assert wait_for_end(run).state == "finished"
+    assert gone(run)
+    os.kill(shell.pid, signal.SIGKILL)
+    os.waitpid(shell.pid, 0)
+
+
+def test_it_runs_in_the_background_of_a_shell(made):
+    run = made("--seconds=0.5")
+    shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
+    shell.sendline(f"bash '{run.script}' &")
+    shell.expect("finished")
+    shell.close(force=True)
+    assert status(run).state == "finished"
+
+
+def test_a_reader_that_leaves_does_not_end_it(made):
+    run = made("--seconds=0.5")
+    subprocess.run(
+        ["bash", "-c", f"bash '{run.script}' | head -1"], env=plain_environment(), check=True, capture_output=True
+    )
+    assert wait_for_end(run).state == "finished"
+
+
+# ---- what must end it wholly
+
+
+def by_hand(run, **environment):
+    """launch.sh on a terminal of its own."""
+    terminal = pexpect.spawn("bash", [str(run.script)], env=plain_environment(TERM="dumb", **environment), timeout=30)
+    training(run)
+    return terminal
+
+
+def test_ctrl_c_ends_everything(made, tmp_path):
+    run = made("--children-apart=2", "--seconds=60")
+    terminal = by_hand(run)
+    until(lambda: len(marked(status(run).mark)) == 3)
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    assert b"a second Ctrl-C ends it at once" in terminal.before
+    now = status(run)
+    assert (now.state, now.exit_code) == ("stopped", 130)
+    assert gone(run)
+    assert "stopping" in events(run)
+
+
+def test_the_training_may_save_before_it_ends(made, tmp_path):
+    run = made(f"--save-on-term={tmp_path / 'saved'}")
+    terminal = by_hand(run)
+    terminal.sendintr()
+    until(lambda: status(run).state == "stopping")
+    terminal.expect(pexpect.EOF)
+    assert (tmp_path / "saved").read_text() == "saved\n"
+    assert status(run).state == "stopped"
+    assert gone(run)
+
+
+def test_a_second_ctrl_c_kills_at_once(made):
+    run = made("--ignore-signals")
+    terminal = by_hand(run, TUI_TRAIN_GRACE="60")
+    terminal.sendintr()
+    until(lambda: status(run).state == "stopping")
+    began = time.monotonic()
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    assert time.monotonic() - began < 10
+    assert status(run).state == "stopped"
+    assert gone(run)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--children-apart=2",), ("--ignore-signals", "--children-apart=1")])
+def test_stopping_leaves_nothing_behind(made, quick, arguments):
+    run = made(*arguments)
+    start(run)
+    training(run)
+    waited = []
+    now = stop_run(run, while_waiting=lambda: waited.append(1))
+    assert waited
+    assert (now.state, now.exit_code) == ("stopped", 143)
+    assert gone(run)
+
+
+def test_children_that_went_apart_are_asked_too(made, tmp_path):
+    """They may save what they hold, and are not killed at once."""
+    run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
+    start(run)
+    until(lambda: newest_log(run).count(b"tick 1\n") == 2)
+    assert stop_run(run).state == "stopped"
+    assert (tmp_path / "saved").read_text() == "saved\n"
+    assert gone(run)
+
+
+def test_a_started_run_can_be_interrupted(made):
+    """It is a session of its own, and does not begin with the keyboard's signals ignored."""
+    run = made()
+    start(run)
+    training(run)
+    assert os.getsid(status(run).pid) != os.getsid(0)
+    os.kill(status(run).pid, signal.SIGINT)
+    now = wait_for_end(run)
+    assert (now.state, now.exit_code) == ("stopped", 130)
+    assert gone(run)
+
+
+@pytest.mark.training
+@pytest.mark.whole
+def test_stopping_torchrun_ends_workers_that_ignore_it(made, quick):
+    """Each worker is a session of its own, which a signal to a process group would miss."""
+    values = {"trainer.launcher": "torchrun", "hardware.processes": 2, "hardware.device": "cpu"}
+    run = made("--ignore-signals", **values)
+    start(run)
+    until(lambda: newest_log(run).count(b"tick 1\n") == 2, 60)
+    assert len(marked(status(run).mark)) == 3
+    assert stop_run(run).state == "stopped"
+    assert gone(run)
+
+
+def test_a_stop_between_two_attempts_is_not_missed(made):
+    """While the log of the first is read, there is no training to end: the second must not begin."""
+    run = made("--out-of-memory=0.1", "--lines=200000", *CLIMBING, **TWO_ATTEMPTS)
+    start(run)
+    pid = status(run).pid
+    until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not marked(status(run).mark))
+    os.kill(pid, signal.SIGTERM)
+    now = wait_for_end(run)
+    assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
+    assert gone(run)
+
+
+def test_stopping_what_does_not_run_is_no_error(made):
+    run = made("--seconds=0.1")
+    assert stop_run(run).state == "new"
+    start(run)
+    wait_for_end(run)
+    assert stop_run(run).state == "finished"
+
+
+@ROOT
+def test_stopping_the_run_of_another_user_is_refused():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        run, _ = exported(Path(folder) / "run", sleeping("--seconds=20"), facts())
+        start(run)
+        training(run)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                stop_run(run)
+            except Unavailable as error:
+                os.write(writer, error.message.encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        os.waitpid(child, 0)
+        assert "another user" in os.read(reader, 1000).decode()
+        assert status(run).state == "running"
+        assert stop_run(run).state == "stopped"
+
+
+# ---- what is left of a run whose launch.sh is gone
+
+
+def test_without_its_launch_script_it_is_lost_and_can_be_cleared(made):
+    run = made("--children-apart=1")
+    start(run)
+    before = training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    now = until(lambda: status(run).state == "lost" and status(run))
+    assert set(before) <= set(now.leftover)
+    assert not now.live
+    assert stop_run(run).leftover == ()
+    assert status(run).state == "lost"
+    assert not marked(now.mark)
+
+
+@pytest.mark.parametrize("arguments", [("--ignore-signals",), ("--children-apart=1", "--ignore-signals")])
+def test_what_is_left_and_does_not_listen_is_killed(made, quick, arguments):
+    run = made(*arguments)
+    start(run)
+    training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    assert until(lambda: status(run).leftover)
+    assert stop_run(run).leftover == ()
+
+
+def test_what_is_left_may_save(made, tmp_path):
+    run = made(f"--save-on-term={tmp_path / 'saved'}")
+    start(run)
+    training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    assert until(lambda: status(run).leftover)
+    assert stop_run(run).leftover == ()
+    assert (tmp_path / "saved").read_text() == "saved\n"
+
+
+def test_a_lost_run_can_be_started_again(made):
+    run = made("--seconds=0.3")
+    start(run)
+    training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    until(lambda: status(run).state == "lost" and not status(run).leftover)
+    assert (run.path / ".lock").exists()
+    start(run)
+    assert wait_for_end(run).state == "finished"
+    assert gone(run)
+
+
+def told(run, **changes):
+    """Change what the newest run_started says."""
+    lines = run.events_file.read_text().splitlines()
+    index = max(number for number, line in enumerate(lines) if '"run_started"' in line)
+    lines[index] = json.dumps(json.loads(lines[index]) | changes)
+    run.events_file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"boot_id": "00000000-0000-0000-0000-000000000000"}, {"start_ticks": 1}, {"pid": 2**22 + 1}, {"boot_id": ""}],
+    ids=["another boot", "another process of that number", "no such process", "no boot"],
+)
+def test_a_number_alone_is_no_process(made, changes):
+    run = made("--seconds=20")
+    start(run)
+    assert status(run).state == "running"
+    pid = status(run).pid
+    before = run.events_file.read_text()
+    # It would make its lock again.
+    os.kill(pid, signal.SIGSTOP)
+    aside = (run.path / ".lock").rename(run.path / "aside")
+    told(run, **changes)
+    assert status(run).state == "lost"
+    aside.rename(run.path / ".lock")
+    os.kill(pid, signal.SIGCONT)
+    assert (status(run).state, status(run).pid) == ("running", pid), "the lock names it as well"
+    run.events_file.write_text(before)
+    assert status(run).pid == pid
+    assert stop_run(run).state == "stopped"
+
+
+def test_events_that_are_not_whole_are_passed_over(made):
+    run = made("--seconds=0.1")
+    start(run)
+    wait_for_end(run)
+    with run.events_file.open("ab") as file:
+        file.write(b'not json\n\xff\xfe\n{"event":"x"}\n[]\n{"time":1,"event":"run_started","pid":"no"}\n{"time":17')
+    assert status(run).state == "finished"
+    assert status(RunDir(run.path / "nowhere")).state == "new"
+
+
+# ---- one start at a time
+
+
+def test_a_second_start_while_it_runs_is_refused(made):
+    run = made("--seconds=20")
+    start(run)
+    training(run)
+    done = bash(run)
+    assert done.returncode == 75
+    assert b"runs in this folder already (process " in done.stderr
+    with pytest.raises(Unavailable, match="runs in this folder already"):
+        start(run)
+    assert status(run).state == "running"
+    assert len(status(run).attempts) == 1
+    assert stop_run(run).state == "stopped"
+
+
+DEAD = {
+    "dead": {"pid": 99999999},
+    "another process": {"ticks": 1},
+    "another boot": {"boot": "00000000-0000-0000-0000-000000000000"},
+    "empty": "",
+    "rubbish": "rubbish",
+    "deep": "[" * 5000,
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("owner", DEAD.values(), ids=DEAD)
+def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
+    run = made("--seconds=0.1")
+    (run.path / ".lock").mkdir()
+    if isinstance(owner, dict):
+        owner = json.dumps(lock_owner.own_owner("m", str(run.path))._asdict() | owner)
+    if owner is not None:
+        (run.path / ".lock" / "owner").write_text(owner)
+    assert bash(run).returncode == 0
+    assert gone(run)
+
+
+def test_the_lock_of_a_zombie_is_taken_over(made):
+    """A killed launch.sh may wait for long to be collected, where nobody does."""
+    run = made("--seconds=20")
+    process = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with process:
+        training(run)
+        process.send_signal(signal.SIGKILL)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        stop_run(run)
+        (run.path / "profile.toml").touch()
+        again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+        with again:
+            until(lambda: len(status(run).attempts) == 2)
+            again.terminate()
+    assert status(run).state == "stopped"
+
+
+def test_a_lock_that_nobody_can_take_is_said(made):
+    run = made("--seconds=0.1")
+    at = run.path / ".lock"
+    at.mkdir()
+    (at / "owner").mkdir()
+    (at / "heir").write_text("")
+    # As it is, but for how long it waits in all.
+    module = run.path / "supervisor" / "lock.py"
+    assert "\n_MAX_WAIT = 30.0\n" in module.read_text()
+    module.write_text(module.read_text().replace("\n_MAX_WAIT = 30.0\n", "\n_MAX_WAIT = 2.0\n"))
+    done = bash(run)
+    assert done.returncode in {73, 75}, done.stderr
+    assert str(run.path).encode() in done.stderr
+    assert not run.events_file.exists()
+
+
+def test_of_many_starts_at_once_one_wins(made):
+    run = made("--seconds=3")
+    several = [
+        subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL) for _ in range(6)
+    ]
+    assert sorted(process.wait(30) for process in several) == [0, *[75] * 5]
+    assert events(run).count("run_started") == 1
+
+
+def test_a_second_start_keeps_the_logs_of_the_first(made):
+    run = made("--seconds=0.2", *CLIMBING, **TWO_ATTEMPTS)
+    assert bash(run).returncode == 0
+    first = run.attempt_log(1).read_bytes()
+    assert bash(run).returncode == 0
+    assert run.attempt_log(1).read_bytes() == first
+    assert b"tick" in run.attempt_log(2).read_bytes()
+    now = status(run)
+    assert [(attempt.number, attempt.position) for attempt in now.attempts] == [(1, 1), (2, 1)]
+    assert now.state == "finished"
+    assert len([*follow(run)]) == first.count(b"\n") + run.attempt_log(2).read_bytes().count(b"\n")
+
+
+# ---- where it cannot write
+
+
+def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
+    (tmp_path / "state").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.raises(CannotWrite) as caught:
+        rundir.create_run("x", ready(sleeping(), facts()).files)
+    assert caught.value.remedy == "A part of the path is a file: choose another path."
+    with pytest.raises(CannotWrite):
+        rundir.export(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """Mount something on a folder for the time of a test."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+
+    def mount(*arguments):
+        subprocess.run(["mount", *arguments, folder], check=True)
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "-l", folder], check=False)
+
+
+@ROOT
+def test_a_full_disk(mounted, monkeypatch):
+    folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    with pytest.raises(CannotWrite) as caught:
+        rundir.create_run("x", ready(profile(), facts()).files)
+    assert caught.value.remedy.startswith("The disk is full")
+    assert [*runs_folder().iterdir()] == []
+
+
+@ROOT
+def test_a_disk_that_is_full_when_the_script_starts(mounted):
+    folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
+    run, _ = exported(folder / "run", sleeping("--seconds=0.1"), facts())
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    done = bash(run)
+    assert done.returncode == 73
+    assert b"launch.sh: cannot write" in done.stderr
+    assert not run.attempt_log(1).exists()
+    with pytest.raises(Unavailable, match="cannot write"):
+        start(run)
+    (folder / "filler").unlink()
+    assert bash(run).returncode == 0
+    assert status(run).state == "finished"
+
+
+@ROOT
+def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
+    """How it ended is known all the same."""
+    folder = mounted("-t", "tmpfs", "-o", "size=2m", "tmpfs")
+    go = tmp_path / "go on"
+    run, _ = exported(folder / "run", sleeping(f"--until={go}", "--code=3"), facts())
+    start(run)
+    training(run)
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    # A file may have room left in its last page.
+    with contextlib.suppress(OSError), run.events_file.open("ab", buffering=0) as file:
+        while True:
+            file.write(b"\n")
+    go.touch()
+    until(lambda: not status(run).live)
+    now = status(run)
+    assert (now.state, now.exit_code) == ("failed", 3)
+
+
+@ROOT
+def test_a_folder_that_may_not_be_written(mounted, made):
+    run = made("--seconds=0.1")
+    before = sorted(run.path.iterdir())
+    subprocess.run(["mount", "--bind", run.path, run.path.parent / "mounted"], check=True)
+    folder = mounted("-o", "remount,ro,bind")
+    read_only = RunDir(folder)
+    done = bash(read_only)
+    assert done.returncode == 73
+    assert done.stderr.decode().startswith(f"launch.sh: cannot write in {folder}")
+    with pytest.raises(CannotWrite) as caught:
+        start(read_only)
+    assert caught.value.remedy == "That disk is read-only: choose another folder."
+    with pytest.raises(CannotWrite):
+        rundir.export(folder / "more", ready(sleeping(), facts()).files)
+    assert sorted(run.path.iterdir()) == before
+    assert bash(read_only, "--dry-run").returncode == 0
+
+
+def test_a_script_that_cannot_start_says_why(made):
+    run = made("--seconds=0.1", **{"trainer.secrets": ("NO_SUCH_VARIABLE",)})
+    with pytest.raises(Unavailable) as caught:
+        start(run)
+    assert "NO_SUCH_VARIABLE is not set" in caught.value.message
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("grace", ["abc", "-1", "1.5", "$(touch pwned)", "a[$(touch pwned)]"])
+def test_a_grace_that_is_no_number_is_refused(made, grace):
+    run = made()
+    done = bash(run, env=plain_environment(TUI_TRAIN_GRACE=grace))
+    assert done.returncode == 64
+    assert b"TUI_TRAIN_GRACE" in done.stderr
+    assert not Path("pwned").exists()
+
+
+def test_a_grace_with_zeros_before_it(made):
+    run = made()
+    process = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="08"), stdout=subprocess.DEVNULL
+    )
+    with process:
+        training(run)
+        process.terminate()
+    assert process.returncode == 143
+    assert gone(run)
+
+
+# ---- finding runs
+
+
+def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
+    files = ready(sleeping(), facts()).files
+
+    def created(stamp, name):
+        monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
+        return rundir.create_run(name, files)
+
+    first, second = created("20260101-000000", "Ä b/c"), created("20260101-000000", "Ä b/c")
+    third = created("20260102-000000", "中文")
+    assert [run.name for run in (first, third)] == ["20260101-000000-b-c", "20260102-000000-run"]
+    assert second.name == "20260101-000000-b-c-2"
+    assert rundir.all_runs() == (third, second, first)
+    assert rundir.find_run("last") == third
+    assert rundir.find_run("20260102") == third
+    assert rundir.find_run(first.name) == first
+    assert rundir.find_run(str(second.path)) == second
+    (runs_folder() / ".new-x").mkdir()
+    (runs_folder() / "no script").mkdir()
+    assert len(rundir.all_runs()) == 3
+    for wrong in ("20260101", "nope", "", str(tmp_path), "./x", "~nobody-of-that-name/x"):
+        with pytest.raises(NotFound if "~" not in wrong else BadInput) as caught:
+            rundir.find_run(wrong)
+        assert caught.value.remedy
+
+
+def test_export_never_overwrites_unasked(tmp_path):
+    files = ready(sleeping(), facts()).files
+    (tmp_path / "profile.toml").write_text("mine")
+    with pytest.raises(CannotWrite, match="already exists"):
+        rundir.export(tmp_path, files)
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.toml"]
+    assert (tmp_path / "profile.toml").read_text() == "mine"
+    written = rundir.export(tmp_path, files, overwrite=True)
+    assert sorted(written) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert os.access(tmp_path / "launch.sh", os.X_OK)
+
+
+@pytest.mark.parametrize(("listed", "code"), [(2, 0), (1, 69), (0, 0)])
+def test_a_card_that_is_gone_is_named_before_anything_starts(tmp_path, listed, code):
+    """nvidia-smi is asked where there is one; without an answer the training goes on."""
+    cards = (gpu(0, UUIDS[0]), gpu(1, UUIDS[1]))
+    found = facts(gpus=cards, python=stub(tmp_path / "python"))
+    run, _ = exported(tmp_path / "run", sleeping(), found)
+    says = [f"echo 'GPU 0: NVIDIA GeForce RTX 3090 (UUID: {uuid})'" for uuid in UUIDS[:listed]]
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text("\n".join(["#!/bin/sh", *says, f"exit {0 if listed else 1}"]))
+    smi.chmod(0o755)
+    path = f"{smi.parent}:{os.environ['PATH']}"
+    done = bash(run, env=plain_environment(PATH=path, STUB_NOTES=str(tmp_path / "notes")))
+    assert done.returncode == code, done.stderr
+    assert run.events_file.exists() == (code == 0)
+    if code:
+        assert f"{UUIDS[1]} (NVIDIA GeForce RTX 3090)" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkeypatch, killed):
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
+    run = made("--seconds=60", "--hide", "--ignore-signals")
+    start(run)
+    training(run)
+    now = status(run)
+    assert not marked(now.mark), "the test must hide the mark"
+    assert marked(now.mark, now.leader)
+    if killed:
+        os.kill(now.pid, signal.SIGKILL)
+        until(lambda: status(run).state == "lost")
+    stop_run(run)
+    assert marked(now.mark, now.leader) == ()
+    assert start_ticks(now.leader) is None
+
+
+def test_nothing_is_started_beside_what_an_earlier_start_left(made):
+    run = made("--seconds=60")
+    start(run)
+    training(run)
+    now = status(run)
+    os.kill(now.pid, signal.SIGKILL)
+    left = until(lambda: status(run).leftover)
+    with pytest.raises(Unavailable, match="still train"):
+        start(run)
+    done = bash(run)
+    assert done.returncode == 75
+    assert str(left[0]) in done.stderr.decode()
+    stop_run(run)
+
+
+@pytest.mark.whole
+def test_a_stale_lock_has_one_heir(made):
+    run = made("--seconds=3")
+    for _ in range(4 if WHOLE else 2):
+        (run.path / ".lock").mkdir(exist_ok=True)
+        dead = lock_owner.own_owner("m", str(run.path))._replace(pid=4000000)
+        (run.path / ".lock" / "owner").write_text(json.dumps(dead._asdict()))
+        starters = [
+            subprocess.Popen(
+                ["bash", str(run.script)], env=plain_environment(), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            for _ in range(5)
+        ]  # fmt: skip
+        codes = sorted(starter.wait() for starter in starters)
+        assert codes == [0, 75, 75, 75, 75]
+
+
+@pytest.mark.parametrize(
+    ("said", "attempts"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 2),
+        ("ncclUnhandledCudaError: Cuda failure 2 'out of memory'", 2),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)", 2),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory", 1),
+    ],
+)
+def test_the_gpus_memory_is_told_from_the_hosts_also_in_a_last_line_without_its_end(tmp_path, said, attempts):
+    chosen = sleeping(*CLIMBING, **TWO_ATTEMPTS)
+    run, _ = exported(tmp_path / "run", chosen, facts(python=stub(tmp_path / "python")))
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), STUB_SAYS=said, STUB_CODE="1", STUB_END="")
+    assert bash(run, env=environment).returncode == 1
+    assert len(status(run).attempts) == attempts
+
+
+def test_a_torn_line_does_not_swallow_the_next_start(made):
+    run = made("--seconds=0.1")
+    run.events_file.write_text('{"time":1.0,"event":"run_st')
+    assert bash(run).returncode == 0
+    assert status(run).state == "finished"

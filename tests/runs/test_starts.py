@@ -1,0 +1,247 @@
+"""Signals while a run starts: what `tui-train run` says agrees with what runs. TUI_TRAIN_TEST_REPEATS=60 tries more."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from support import exported, facts, sleeping, until, with_word
+
+from tui_train.base.app_paths import runs_folder
+from tui_train.base.errors import Interrupted
+from tui_train.profile import store
+from tui_train.runs.conflicts import start_lock
+from tui_train.runs.interrupts import Interrupts
+from tui_train.runs.rundir import all_runs
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+
+starting = sys.modules["tui_train.runs.start"]
+pytestmark = pytest.mark.training
+
+REPEATS = int(os.environ.get("TUI_TRAIN_TEST_REPEATS", "0"))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WAYS = (("--detach",), ())
+
+
+@pytest.fixture
+def word(tmp_path):
+    """A saved profile of a sleeper, known by a word of its own among the arguments."""
+    word = f"--word={uuid.uuid4().hex}"
+    (tmp_path / "sleeper.toml").write_text(store.dumps(sleeping("--seconds=600", word)))
+    yield word
+    for run in all_runs():
+        stop_run(run, at_once=True)
+
+
+def command(folder, *options):
+    words = [sys.executable, "-m", "tui_train", "run", str(folder / "sleeper.toml"), *options]
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def launchers():
+    """The processes that start or keep a run of this test's own folder."""
+    state = os.environ["XDG_STATE_HOME"].encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if any(state in part for part in path.read_bytes().split(b"\0")):
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def truth(word):
+    """What is so: `trains`, `ended`, `never` for a folder that was not started, or `nothing`."""
+    until(lambda: with_word(word) or not launchers(), 60)
+    runs = all_runs()
+    if with_word(word):
+        return "trains"
+    if not runs:
+        return "nothing"
+    return "ended" if runs[0].events() else "never"
+
+
+def claim(said):
+    """What the words say last: `trains`, `ended`, `nothing`; empty where they say nothing of it."""
+    for line in reversed(said.splitlines()):
+        if "not started" in line or "did not start" in line:
+            return "nothing"
+        if "stopped" in line:
+            return "ended"
+        if "runs. Watch it" in line or "continues. Watch it" in line:
+            return "trains"
+    return ""
+
+
+def agrees(said, so):
+    """Whether words are true; a command that was ended before it could do anything may have none."""
+    return claim(said) == so or (so == "nothing" and not said.strip())
+
+
+def tried(folder, word, number, options, moment):
+    """Send a signal at a moment, and return what was said, what is so, and the exit code."""
+    process = command(folder, *options)
+    moment()
+    process.send_signal(number)
+    said = process.communicate(timeout=90)[0]
+    return said, truth(word), process.returncode
+
+
+def folder_is_there():
+    """Wait until the run's folder is being made; more often than `until` looks."""
+    deadline = time.monotonic() + 60
+    while not (runs_folder().is_dir() and any(runs_folder().iterdir())):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("number", range(REPEATS or 3))
+def test_a_signal_while_a_run_starts(tmp_path, word, number):
+    chance = random.Random(number)
+    sent, options = SIGNALS[number % 3], WAYS[number // 3 % 2]
+    # One of three comes while Python is started and the machine is probed, the others around the start itself.
+    early = number // 6 % 3 == 2
+    delay = chance.uniform(0.1, 2.0) if early else chance.uniform(0.0, 1.0)
+
+    def moment():
+        if not early:
+            folder_is_there()
+        time.sleep(delay)
+
+    said, so, code = tried(tmp_path, word, sent, options, moment)
+    when = "from its begin" if early else "from its folder"
+    how = "--detach" if options else "followed"
+    sys.stdout.write(
+        f"OUTCOME {sent.name} {how} {delay:.2f} s {when}: {code}, says {claim(said) or 'nothing at all'}, {so}\n"
+    )
+    assert agrees(said, so), (said, so, code)
+    assert "Traceback" not in said
+
+
+def noted(number, after):
+    """A signal that is noted as soon as something is so."""
+    found = Interrupts()
+
+    def wait():
+        until(after, 60)
+        found.record(number, None)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return found
+
+
+def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path, word):
+    run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
+    # The signal comes between the last look at it and its first event.
+    launch = run.path / "supervisor" / "launch.py"
+    looks = "        if signals.stop:\n            return signals.code\n        outcome = _run_supervised"
+    waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
+    assert looks in launch.read_text()
+    launch.write_text(launch.read_text().replace(looks, waits))
+    with pytest.raises(Interrupted) as caught:
+        start(run, interrupts=noted(signal.SIGTERM, (run.path / ".lock" / "owner").exists))
+    assert caught.value.exit_code == 143
+    assert claim(caught.value.message) == "ended"
+    assert status(run).state == "stopped"
+    assert not with_word(word)
+
+
+def test_a_signal_while_another_run_starts_ends_the_waiting(tmp_path, word):
+    run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
+    runs_folder().mkdir(parents=True)
+    with start_lock(), pytest.raises(Interrupted) as caught:
+        start(run, interrupts=noted(signal.SIGINT, lambda: True))
+    assert claim(caught.value.message) == "nothing"
+    assert not run.events()
+    assert not with_word(word)
+
+
+def test_a_command_that_is_killed_leaves_a_run_or_a_folder_that_is_listed_as_new(tmp_path, word):
+    process = command(tmp_path, "--detach")
+    folder_is_there()
+    process.kill()
+    process.communicate(timeout=60)
+    assert truth(word) in {"trains", "never", "nothing"}
+    assert [status(run).state for run in all_runs()] in ([], ["new"], ["running"])
+
+
+@pytest.mark.whole
+def test_a_command_that_is_ended_before_it_starts_anything_says_so(tmp_path, word):
+    """It waits for a Python that does not answer."""
+    asked, python = tmp_path / "asked", tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 60\n")
+    python.chmod(0o755)
+    process = command(tmp_path, "--detach", "--set", f"trainer.python={python}")
+    until(asked.exists, 60)
+    process.send_signal(signal.SIGTERM)
+    assert claim(process.communicate(timeout=60)[0]) == "nothing"
+    assert process.returncode == 143
+    assert truth(word) == "nothing"
+
+
+class Broken(Interrupts):
+    """Signals whose reading is broken off by a Ctrl-C, once something is so."""
+
+    def __init__(self, after):
+        self._after = after
+        super().__init__()
+
+    @property
+    def number(self):
+        until(self._after, 60)
+        raise KeyboardInterrupt
+
+    @number.setter
+    def number(self, value):
+        pass
+
+    def check(self, run):
+        """Nothing came before the start."""
+
+
+@pytest.mark.whole
+def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(starting, "_LEAVES", 0.2)
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
+    word = f"--word={uuid.uuid4().hex}"
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=600", "--ignore-signals", word), facts())
+    log = run.attempt_log(1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start(run, interrupts=Broken(lambda: log.exists() and b"tick" in log.read_bytes()))
+        assert status(run).state == "stopped"
+        assert not with_word(word)
+    finally:
+        for pid in with_word(word):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_lost_terminal_does_not_keep_a_run_from_being_stopped():
+    def lost(_text):
+        raise OSError(5, "Input/output error")
+
+    Interrupts(lost).say("stopping")
+
+
+@pytest.mark.whole
+def test_a_quickstart_that_is_ended_before_it_starts_anything_says_so(tmp_path):
+    asked, python = tmp_path / "asked", tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 60\n")
+    python.chmod(0o755)
+    words = [sys.executable, "-m", "tui_train", "quickstart", "--set", f"trainer.python={python}"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    until(asked.exists, 60)
+    process.send_signal(signal.SIGINT)
+    assert claim(process.communicate(timeout=60)[0]) == "nothing"
+    assert process.returncode == 130

@@ -1,0 +1,170 @@
+"""Tail: a growing log in pieces, as a terminal would leave its lines, whatever bytes it holds."""
+
+import tracemalloc
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import examples
+
+from tui_train.runs.logs.tail import Tail
+from tui_train.supervisor.lines import MAX_LINE, fold
+
+BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
+SHOWN = " 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]"
+BLANKED = b"\r" + b" " * 46 + b"\r"
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "attempt-1.log"
+
+
+def written(log, data):
+    with log.open("ab") as file:
+        file.write(data)
+
+
+def everything(log, **where):
+    tail = Tail(log, **where)
+    return [*tail.lines()], tail
+
+
+def test_lines_come_when_they_are_whole(log):
+    tail = Tail(log)
+    assert (tail.read(), tail.unfinished, tail.unread_bytes) == ([], "", 0)
+    written(log, b"one\ntw")
+    assert tail.unread_bytes == 6
+    assert (tail.read(), tail.unfinished) == (["one"], "tw")
+    assert (tail.read(), tail.unfinished) == ([], "tw")
+    written(log, b"o\n\nthree\n")
+    assert (tail.read(), tail.unfinished, tail.unread_bytes) == (["two", "", "three"], "", 0)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40)))
+def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
+    log = tmp_path_factory.mktemp("tail") / "log"
+    data = b"\n".join(lines)
+    tail, found, rest = Tail(log), [], data
+    for cut in cuts:
+        written(log, rest[:cut])
+        rest = rest[cut:]
+        found += tail.lines()
+    written(log, rest)
+    found += tail.lines()
+    whole, _, last = data.rpartition(b"\n")
+    assert found == ([shown for line in whole.split(b"\n") for shown in fold(line)] if b"\n" in data else [])
+    assert tail.offset == len(data)
+    for shown in (*found, tail.unfinished):
+        assert not {unicodedata.category(letter) for letter in shown} & {"Cc", "Cs", "Zl", "Zp"}
+    assert bool(tail.unfinished) <= bool(last)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"plain", ["plain"]),
+        (b"", [""]),
+        (b"windows\r", ["windows"]),
+        (b"a\tb", ["a       b"]),
+        (b"\x1b[31mred\x1b[0m \x1b]0;title\x07x", ["red x"]),
+        (b"\x1b[2K\x1b[1;5Htext\x1b(B", ["text\\x1b(B"]),
+        (b"bell\x07 null\0 del\x7f", ["bell\\x07 null\\x00 del\\x7f"]),
+        ("left\u202eright \u2028 \ufeff".encode(), ["left\\u202eright \\u2028 \\ufeff"]),
+        (b"caf\xe9 \xff", ["caf\ufffd \ufffd"]),
+        ("中文 🚀".encode(), ["中文 🚀"]),
+        (b"[bold]markup[/bold]", ["[bold]markup[/bold]"]),
+        (b"10%\r20%\r30%", ["30%"]),
+        (b"10%\r20%\r   ", ["20%"]),
+        (b"10%\r20%\r\r", ["20%"]),
+        # A bar alone, a bar that a log line overwrites, a bar below another one, and one that is wiped away.
+        (BAR + BAR, [SHOWN]),
+        (BAR + BLANKED + b"{'loss': '3.911'}", [SHOWN, "{'loss': '3.911'}"]),
+        (BAR + BLANKED, [SHOWN]),
+        (BAR + b"\x1b[A", []),
+        (BLANKED + b"\x1b[A{'eval_loss': '3.906'}", ["{'eval_loss': '3.906'}"]),
+        (b"\r" + b" " * 9 + b"\x1b[A" + BAR + BLANKED + b"{'loss': '3.9'}", [SHOWN, "{'loss': '3.9'}"]),
+        (BLANKED, []),
+    ],
+)
+def test_a_line_is_shown_as_a_terminal_would_leave_it(line, shown):
+    assert fold(line) == shown
+
+
+def test_a_bar_at_work_is_the_unfinished_line(log):
+    tail = Tail(log)
+    written(log, BAR)
+    assert (tail.read(), tail.unfinished, tail.bar) == ([], SHOWN, SHOWN)
+    written(log, b"\r  0%|   | 0/8 [00:00<?, ?it/s]\x1b[A")
+    tail.read()
+    # The bar of an evaluation is shown while it works, but tells nothing of the training.
+    assert (tail.unfinished, tail.bar) == ("  0%|   | 0/8 [00:00<?, ?it/s]", SHOWN)
+    written(log, b"\n")
+    assert (tail.read(), tail.unfinished, tail.bar) == ([SHOWN], "", "")
+
+
+def test_reading_takes_bounded_memory_however_long_the_line(log):
+    with log.open("wb") as file:
+        for _ in range(64):
+            file.write(b"x" * (1 << 20))
+    tracemalloc.start()
+    tail = Tail(log)
+    pieces = 0
+    while tail.unread_bytes:
+        before = tail.offset
+        assert tail.read() == []
+        assert tail.offset - before <= 1 << 20
+        assert len(tail.unfinished) <= MAX_LINE
+        pieces += 1
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()
+    assert pieces == 64
+    written(log, b"\nend\n")
+    lines = tail.read()
+    assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", MAX_LINE, "end"]
+
+
+def test_nothing_after_a_long_line_is_missed(log):
+    written(log, BAR * 60_000 + b"\nend\n")
+    assert everything(log)[0] == [SHOWN, "end"]
+
+
+def test_one_may_begin_near_the_end(log):
+    written(log, b"".join(b"line %d\n" % number for number in range(10_000)))
+    lines, tail = everything(log, last=100)
+    assert lines == [f"line {number}" for number in range(9991, 10_000)]
+    assert tail.skipped + len("".join(f"{line}\n" for line in lines)) == log.stat().st_size == tail.offset
+    assert everything(log, last=1 << 30)[0][0] == "line 0"
+
+
+def test_one_may_begin_within_a_progress_bar(log):
+    written(log, BAR * 5000)
+    lines, tail = everything(log, last=1000)
+    assert (lines, tail.unfinished) == ([], SHOWN)
+
+
+def test_one_may_skip_ahead(log):
+    written(log, b"a\n" * 1000)
+    tail = Tail(log)
+    tail.skip(10)
+    assert len([*tail.lines()]) <= 5
+    assert tail.skipped >= 1990
+    tail.skip(100)
+    assert tail.skipped <= 2000
+
+
+def test_an_emptied_log_is_read_anew(log):
+    written(log, b"before\n" * 100 + b"half")
+    tail = Tail(log)
+    assert len([*tail.lines()]) == 100
+    log.write_bytes(b"after\n")
+    assert tail.unread_bytes == 6
+    assert [*tail.lines()] == ["after"]
+
+
+def test_a_log_that_cannot_be_read_ends(log):
+    log.mkdir()
+    tail = Tail(log)
+    assert ([*tail.lines()], tail.unfinished) == ([], "")

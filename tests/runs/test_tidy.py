@@ -1,0 +1,238 @@
+"""Runs and profiles are removed, renamed, noted and copied; nothing is lost that nobody named."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pexpect
+import pytest
+import warm
+from support import bash, facts, profile, ready, sleeping, until
+
+from tui_train.base.app_paths import profiles_folder, runs_folder
+from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, Unavailable
+from tui_train.profile import store
+from tui_train.runs import folders, incomplete_runs, rundir
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+
+COMMAND = [sys.executable, "-m", "tui_train"]
+
+
+def ended(name="sleeper", *arguments):
+    """A run that has ended."""
+    chosen = sleeping("--seconds=0", *arguments, name=name)
+    run = rundir.create_run(name, ready(chosen, facts()).files)
+    bash(run)
+    return run
+
+
+@pytest.fixture
+def live():
+    """A run that trains until the test has ended."""
+    run = rundir.create_run("live", ready(sleeping("--seconds=100", name="live"), facts()).files)
+    start(run)
+    yield run
+    stop_run(run, at_once=True)
+
+
+def tui(*arguments, code=0):
+    done = subprocess.run(warm.program(*arguments), capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+# ---- removing runs
+
+
+def test_a_removed_run_is_gone_with_what_it_took_and_nothing_else(tmp_path):
+    outside = tmp_path / "kept"
+    outside.mkdir()
+    (outside / "model").write_bytes(b"x" * 5000)
+    run, other = ended(), ended("other")
+    (run.path / "link").symlink_to(outside)
+    (run.path / "output").mkdir()
+    (run.path / "output" / "big").write_bytes(os.urandom(3 << 20))
+    taken = folders.folder_extent(run).size
+    assert 3 << 20 <= taken < 5 << 20
+    assert folders.remove_run(run) == taken
+    assert [left.name for left in rundir.all_runs()] == [other.name]
+    assert (outside / "model").stat().st_size == 5000
+    assert not list(runs_folder().glob(f"{incomplete_runs.INCOMPLETE_PREFIX}*"))
+
+
+def test_a_live_run_stays(live):
+    for change in (folders.remove_run, lambda run: folders.rename_run(run, "other")):
+        with pytest.raises(Unavailable) as refused:
+            change(live)
+        assert f"tui-train stop {live.name}" in refused.value.remedy
+    assert status(live).live
+    assert "Stop it first" in tui("runs", "rm", live.name, "--yes", code=69)
+    assert rundir.all_runs() == (live,)
+
+
+def test_only_folders_of_the_runs_folder_are_removed(tmp_path):
+    run = ended()
+    elsewhere = tmp_path / "mine"
+    run.path.rename(elsewhere)
+    link = runs_folder() / "20260101-000000-link"
+    link.symlink_to(elsewhere)
+    for path in (elsewhere, link):
+        with pytest.raises(BadInput):
+            folders.remove_run(rundir.RunDir(path))
+        tui("runs", "rm", str(path), "--yes", code=65)
+    tui("runs", "rm", str(tmp_path), "--yes", code=66)
+    assert (elsewhere / "launch.sh").is_file()
+    assert link.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may remove everything")
+def test_nothing_is_removed_where_not_all_can_be():
+    run = ended()
+    (run.path / "closed").mkdir(mode=0o500)
+    with pytest.raises(CannotWrite):
+        folders.remove_run(run)
+    (run.path / "closed").chmod(0o700)
+    assert (run.path / "launch.sh").is_file()
+
+
+def test_several_are_removed_together_or_not_at_all():
+    runs = [ended(), ended(), ended()]
+    names = [run.name for run in runs]
+    assert "nobody" in tui("runs", "rm", names[0], "nobody", "--yes", code=66)
+    assert "Add --yes" in tui("runs", "rm", *names, code=69)
+    assert len(rundir.all_runs()) == 3
+    said = tui("runs", "rm", names[0], names[1], names[0], "--yes")
+    assert "removed 2 runs, freed" in said
+    assert [run.name for run in rundir.all_runs()] == names[2:]
+
+
+def test_a_profile_name_removes_no_run():
+    ended("mine")
+    tui("runs", "rm", "mine", "--yes", code=66)
+    assert len(rundir.all_runs()) == 1
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", 1), ("y", 0)])
+def test_removing_asks_on_a_terminal(answer, left):
+    run = ended()
+    child = pexpect.spawn(COMMAND[0], [*COMMAND[1:], "runs", "rm", run.name], timeout=60, encoding="utf-8")
+    child.expect("Remove 1 run, .*y/N")
+    child.sendline(answer)
+    child.expect(pexpect.EOF)
+    assert len(rundir.all_runs()) == left
+
+
+# ---- names and notes
+
+
+def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
+    first, second = ended("first", "--code=3"), ended("second")
+    renamed = folders.rename_run(first, "Better Name!")
+    assert renamed.name == f"{first.name[:15]}-better-name"
+    assert renamed.label == "better-name"
+    assert [run.name for run in rundir.all_runs()] == [second.name, renamed.name]
+    assert (status(renamed).state, status(renamed).exit_code) == ("failed", 3)
+    start(renamed, resume=True)
+    until(lambda: not status(renamed).live)
+    assert len(status(renamed).attempts) == 2
+
+
+def test_names_that_are_none_or_taken_change_nothing():
+    first, second = ended("first"), ended("second")
+    with pytest.raises(BadInput):
+        folders.rename_run(first, " /../ ")
+    taken = first.path.with_name(f"{first.name[:15]}-taken")
+    taken.mkdir()
+    with pytest.raises(AlreadyExists):
+        folders.rename_run(first, "taken")
+    assert folders.rename_run(first, "first") == first
+    assert {run.name for run in rundir.all_runs()} == {first.name, second.name}
+
+
+def test_notes_are_one_line_in_the_run_and_in_lists():
+    run = ended()
+    tui("runs", "note", "last", "batch 32\n\x1b[31mred")
+    assert "\x1b" in folders.read_note(run)
+    listed = tui("runs")
+    assert "batch 32" in listed
+    assert "\x1b" not in listed
+    assert json.loads(tui("runs", "--json"))[0]["note"].startswith("batch 32")
+    assert "batch 32" in tui("runs", "note", run.name)
+    tui("runs", "note", run.name, "x" * 500, code=65)
+    tui("runs", "note", run.name, "")
+    assert "has no note" in tui("runs", "note", run.name)
+    assert not (run.path / folders.NOTE).exists()
+
+
+def test_a_run_is_found_by_its_profile():
+    ended("mine")
+    newest = ended("mine")
+    other = ended("other")
+    renamed = folders.rename_run(other, "again")
+    assert rundir.find_run("mine") == newest
+    assert rundir.find_run("again") == rundir.find_run("other") == renamed
+    assert tui("logs", "mine") == tui("logs", newest.name)
+    with pytest.raises(NotFound):
+        rundir.find_run("mine", by_profile=False)
+
+
+def test_stop_last_ends_the_newest_live_run(live):
+    newer = ended("newer")
+    assert rundir.find_run("last") == newer
+    said = tui("stop", "last")
+    assert live.name in said
+    assert not status(live).live
+    assert newer.name in tui("stop", "last")
+
+
+# ---- profiles
+
+
+def test_profiles_are_copied_renamed_and_removed():
+    store.save(profile({"name": "a", "recipe.steps": 7}))
+    tui("profiles", "cp", "a", "b")
+    tui("profiles", "mv", "a", "c")
+    assert store.saved_names() == ("b", "c")
+    assert store.load("c") == profile({"name": "c", "recipe.steps": 7})
+    assert "Add --yes" in tui("profiles", "rm", "b", code=69)
+    tui("profiles", "rm", "b", "nobody", "--yes", code=66)
+    assert store.saved_names() == ("b", "c")
+    tui("profiles", "rm", "b", "c", "--yes")
+    assert json.loads(tui("profiles", "--json")) == []
+
+
+def test_comments_survive_another_name():
+    profiles_folder().mkdir(parents=True)
+    lines = ("# for the paper", "schema = 2", 'name   = "a" # short', "[recipe]", "steps = 7 # enough")
+    text = "\n".join((*lines, "[trainer.environment]", 'name = "x"', ""))
+    (profiles_folder() / "a.toml").write_text(text)
+    store.rename_profile("a", "b")
+    kept = (profiles_folder() / "b.toml").read_text()
+    assert "# for the paper" in kept
+    assert "# enough" in kept
+    assert store.load("b") == profile({"name": "b", "recipe.steps": 7, "trainer.environment": {"name": "x"}})
+
+
+@pytest.mark.parametrize("new", ["taken", "../out", "a/b", "", ".hidden", "x.toml"])
+def test_a_name_that_cannot_be_loses_nothing(new):
+    for name in ("a", "taken"):
+        store.save(profile({"name": name, "recipe.seed": len(name)}))
+    for change in (store.rename_profile, store.duplicate_profile):
+        with pytest.raises((AlreadyExists, BadInput)):
+            change("a", new)
+    assert store.saved_names() == ("a", "taken")
+    assert store.load("taken").recipe.seed == 5
+
+
+def test_a_profile_that_cannot_be_read_can_be_removed_only():
+    profiles_folder().mkdir(parents=True)
+    (profiles_folder() / "bad.toml").write_text("name = ")
+    with pytest.raises(BadInput):
+        store.rename_profile("bad", "good")
+    with pytest.raises(NotFound):
+        store.remove_profile("../bad")
+    store.remove_profile("bad")
+    assert store.saved_names() == ()

@@ -1,0 +1,72 @@
+"""A wizard that a signal ends: what it leaves of the terminal and of the handlers."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import sys
+
+import pytest
+
+from screens.app import shutdown
+from tui_train.base import signal_handlers
+from tui_train.runs.interrupts import Interrupts
+
+
+def filled():
+    """Both ends of a pseudo-terminal that takes nothing any more."""
+    outer, inner = pty.openpty()
+    os.set_blocking(inner, False)
+    try:
+        while True:
+            os.write(inner, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(inner, True)
+    return outer, inner
+
+
+def test_a_terminal_that_takes_nothing_is_left_blocking():
+    outer, inner = filled()
+    try:
+        shutdown._restore_terminal(inner, None)
+        assert not fcntl.fcntl(inner, fcntl.F_GETFL) & os.O_NONBLOCK
+    finally:
+        os.close(inner)
+        os.close(outer)
+
+
+@pytest.fixture
+def handled():
+    """Put the handlers back afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(handled):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    async def shown():
+        with shutdown.handling_signals(lambda _: None, sys.__stderr__.fileno()):
+            return signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGTERM)
+
+    ignored, taken = asyncio.run(shown())
+    assert ignored is signal.SIG_IGN
+    assert callable(taken)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    noting = Interrupts()
+    noting.install()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    noting.release()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_is_installed_is_restored(handled):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    before = signal_handlers.install_handlers((signal.SIGTERM,), lambda *_: None)
+    assert before == {signal.SIGTERM: signal.SIG_DFL}
+    signal_handlers.restore_handlers(before)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -1,0 +1,438 @@
+"""A fault in any part of the wizard is shown in one line and written to a file, and every key still works."""
+
+import ast
+import asyncio
+import contextlib
+import io
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pexpect
+import pytest
+import random_events
+from support import WHOLE, sample
+from test_terminal import Terminal
+from test_wizard import SEED, finished_run, keys, machine, settle, shows, until_shown
+from textual.message import Message
+from textual.pilot import Pilot
+from textual.worker import Worker
+from tui_train.screens.app import machine_queries
+from tui_train.screens.chat.screen import ChatScreen
+from tui_train.screens.compare import CompareScreen
+from tui_train.screens.hardware.screen import Hardware
+from tui_train.screens.home.screen import Home
+from tui_train.screens.messages import OpenData, OpenRun, OpenStep
+from tui_train.screens.result import ResultScreen
+from tui_train.screens.run import screen as run_module
+from tui_train.screens.run.run_state import run_state_lines
+from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
+from tui_train.screens.widgets.keys import Keys
+from tui_train.screens.widgets.multi_select import MultiSelect
+
+from tui_train.base.app_paths import faults_log
+from tui_train.base.errors import BadInput
+from tui_train.base.fault_log import displayed_faults_log, record
+from tui_train.profile.fields import put
+from tui_train.profile.types import Profile
+from tui_train.runs.results.result import read_result
+from tui_train.wizard import wizard
+
+__all__ = ["machine"]  # a fixture
+
+ROOT = Path(__file__).parents[2] / "screens"
+TREES = [(path, ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]
+INJECTED = "an injected fault"
+
+
+def methods(decorator: str) -> list[tuple[str, str]]:
+    """Return the class and the name of each method that has a decorator, wherever it is in the screens."""
+    found = []
+    for _path, tree in TREES:
+        for node in ast.walk(tree):
+            for part in node.body if isinstance(node, ast.ClassDef) else ():
+                names = [ast.unparse(word).partition("(")[0] for word in getattr(part, "decorator_list", ())]
+                if decorator in names:
+                    found.append((node.name, part.name))
+    return found
+
+
+WORKERS = methods("work")
+HANDLERS = methods("on")
+# One of each screen and part of one, of the same kind as the others.
+SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
+HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
+ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERIES, "help", "recipes")]
+
+
+def test_all_workers_are_found() -> None:
+    """Every way to start a worker is one of those that are tested here."""
+    calls = sum(ast.unparse(tree).count("run_worker(") for _path, tree in TREES)
+    assert calls == 2, "ask() and the sampler"
+    assert len(WORKERS) == sum(ast.unparse(tree).count("@work(") for _path, tree in TREES) >= 15
+    assert not [path for path, tree in TREES if "exit_on_error" in ast.unparse(tree)], "it would hide the error"
+
+
+@contextlib.asynccontextmanager
+async def opened(app: Any) -> AsyncIterator[Pilot[Any]]:
+    """Open a wizard in which something fails on purpose, which is checked by its own words."""
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await keys()(pilot)
+        try:
+            yield pilot
+        finally:
+            error, app._exception = app._exception, None
+        assert error is None or INJECTED in repr(getattr(error, "error", error)), error
+
+
+async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
+    """Go to where a class of the screens is in use, and return it."""
+    module = {"Backend": "backend", "NemoMaker": "backend", "Preview": "preview", "Recipe": "recipe", "Step": "recipe",
+              "Hardware": "hardware", "Form": "recipe", "TuningScreen": "recipe", "FileViewer": "preview",
+              "PlanView": "preview", "FindingsScreen": "recipe", "FormText": "recipe"}.get(owner)  # fmt: skip
+    if module:
+        app.screen.post_message(OpenStep(module))
+    elif owner in {"RunScreen", "RunEnd", "RunActions", "LogPane"}:
+        app.screen.post_message(OpenRun(finished_run(tmp_path)))
+    elif owner == "DataScreen":
+        app.post_message(OpenData())
+    elif owner in {"ResultScreen", "ChatScreen"}:
+        run = finished_run(tmp_path)
+        (run.path / "output/model").mkdir(parents=True)
+        (run.path / "output/model/config.json").write_text("{}")
+        made = read_result(run)
+        screen: Any = ResultScreen(run, made) if owner == "ResultScreen" else ChatScreen(run, compare=False)
+        app.push_screen(screen)
+    elif owner == "CompareScreen":
+        app.push_screen(CompareScreen((finished_run(tmp_path),)))
+    elif owner in {"ChoiceDialog", "TextDialog"}:
+        question: Any = ChoiceDialog("Which?", (("a", "b"),)) if owner == "ChoiceDialog" else TextDialog("Which?")
+        app.push_screen(question)
+    await keys(*(["f4"] if owner == "TuningScreen" else []))(pilot)
+    nodes = [app, *app.screen_stack, *app.screen.walk_children()]
+    return next(node for node in nodes if owner in {kind.__name__ for kind in type(node).__mro__})
+
+
+async def shown(pilot: Pilot[Any]) -> str:
+    """Return the notices, when one is about the fault; and what it names is written, and what is on the screen."""
+    app = pilot.app
+    await settle(pilot, faults=True)
+    (notice,) = [notice for notice in app._notifications if "Internal error" in notice.message]
+    assert notice.severity == "error"
+    assert "\n" not in notice.message
+    assert notice.message.startswith("Internal error: Runt")
+    named = notice.message.rpartition("; report: ")[2]
+    assert named == displayed_faults_log()
+    written = faults_log().read_text()
+    assert "Traceback" in written
+    assert "RuntimeError: an injected fault" in written
+    text = shows(pilot)
+    assert "Internal error" in text
+    assert "Traceback" not in text
+    return str(notice.message)
+
+
+async def usable(pilot: Pilot[Any]) -> None:
+    """Keys work: the palette opens and closes, Escape leads Home, and from there on."""
+    app: Any = pilot.app
+
+    async def press(*pressed: str) -> None:
+        for key in pressed:
+            random_events.post(app, ("key", key, True))
+            await random_events.settle(app)
+
+    await press("ctrl+p")
+    assert type(app.screen).__name__ == "Palette"
+    for _ in range(9):
+        if len(app.screen_stack) > 1:
+            await press("escape")
+            await asyncio.sleep(0.01)
+    assert len(app.screen_stack) == 1
+    await press("down", "enter")
+    assert app.is_running
+    assert not app._exit
+    await press("f1")
+    assert len(app.screen_stack) > 1
+
+
+def failing(*_: Any, **_named: Any) -> Any:
+    raise RuntimeError(INJECTED)
+
+
+@contextlib.contextmanager
+def failing_worker(name: str) -> Iterator[None]:
+    """Let the workers of a name fail with their first step."""
+    original = Worker.run
+
+    async def run(self: Worker[Any]) -> Any:
+        return failing() if self.name == name else await original(self)
+
+    with mock.patch.object(Worker, "run", run):
+        yield
+
+
+def call(method: Callable[..., Any]) -> None:
+    """Call a worker's method: what it is given does not matter to one that fails."""
+    needed = [part for part in signature(method).parameters.values() if part.default is Parameter.empty]
+    method(*[None] * len(needed))
+
+
+@pytest.mark.parametrize(("owner", "name"), SAMPLED, ids=str)
+async def test_a_fault_in_a_worker(machine: Any, tmp_path: Path, owner: str, name: str) -> None:
+    machine(SEED)
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        node = await at(app, pilot, owner, tmp_path)
+        with failing_worker(name):
+            call(getattr(node, name))
+            await shown(pilot)
+        await usable(pilot)
+
+
+@pytest.mark.parametrize(("owner", "name"), sample(ASKED, 4), ids=str)
+async def test_a_fault_in_what_the_app_asks(machine: Any, owner: str, name: str) -> None:
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        with failing_worker(name):
+            app.mark_expected(name)
+            app.run_query(name, failing)
+            await shown(pilot)
+        assert name not in app.looking, "nothing waits for it any longer"
+        await usable(pilot)
+
+
+async def test_a_fault_in_the_sampler(machine: Any) -> None:
+    machine(SEED)
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        with failing_worker("live"):
+            await keys("enter")(pilot)
+            await shown(pilot)
+        await usable(pilot)
+
+
+def handlers_of(owner: str, name: str) -> Iterator[tuple[type, type[Message], list[Any], int]]:
+    """Yield where Textual keeps a method of a class: its class, the message, the list and the place in it."""
+    kinds = [kind for kind in all_kinds(object) if kind.__name__ == owner and kind.__module__.startswith("tui_train")]
+    for kind in kinds:
+        for message, listed in vars(kind).get("_decorated_handlers", {}).items():
+            for place, (method, _) in enumerate(listed):
+                if method.__name__ == name:
+                    yield kind, message, listed, place
+
+
+def all_kinds(kind: type) -> Iterator[type]:
+    """Yield the subclasses of a class, and theirs."""
+    for below in type.__subclasses__(kind):
+        yield below
+        yield from all_kinds(below)
+
+
+@pytest.mark.parametrize(("owner", "name"), HANDLED, ids=str)
+async def test_a_fault_in_a_message_handler(machine: Any, tmp_path: Path, owner: str, name: str) -> None:
+    machine(SEED)
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        node = await at(app, pilot, owner, tmp_path)
+        _, kind, listed, place = next(handlers_of(owner, name))
+        before = listed[place]
+        listed[place] = (failing, before[1])
+        try:
+            message = kind.__new__(kind)
+            Message.__init__(message)
+            node.post_message(message)
+            await shown(pilot)
+        finally:
+            listed[place] = before
+        await usable(pilot)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(Hardware, "compose", id="compose"),
+        pytest.param(Hardware, "on_mount", id="mount"),
+        pytest.param(Hardware, "update", id="watch"),
+        pytest.param(Hardware, "check_action", id="bindings"),
+        pytest.param(MultiSelect, "render", id="render"),
+        pytest.param(MultiSelect, "get_content_height", id="layout"),
+        pytest.param(Keys, "on_mount", id="widget-mount"),
+    ],
+)
+async def test_a_fault_in_a_part_of_a_screen(machine: Any, kind: type, name: str) -> None:
+    """What cannot be shown at all is left again; of what can, the rest is there."""
+    machine(SEED)
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        with mock.patch.object(kind, name, failing):
+            await keys("enter")(pilot)
+            await shown(pilot)
+            assert name != "compose" or isinstance(app.screen, Home)
+            assert kind is not MultiSelect or "Device" in shows(pilot)
+        await usable(pilot)
+
+
+async def test_a_fault_in_an_action_and_in_a_timer(machine: Any) -> None:
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        with mock.patch.object(Home, "action_new", failing):
+            await keys("n")(pilot)
+            await shown(pilot)
+        timer = app.set_interval(0.01, failing)
+        await pilot.pause(0.3)
+        timer.stop()
+        assert [*app._notifications][1:] == [], "it is said once"
+        assert faults_log().read_text().count("Traceback") == 1
+        await usable(pilot)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["tui_train.actions.last_profile.remember_profile", "tui_train.screens.run.screen.RunScreen.ask_before_leaving"],
+)
+async def test_the_wizard_can_be_left_whatever_fails(machine: Any, tmp_path: Path, capsys: Any, part: str) -> None:
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        app.open_run(finished_run(tmp_path))
+        app.set_profile(put(Profile(), "recipe.layers", 7))
+        await keys()(pilot)
+        with mock.patch(part, failing):
+            await pilot.press("q")
+            await pilot.pause()
+    assert app.return_code == 0
+    lost = "could not be kept: an injected fault" in capsys.readouterr().err
+    assert lost == ("remember" in part)
+
+
+async def test_an_error_with_a_remedy_is_no_fault(machine: Any) -> None:
+    def refuse(*_: object) -> None:
+        raise BadInput("there is no such thing", "Name another one")
+
+    app: Any = wizard()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await keys()(pilot)
+        with mock.patch.object(Home, "action_new", refuse):
+            await keys("n")(pilot)
+        assert [notice.message for notice in app._notifications] == ["there is no such thing. Name another one"]
+        assert not faults_log().exists()
+
+
+async def test_a_plan_can_be_started_again_after_a_fault(machine: Any, tmp_path: Path) -> None:
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        preview = await at(app, pilot, "Preview", tmp_path)
+        for _ in range(2):
+            with failing_worker("_start"):
+                await keys("enter")(pilot)
+                assert not preview._starting
+        await shown(pilot)
+
+
+async def test_a_run_that_cannot_be_followed_says_so_and_shows_its_log(machine: Any, tmp_path: Path) -> None:
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        with failing_worker("_follow_run"):
+            app.open_run(finished_run(tmp_path))
+            await shown(pilot)
+        text = shows(pilot)
+        assert "can no longer be read" in text
+        assert "step 57/60" in text, "the newest attempt's log"
+        await usable(pilot)
+
+
+async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_followed(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a loss of 400 digits: what was read before stays, and says that nothing follows."""
+    original = run_module.watch
+
+    def watch(*arguments: Any) -> Iterator[Any]:
+        yield next(iter(original(*arguments)))
+        failing()
+
+    monkeypatch.setattr(run_module, "watch", watch)
+    monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.3)
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        app.open_run(finished_run(tmp_path))
+        await shown(pilot)
+        assert "can no longer be read" in shows(pilot)
+        monkeypatch.setattr(run_module, "watch", original)
+        await until_shown(pilot, "60 of 60")
+        assert "can no longer be read" not in shows(pilot), "it is read again"
+
+
+@pytest.mark.parametrize(
+    ("step", "steps"), [(10**400, 9), (9, 10**400), (10**400, 10**400)], ids=["beyond", "few", "all"]
+)
+def test_a_bar_is_drawn_for_any_numbers(step: int, steps: int, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    told = next(iter(run_module.watch(run, lambda: False)))
+    told = msgspec.structs.replace(told, progress=told.progress._replace(step=step, steps=steps))
+    shown = run_state_lines(run.name, told, (), 2000)
+    assert ("─" in shown[1].plain) == (step < steps)
+
+
+@pytest.mark.parametrize("broken", ["a link", "a pipe", "no folder"])
+async def test_a_file_of_faults_that_cannot_be_written(machine: Any, tmp_path: Path, broken: str) -> None:
+    path = faults_log()
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    if broken == "no folder":
+        path.parent.touch()
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(tmp_path / "elsewhere") if broken == "a link" else os.mkfifo(path)
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        with mock.patch.object(Home, "action_new", failing):
+            await keys("n")(pilot)
+        assert "; report: not written (" in next(iter(app._notifications)).message
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_file_of_faults_has_no_secrets_and_does_not_grow_for_ever() -> None:
+    faults_log().parent.mkdir(parents=True, exist_ok=True)
+    faults_log().write_text("x" * 2**21)
+    record(RuntimeError("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123456789"))
+    written = faults_log().read_text()
+    assert len(written) < 2000
+    assert "RuntimeError" in written
+    assert "abcdefghij" not in written
+
+
+INJECT = f"""
+import sys
+from tui_train.screens.app.app import Wizard
+from tui_train.screens.home.screen import Home
+from tui_train.__main__ import main
+def failing(*_):
+    raise RuntimeError({INJECTED!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "pressed", "code"),
+    [("Home.action_new = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
+    ids=["while it runs", "before it can"],
+)
+def test_the_terminal_is_restored_without_a_traceback(change: str, pressed: str, code: int) -> None:
+    terminal = Terminal(command=[sys.executable, "-c", f"{INJECT}\n{change}\nsys.argv = ['tui-train']\nmain()"])
+    terminal.child.logfile_read = written = io.BytesIO()
+    if pressed:
+        terminal.see("New training")
+        terminal.press(pressed[0], "Internal error: Runt")
+        terminal.child.send(pressed[1])
+    terminal.child.expect(pexpect.EOF, timeout=60)
+    terminal.child.close()
+    seen = written.getvalue()
+    assert terminal.child.exitstatus == code
+    assert b"Traceback" not in seen
+    assert seen.rfind(b"\x1b[?1049l") >= seen.rfind(b"\x1b[?1049h")
+    assert "Traceback" in faults_log().read_text()
+    if code:
+        assert b"tui-train: Internal error: Styl" in seen

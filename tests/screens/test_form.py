@@ -1,0 +1,230 @@
+"""The form: one widget that draws its rows, in which one moves, chooses, opens and types."""
+
+import gc
+from typing import Any
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
+from tui_train.screens.app.textual_fixes import fix_textual
+from tui_train.screens.app.themes import THEME_NAMES, register_themes
+from tui_train.screens.messages import ValueChosen
+from tui_train.screens.widgets.form.entry import path_completion
+from tui_train.screens.widgets.form.form import Form
+from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_stops, draw_line, form_lines
+
+from tui_train.profile import fields
+from tui_train.views.choices import UNSET, Option
+
+LAUNCHERS = (
+    Option("auto", "auto", "now python"),
+    Option("torchrun", "torchrun", "several processes"),
+    Option("accelerate", "accelerate", reason="this Python has none"),
+)
+
+
+def row(key: str, **more: Any) -> FormRow:
+    return FormRow(field=fields.field(key), **{"hint": key, **more})
+
+
+def groups(**values: Any) -> tuple[Group, ...]:
+    numbers = tuple(row(f"recipe.{name}", value=values.get(name)) for name in ("layers", "steps"))
+    hidden = (row("recipe.seed", value=values.get("seed")),)
+    return (
+        Group(title="Model", rows=(*numbers, row("trainer.script", value=values.get("script", "")))),
+        Group(title="Start", rows=(row("trainer.launcher", value=values.get("launcher", "auto"), options=LAUNCHERS),)),
+        Group(title="Advanced", key="advanced", folds=True, rows=hidden, value="0 of 1 set"),
+    )
+
+
+class Small(App[int]):
+    """A form alone, which follows what is chosen, as a step does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        register_themes(self, "")
+        self.values: dict[str, Any] = {}
+        self.chosen: list[tuple[str, Any]] = []
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(can_focus=False):
+            yield Form()
+
+    def on_mount(self) -> None:
+        self.query_one(Form).show(groups())
+
+    def on_value_chosen(self, event: ValueChosen) -> None:
+        self.chosen.append((event.key, event.value))
+        self.values[event.key.rpartition(".")[2]] = event.value
+        self.query_one(Form).show(groups(**self.values))
+
+    @property
+    def form(self) -> Form:
+        return self.query_one(Form)
+
+
+def lines(app: Small) -> list[str]:
+    return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+@pytest.fixture
+def app() -> Small:
+    return Small()
+
+
+async def test_down_goes_through_all_rows_and_a_folded_group_is_one(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        seen = [app.form.cursor]
+        for _ in range(4):
+            await pilot.press("down")
+            seen.append(app.form.cursor)
+        assert seen == ["recipe.layers", "recipe.steps", "trainer.script", "trainer.launcher", "advanced"]
+        await pilot.press("space", "down")
+        assert app.form.cursor == "recipe.seed"
+        await pilot.press("up", "left")
+        assert not any("Seed" in line for line in lines(app))
+
+
+async def test_typing_replaces_a_number_and_end_adds_to_it(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("1", "2", "down", "up", "7")
+        assert app.values["layers"] == 7
+        await pilot.press("down", "up", "end", "5")
+        assert app.values["layers"] == 75
+
+
+async def test_typing_goes_on_after_a_value_from_elsewhere(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("down", "down")
+        app.form.show(groups(script="--bs="))
+        await pilot.press("4")
+        assert app.values["script"].endswith("--bs=4")
+
+
+async def test_what_cannot_be_read_stays_until_it_is_put_right(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("4", "x")
+        assert (app.form.unread_key, app.form.has_problem) == ("recipe.layers", True)
+        await pilot.press("down", "9")
+        assert app.form.unread_key == "recipe.layers"
+        assert any("4x" in line and "✗" in line for line in lines(app))
+        await pilot.press("up", "end", "backspace")
+        assert (app.form.unread_key, app.values) == ("", {"layers": 4, "steps": 9})
+
+
+async def test_a_choice_is_cycled_past_what_cannot_work(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        app.form.go_to_row("trainer.launcher")
+        await pilot.press("right", "right", "left")
+        assert [value for _, value in app.chosen] == ["torchrun", "auto", "torchrun"]
+
+
+async def test_space_shows_all_values_and_what_cannot_work_is_not_taken(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        app.form.go_to_row("trainer.launcher")
+        await pilot.press("space", "down")
+        assert any(line.startswith("▌") and "torchrun" in line for line in lines(app))
+        await pilot.press("down")
+        assert "this Python has none" in app.form.hint
+        await pilot.press("enter")
+        assert app.chosen == []
+        assert app.form.is_list_open
+        await pilot.press("up", "enter")
+        assert app.chosen == [("trainer.launcher", "torchrun")]
+        assert not app.form.is_list_open
+        await pilot.press("space", "down", "escape")
+        assert len(app.chosen) == 1
+
+
+async def test_a_click_goes_to_a_row_opens_it_and_chooses(app: Small) -> None:
+    async with app.run_test(size=(80, 20)) as pilot:
+        for wanted in ("Launcher", "Launcher", "torchrun"):
+            await pilot.click(Form, offset=(24, next(at for at, line in enumerate(lines(app)) if wanted in line)))
+        assert app.chosen == [("trainer.launcher", "torchrun")]
+        await pilot.click(Form, offset=(5, next(at for at, line in enumerate(lines(app)) if "Advanced" in line)))
+        assert any("Seed" in line for line in lines(app))
+
+
+async def test_tab_completes_a_path_and_else_goes_on(app: Small, tmp_path: Any) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "train.py").touch()
+    async with app.run_test(size=(80, 20)) as pilot:
+        app.form.go_to_row("trainer.script")
+        await pilot.pause()
+        entry = app.form.entry
+        entry.value = f"{tmp_path}/sc"
+        await pilot.press("end", "r")
+        await pilot.pause(0.3)
+        await pilot.press("tab")
+        await pilot.pause(0.3)
+        await pilot.press("tab", "tab")
+        assert app.values["script"] == str(tmp_path / "scripts" / "train.py")
+        assert app.form.cursor == "trainer.launcher"
+
+
+@pytest.mark.parametrize(
+    ("typed", "rest"), [("da", "ta-"), ("data-1", ".jsonl"), ("sub", "/"), ("nothing", ""), ("", ""), ("e", "")]
+)
+def test_a_path_is_completed_by_what_its_names_have_in_common(tmp_path: Any, typed: str, rest: str) -> None:
+    for name in ("data-1.jsonl", "data-2.jsonl", "e\x1b[31m.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "sub").mkdir()
+    assert path_completion(f"{tmp_path}/{typed}" if typed else "") == rest
+
+
+@pytest.mark.parametrize("theme", THEME_NAMES)
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+async def test_every_line_fills_its_width_in_every_theme(app: Small, theme: str, width: int) -> None:
+    async with app.run_test(size=(width, 20)) as pilot:
+        app.theme = theme
+        app.form.go_to_row("trainer.launcher")
+        await pilot.press("space")
+        text = lines(app)
+        assert all(len(line) <= width for line in text)
+        assert sum(line.startswith("▌") for line in text) == 1, "the cursor shows without colour"
+        assert app.current_theme.name == theme
+
+
+def test_a_value_that_is_not_set_shows_what_holds() -> None:
+    held = row("recipe.precision", options=(Option("", UNSET, "fp32"), Option("bf16", "bf16")), value=None)
+    (line,) = (line for line in form_lines((Group(title="", rows=(held,)),), frozenset(), "") if line.kind == "row")
+    assert "fp32" in draw_line(line, 80, here=False).plain
+    assert UNSET not in draw_line(line, 80, here=False).plain
+
+
+def test_an_error_stands_beside_its_value_with_the_key_that_fixes_it() -> None:
+    wrong = row("recipe.global_batch", value=30, error="not a multiple of 8", fix="use 32")
+    (line,) = (line for line in form_lines((Group(title="", rows=(wrong,)),), frozenset(), "") if line.kind == "row")
+    text = draw_line(line, 80, here=True).plain
+    assert text.index("30") < text.index("✗ not a multiple of 8") < text.index("F2 use 32")
+    assert len(text) == 80
+
+
+def test_a_row_that_stands_open_is_one_stop() -> None:
+    opened = row("trainer.launcher", value="auto", options=LAUNCHERS, stands_open=True)
+    found = form_lines((Group(title="What", rows=(opened,)),), frozenset(), "")
+    assert [line.kind for line in found] == ["title", "option", "option", "option"]
+    assert cursor_stops(found) == (1,)
+
+
+async def test_keys_that_come_together_keep_their_order(app: Small) -> None:
+    """A slow line brings several at once: a letter is not typed before what was pressed before it."""
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("1", "2", "3")
+        for key in ("backspace", "9", "down", "7"):
+            app.simulate_key(key)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.values == {"layers": 129, "steps": 7}
+
+
+async def test_a_worker_that_never_starts_leaves_no_warning(app: Small, recwarn: pytest.WarningsRecorder) -> None:
+    async def suggestion() -> None:
+        pass
+
+    fix_textual()
+    async with app.run_test() as pilot:
+        app.run_worker(suggestion()).cancel()
+        await pilot.pause()
+        gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []

@@ -1,0 +1,627 @@
+"""Home: what it lists and in which order, what is found by typing, and what its keys do with runs and profiles."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import bash, facts, profile, ready, sleeping, until
+from test_wizard import CPU, keys, machine, settle, shows, until_shown
+from textual.events import Key
+from textual.pilot import Pilot
+from textual.widgets import Input
+from tui_train.screens.home.filter import Filter
+from tui_train.screens.home.row_list import RowList
+from tui_train.screens.home.screen import Home
+
+from tui_train.actions.last_profile import remember_profile
+from tui_train.base.text import size
+from tui_train.diagnose import diagnose_run
+from tui_train.profile import store
+from tui_train.profile.types import Profile
+from tui_train.runs import folders, rundir
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.targets.here import LocalTarget
+from tui_train.views.digest_text import date_text, matches_filter, remaining_text
+from tui_train.views.run_digest import DigestCache
+from tui_train.wizard import wizard
+
+__all__ = ["machine"]  # a fixture of these tests as well
+
+STEPS = """
+import sys, time
+from pathlib import Path
+for step in range(1, int(sys.argv[1]) + 1):
+    print(f"step {step}/200 | loss {4 / step:.4f}", flush=True)
+    time.sleep(float(sys.argv[3]))
+print("eval_loss: 1.25" if sys.argv[2] == "0" else "ValueError: the data is bad", flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
+    """Make runs of a script that tells its steps; those that are live are ended after the test."""
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+
+    def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunDir:
+        values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
+        run = rundir.create_run(name, ready(sleeping(**values, name=name), facts()).files)
+        if pause:
+            start(run)
+        else:
+            bash(run)
+        return run
+
+    yield make
+    for run in rundir.all_runs():
+        if status(run).live:
+            stop_run(run, at_once=True)
+
+
+@pytest.fixture(autouse=True)
+def _here(machine: Callable[..., None]) -> None:
+    machine(CPU)
+
+
+def titles(pilot: Pilot[Any]) -> list[str]:
+    """The rows that are seen, each by what stands first in it."""
+    lines = [line[1:] for line in shows(pilot).splitlines()]
+    return [line.strip("▌ ●✓✗!○+").split("  ")[0].split(" ─")[0] for line in lines if line.strip()]
+
+
+def shown_lines(pilot: Pilot[Any]) -> list[str]:
+    """The lines that are not empty."""
+    return [line for line in shows(pilot).splitlines() if line[1:].strip()]
+
+
+def named(pilot: Pilot[Any]) -> list[str]:
+    """The same, without the number of a second run of one name and second."""
+    return [title.removesuffix("-2") for title in titles(pilot)]
+
+
+def cursor(pilot: Pilot[Any]) -> str:
+    """The row in which the cursor is."""
+    return pilot.app.screen_stack[0].query_one(RowList).cursor
+
+
+async def test_an_empty_home_begins_a_training() -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert titles(pilot)[2:5] == ["Start", "New training", "Quickstart"]
+        assert cursor(pilot) == "new"
+        await pilot.press("enter")
+        await until_shown(pilot, "● 1 Hardware")
+
+
+async def test_live_runs_come_first_with_what_they_do(run_of: Callable[..., RunDir]) -> None:
+    live = run_of("going", steps=10_000, pause=0.02)
+    run_of("done")
+    run_of("broken", code=1)
+    store.save(profile({"name": "mine", "trainer.model": "/m/tiny", "hardware.processes": 2}))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await until_shown(pilot, "ValueError: the data")
+        order = ["Start", "New training", "Quickstart", "Running", "going", "CPU", "Runs", "broken", "done", "Profiles"]
+        assert titles(pilot)[2:13] == [*order, "mine"]
+        assert cursor(pilot) == "new"
+        await keys("tab")(pilot)
+        assert cursor(pilot) == f"run:{live.path}"
+        seen = dict(zip(titles(pilot), shown_lines(pilot), strict=True))
+        assert "/200" in seen["going"]
+        assert "loss" in seen["CPU"]
+        assert "eval loss 1.250" in seen["done"]
+        assert "3/200" in seen["done"]
+        assert "finetune, tiny" in seen["mine"]
+        assert "2 GPUs" in seen["mine"]
+        await until_changed(pilot, seen["going"])
+        assert cursor(pilot) == f"run:{live.path}"
+
+
+async def until_changed(pilot: Pilot[Any], line: str) -> None:
+    deadline = time.monotonic() + 20
+    while line in shows(pilot):
+        assert time.monotonic() < deadline
+        await pilot.pause(0.05)
+
+
+@pytest.mark.whole
+async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of: Callable[..., RunDir]) -> None:
+    copies(run_of("first"), 70)
+    for number in range(40):
+        store.save(profile({"name": f"p{number:02}"}))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "71 runs, 40 profiles" in shows(pilot)
+        await keys("tab", "tab")(pilot)
+        assert cursor(pilot) == "profile:p00"
+        await keys("tab")(pilot)
+        assert cursor(pilot) == "new"
+        await keys("tab", "shift+tab", "end")(pilot)
+        assert cursor(pilot) == "profile:p39"
+        await keys("home", *["pagedown"] * 3)(pilot)
+        line = shows(pilot).splitlines()
+        assert any("▌" in row for row in line)
+        await keys("home")(pilot)
+        assert cursor(pilot) == "new"
+        await keys("tab")(pilot)
+        assert cursor(pilot) == f"run:{rundir.all_runs()[0].path}"
+
+
+def copies(run: RunDir, count: int) -> None:
+    """Copies of a run, which are older the more there are."""
+    for number in range(count):
+        copy = run.path.with_name(f"2025{number // 28 + 1:02}{number % 28 + 1:02}-120000-copy-{number}")
+        shutil.copytree(run.path, copy)
+        (copy / ".number").write_text("0\n")
+
+
+async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[..., RunDir], tmp_path: Path) -> None:
+    (tmp_path / "books.txt").write_text("text")
+    data = {"trainer.data": (str(tmp_path / "books.txt"),), "trainer.arguments": ("3", "0", "0", "{data}")}
+    run_of("alpha", **data)
+    run_of("beta", code=1)
+    noted = run_of("gamma")
+    folders.write_note(noted, "the Paper")
+    store.save(profile({"name": "delta", "trainer.model": "/m/books-model"}))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("slash", *"BOOKS")(pilot)
+        assert titles(pilot)[2:6] == ["Runs", "alpha", "Profiles", "delta"]
+        assert "1 of 3 runs, 1 of 1 profile" in shows(pilot)
+        await keys("escape", "slash", *"failed")(pilot)
+        assert titles(pilot)[2:4] == ["Runs", "beta"]
+        await keys("enter")(pilot)
+        assert isinstance(pilot.app.screen, Home)
+        assert pilot.app.screen.focused is pilot.app.screen.query_one(RowList)
+        assert titles(pilot)[2:4] == ["Runs", "beta"]
+        await keys("escape", "slash", *"paper gam", "enter", "enter")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        assert "gamma" in shows(pilot)
+
+
+async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of: Callable[..., RunDir]) -> None:
+    run_of("qwen")
+    run_of("other")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        for key in ("slash", *"qwen"):
+            pilot.app.post_message(Key(key, None if len(key) > 1 else key))
+        await until_shown(pilot, "1 of 2 runs")
+        assert titles(pilot)[2:4] == ["Runs", "qwen"]
+
+
+async def test_a_filter_that_finds_nothing_says_so_and_markup_is_text(run_of: Callable[..., RunDir]) -> None:
+    folders.write_note(run_of("alpha"), "[red]x[/] \x1b[31m")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "[red]x[/]" in shows(pilot)
+        assert "\x1b" not in shows(pilot)
+        await keys("slash", *"nowhere[")(pilot)
+        assert "Nothing matches" in shows(pilot)
+        await keys("escape")(pilot)
+        assert "alpha" in shows(pilot)
+
+
+async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of: Callable[..., RunDir]) -> None:
+    run_of("curve", steps=30)
+    for size_of, drawn in (((120, 40), True), ((80, 24), False)):
+        async with wizard().run_test(size=size_of) as pilot:
+            await settle(pilot)
+            await keys("tab")(pilot)
+            await pilot.pause(0.2)
+            await settle(pilot)
+            braille = any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
+            assert braille is drawn
+            assert ("Loss " in shows(pilot)) is drawn
+            await keys("home")(pilot)
+            await pilot.pause(0.2)
+            assert not any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
+
+
+async def test_runs_by_their_profile(run_of: Callable[..., RunDir]) -> None:
+    for name in ("one", "two", "one"):
+        run_of(name)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
+        assert {"By profile"} == {"By profile", "By age"} & offered(pilot)
+        await keys("b")(pilot)
+        assert named(pilot)[5:10] == ["one", "one", "one", "two", "two"]
+        assert {"By age"} == {"By profile", "By age"} & offered(pilot)
+        await keys("b")(pilot)
+        assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
+
+
+async def test_editing_a_run_brings_its_values(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine", **{"ladder.rungs": (), "trainer.environment": {"A": "b"}})
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("tab", "e")(pilot)
+        await until_shown(pilot, "● 3 Recipe")
+        app: Any = pilot.app
+        assert (app.profile.name, app.profile.trainer.environment) == ("mine", {"A": "b"})
+
+
+async def test_resume_is_offered_where_it_can_go_on(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine", code=1)
+    async with wizard().run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await keys("tab")(pilot)
+        assert "Resume" not in offered(pilot)
+        assert {"Delete", "Rename", "Note", "Edit", "Mark"} <= offered(pilot)
+        assert not {"Stop run", "Run now", "Duplicate"} & offered(pilot)
+
+
+def offered(pilot: Pilot[Any]) -> set[str]:
+    """The words of the actions that work now."""
+    active = pilot.app.screen.active_bindings.values()
+    return {each.binding.description for each in active if each.enabled}
+
+
+async def test_a_run_with_a_checkpoint_resumes(tmp_path: Path) -> None:
+    script = tmp_path / "saves.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "out = Path(next(word for word in sys.argv if 'output' in word).partition('=')[2])\n"
+        "resumed = any('checkpoint-5' in word for word in sys.argv)\n"
+        "(out / 'checkpoint-5').mkdir(parents=True, exist_ok=True)\n"
+        "(out / 'checkpoint-5' / 'trainer_state.json').write_text('{}')\n"
+        "sys.exit(0 if resumed else 1)\n"
+    )
+    values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
+    run = rundir.create_run("saves", ready(sleeping(**values, name="saves"), facts()).files)
+    bash(run)
+    assert DigestCache().digest_of(run).resumable
+    async with wizard().run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "can resume" in shows(pilot)
+        await keys("tab")(pilot)
+        assert "Resume" in offered(pilot)
+        await keys("r")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        until(lambda: status(run).state == "finished")
+        assert not DigestCache().digest_of(run).resumable
+
+
+async def test_a_stopped_run_is_asked_about_first(run_of: Callable[..., RunDir]) -> None:
+    run = run_of("going", steps=10_000, pause=0.05)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("tab")(pilot)
+        assert not {"Delete", "Rename"} & offered(pilot)
+        await keys("s", "enter")(pilot)
+        assert status(run).live
+        await keys("s", "down", "enter")(pilot)
+        until(lambda: not status(run).live)
+        await until_shown(pilot, "stopped")
+
+
+async def test_deleting_says_what_it_frees_and_asks(run_of: Callable[..., RunDir]) -> None:
+    kept, gone = run_of("kept"), run_of("gone")
+    (gone.path / "big").write_bytes(b"x" * (3 << 20))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("tab", "d")(pilot)
+        await until_shown(pilot, f"It frees {size(folders.folder_extent(gone).size)}")
+        assert gone.name in shows(pilot)
+        await keys("enter")(pilot)
+        assert gone.path.exists()
+        await keys("d")(pilot)
+        await until_shown(pilot, "It frees")
+        await keys("down", "enter")(pilot)
+        await until_shown(pilot, "1 run,")
+        assert not gone.path.exists()
+        assert kept.path.exists()
+        assert cursor(pilot) == f"run:{kept.path}"
+
+
+async def test_marked_runs_are_deleted_together(run_of: Callable[..., RunDir]) -> None:
+    first, second, third = run_of("a"), run_of("b"), run_of("c")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("tab", "space", "space")(pilot)
+        assert shows(pilot).count("◆") == 2
+        assert "2 marked" in shows(pilot)
+        await keys("d")(pilot)
+        await until_shown(pilot, "the 2 marked runs (c, b)")
+        await keys("down", "enter")(pilot)
+        await until_shown(pilot, "1 run,")
+        assert [run.path.exists() for run in (first, second, third)] == [True, False, False]
+        assert "◆" not in shows(pilot)
+
+
+@pytest.mark.whole
+async def test_rename_and_note(run_of: Callable[..., RunDir]) -> None:
+    run = run_of("old")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("tab", "i", *"try 2", "enter")(pilot)
+        assert folders.read_note(run) == "try 2"
+        await keys("i", "escape")(pilot)
+        assert folders.read_note(run) == "try 2"
+        await keys("i", "ctrl+u", "enter")(pilot)
+        assert folders.read_note(run) == ""
+        await keys("m", "ctrl+u", *"new name", "enter")(pilot)
+        assert [found.label for found in rundir.all_runs()] == ["new-name"]
+        assert "new-name" in titles(pilot)
+        assert cursor(pilot).endswith("new-name")
+
+
+async def test_profiles_are_copied_renamed_and_deleted() -> None:
+    store.save(profile({"name": "mine", "recipe.steps": 5}))
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        await keys("tab")(pilot)
+        assert cursor(pilot) == "profile:mine"
+        await keys("y", "enter")(pilot)
+        assert store.saved_names() == ("mine", "mine-2")
+        await keys("m", "ctrl+u", *"other", "enter")(pilot)
+        assert store.saved_names() == ("mine-2", "other")
+        assert cursor(pilot) == "profile:other"
+        await keys("d", "down", "enter")(pilot)
+        assert store.saved_names() == ("mine-2",)
+        await keys("m", "ctrl+u", *"../x", "enter")(pilot)
+        await until_shown(pilot, "cannot be a")
+        assert store.saved_names() == ("mine-2",)
+        entry = pilot.app.screen.query_one(Input)
+        assert entry.value == "../x", "what was typed is still there"
+        await keys("ctrl+u", *"good", "enter")(pilot)
+        assert store.saved_names() == ("good",)
+
+
+async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store.save(sleeping("--seconds=0.1", name="good"))
+    store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
+    monkeypatch.setattr(LocalTarget, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("tab", "g")(pilot)
+        await until_shown(pilot, "cannot start here")
+        assert "/nowhere/at/all.py" in shows(pilot)
+        assert not rundir.all_runs()
+        await keys("escape", "down", "g")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        assert [run.label for run in rundir.all_runs()] == ["good"]
+
+
+async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has() -> None:
+    store.save(sleeping(name="near"))
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.set_profile(profile({"hardware.host": "nowhere-at-all"}), keep=False)
+        await settle(pilot)
+        await keys("tab")(pilot)
+        assert isinstance(app.screen, Home)
+        app.screen.row_list.go_to_row(next(iter(app.screen.profiles)))
+        assert app.screen.check_action("run_now", ())
+
+
+def real_look(chosen: Profile) -> Any:
+    from tui_train.targets.here import profile_files
+
+    return facts(paths=profile_files(chosen).paths)
+
+
+async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: Callable[..., RunDir]) -> None:
+    first = run_of("first")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("tab")(pilot)
+        second = run_of("second")
+        await until_shown(pilot, "second")
+        assert cursor(pilot) == f"run:{first.path}"
+        folders.remove_run(second)
+        while "second" in titles(pilot):
+            await pilot.pause(0.1)
+        assert cursor(pilot) == f"run:{first.path}"
+
+
+async def test_a_damaged_run_hides_no_other(run_of: Callable[..., RunDir]) -> None:
+    good, bad = run_of("good"), run_of("bad")
+    bad.events_file.write_text("nonsense\n")
+    (bad.path / "profile.toml").write_bytes(b"\xff\xfe")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert titles(pilot)[5:8] == ["Runs", "bad", "good"]
+        assert "damaged" in shows(pilot)
+        assert good.path.exists()
+
+
+@pytest.mark.whole
+async def test_many_runs_open_and_move_as_quickly_as_few(run_of: Callable[..., RunDir]) -> None:
+    copies(run_of("first"), 300)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        drawn = pilot.app.screen.query_one(RowList)
+        assert drawn.height_of_rows > 300
+        calls = []
+        draw = drawn._content
+        drawn._content = lambda line: calls.append(line) or draw(line)  # type: ignore[method-assign, func-returns-value]
+        await keys("down")(pilot)
+        assert 0 < len(calls) < 6
+        calls.clear()
+        await keys("end")(pilot)
+        assert 0 < len(calls) < 30
+
+
+def test_dates_and_times_are_called_as_near_ones_are() -> None:
+    now = time.mktime((2026, 3, 12, 10, 0, 0, 0, 0, -1))
+    day = 86400
+    assert date_text(now - 3600, now) == "today 09:00"
+    assert date_text(now - day, now) == "yesterday"
+    assert date_text(now - 3 * day, now) == "Mon 10:00"
+    assert date_text(now - 30 * day, now) == "10 Feb"
+    assert date_text(now - 400 * day, now).startswith("2025-02")
+    assert date_text(now + 3 * day, now) == "2026-03-15"
+    assert date_text(None, now) == ""
+    assert [remaining_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == ["<1 min", "14 min", "3 h 10", "11 days"]
+
+
+def test_all_words_of_a_filter_must_be_there() -> None:
+    assert matches_filter("QWEN fail", "qwen-chat", "failed")
+    assert not matches_filter("qwen done", "qwen-chat", "failed")
+    assert matches_filter("", "x")
+
+
+async def test_enter_does_what_the_row_says_also_once_the_list_is_read(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await until_shown(pilot, "mine")
+        assert cursor(pilot) == "new"
+        await keys("enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+
+
+async def test_a_new_training_begins_with_defaults_and_a_draft_is_kept() -> None:
+    remember_profile(profile({"name": "paper", "recipe.steps": 7}))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        app: Any = pilot.app
+        await until_shown(pilot, "Continue the draft")
+        assert "paper" in shows(pilot)
+        await keys("enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        assert app.profile == Profile()
+        await keys("escape", "down", "enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        assert (app.profile.name, app.profile.recipe.steps) == ("paper", 7)
+        await keys("escape", "down", "enter")(pilot)
+        await until_shown(pilot, "● 4 Preview")
+        assert app.profile == Profile()
+
+
+async def test_keys_that_can_do_nothing_say_why(run_of: Callable[..., RunDir]) -> None:
+    run_of("ended", code=1)
+    run_of("live", steps=10_000, pause=0.05)
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "ended")
+        for pressed, words in (
+            (("tab", "d"), "cannot be deleted"),
+            (("m",), "cannot be renamed"),
+            (("tab", "r"), "cannot resume"),
+            (("space", "c"), "Mark two runs"),
+            (("s",), "nothing of it runs"),
+        ):
+            await keys(*pressed)(pilot)
+            assert words in " ".join(notice.message for notice in pilot.app._notifications), pressed
+            pilot.app.clear_notifications()
+
+
+@pytest.mark.whole
+async def test_marks_are_taken_by_what_can_take_several_and_kept_by_a_rename(run_of: Callable[..., RunDir]) -> None:
+    first, second, third = run_of("a"), run_of("b"), run_of("c")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, " a ")
+        await keys("tab", "space", "space", "i")(pilot)
+        assert "the 2 marked runs (c, b)" in shows(pilot)
+        await keys(*"both", "enter")(pilot)
+        assert [folders.read_note(run) for run in (first, second, third)] == ["", "both", "both"]
+        await keys("up", "m")(pilot)
+        assert second.name in shows(pilot)
+        await keys("ctrl+u", *"d", "enter")(pilot)
+        await until_shown(pilot, "◆ d")
+        assert shows(pilot).count("◆") == 2
+        await keys("escape")(pilot)
+        assert "◆" not in shows(pilot)
+
+
+async def test_the_footer_says_how_many_keys_it_leaves_out(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    for room, left_out in (((80, 24), True), ((200, 50), False)):
+        async with wizard().run_test(size=room) as pilot:
+            await until_shown(pilot, "mine")
+            await keys("tab")(pilot)
+            assert (", +" in shows(pilot).splitlines()[-1]) is left_out
+            titles_offered = [
+                command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)
+            ]
+            assert {"Note", "Rename", "Delete"} <= {*titles_offered}
+            assert titles_offered.index("Note") < titles_offered.index("Go to Recipe")
+            assert titles_offered.index("Go to Recipe") < titles_offered.index("Seed")
+
+
+async def test_a_lost_run_has_one_cause_everywhere(run_of: Callable[..., RunDir]) -> None:
+    run = run_of("mine")
+    kept = [line for line in run.events_file.read_text().splitlines() if "ended" not in line]
+    run.events_file.write_text("\n".join(kept) + "\n")
+    assert status(run).state == "lost"
+    found = diagnose_run(run)
+    assert found is not None
+    assert found.failure == "session_killed"
+    async with wizard().run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "session killed")
+        await keys("tab")(pilot)
+        await until_shown(pilot, found.cause.rstrip("."))
+        await keys("enter")(pilot)
+        await until_shown(pilot, "✗ The session was killed")
+
+
+@pytest.mark.whole
+async def test_escape_goes_back_to_where_one_came_from(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine", **{"trainer.environment": {"A": "b"}})
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        app: Any = pilot.app
+        await until_shown(pilot, "2 runs")
+        await keys("tab", "enter", "e")(pilot)
+        await until_shown(pilot, "● 3 Recipe")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "● 2 Backend")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        await keys("escape", "home", "tab", "space", "space", "c", "enter")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "Home › Compare")
+        await keys("left", "enter", "ctrl+p", *"goto recipe", "enter")(pilot)
+        await until_shown(pilot, "● 3 Recipe")
+        assert app.profile.trainer.environment == {"A": "b"}
+        await keys("escape", "escape", "escape", "escape", "escape")(pilot)
+        assert isinstance(pilot.app.screen, Home)
+
+
+async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        app: Any = pilot.app
+        await until_shown(pilot, "1 run")
+        await keys("tab", "e")(pilot)
+        await until_shown(pilot, "● 3 Recipe")
+        await keys("escape", "escape", "escape")(pilot)
+        assert isinstance(app.screen, Home)
+        assert "kept as the draft" not in shows(pilot), "nothing was changed"
+        await keys("e", "escape")(pilot)
+        await until_shown(pilot, "● 2 Backend")
+        app.screen.form.go_to_row("trainer.arguments")
+        await keys("space", "4", "2", "escape", "escape")(pilot)
+        await until_shown(pilot, "kept as the draft")
+        await until_shown(pilot, "Continue the draft")
+        await keys("home", "down", "enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        assert app.profile.trainer.arguments[-1] == "42"
+
+
+async def test_what_was_said_goes_with_the_screen(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "mine")
+        pilot.app.notify("something wrong", severity="error", timeout=60)
+        await until_shown(pilot, "something wrong")
+        await keys("tab", "enter")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        assert "something wrong" not in shows(pilot)
+
+
+def test_a_slash_before_the_filter_is_there_does_nothing():
+    late = Filter("name or state")
+    late.open()
+    assert not late.children

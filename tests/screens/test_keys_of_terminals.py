@@ -1,0 +1,106 @@
+"""Keys as a terminal sends them: Esc counts at once, and one whose bytes come in pieces is one key."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import textual._parser
+from test_terminal import Terminal, terminals
+from textual import events
+from tui_train.screens.app import terminal as terminal_module
+from tui_train.screens.app.terminal import KeyParser
+
+__all__ = ["terminals"]  # a fixture
+Type = Callable[..., list[str]]
+
+
+@pytest.fixture(params=[pytest.param("", id="local"), pytest.param("10.0.0.1 50000 10.0.0.2 22", id="ssh")])
+def ssh(request: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Have the terminal at this machine, or at the other end of ssh."""
+    monkeypatch.delenv("ESCDELAY", raising=False)
+    monkeypatch.setenv("SSH_CONNECTION", request.param)
+    return bool(request.param)
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, ssh: bool) -> Type:
+    """Return what feeds bytes, and lets seconds go by where a number stands, and returns the keys."""
+    now = [1000.0]
+    monkeypatch.setattr(terminal_module, "get_time", lambda: now[0])
+    monkeypatch.setattr(textual._parser, "get_time", lambda: now[0])
+    parser = KeyParser()
+
+    def feed(*parts: str | float) -> list[str]:
+        found: list[Any] = []
+        for part in parts:
+            if isinstance(part, str):
+                found += parser.feed(part)
+            else:
+                now[0] += part
+                found += parser.tick()
+        return [event.key for event in found if isinstance(event, events.Key)]
+
+    return feed
+
+
+def test_esc_waits_only_where_the_line_is_slow(typed: Type, ssh: bool) -> None:
+    assert typed("\x1b", 0.03) == ([] if ssh else ["escape"])
+    assert typed(0.1) == (["escape"] if ssh else [])
+    assert typed("\x1b\x1b", 0.2) == ["escape", "escape"]
+
+
+@pytest.mark.parametrize(("answer", "slow"), [(0.005, False), (0.2, True)])
+def test_a_terminal_that_answers_shows_how_slow_it_is(typed: Type, answer: float, slow: bool) -> None:
+    assert typed(answer, "\x1b[?2026;2$y") == []
+    assert typed("\x1b", 0.03) == ([] if slow else ["escape"])
+
+
+@pytest.mark.parametrize("gap", [0.01, 0.2, 0.4])
+def test_an_arrow_in_two_pieces_is_one_key(typed: Type, gap: float, ssh: bool) -> None:
+    assert typed("\x1b[", gap, "B") == ["down"]
+    assert typed("\x1bO", gap, "B") == ["down"]
+    assert typed("\x1b[1;", gap, "5A", "x") == ["ctrl+up", "x"]
+    if gap < 0.02:
+        assert typed("\x1b", gap, "[B") == ["down"]
+
+
+@pytest.mark.parametrize("rest", ["[B", "OB", "[1;5A", "[3~", "[<0;10;10M"])
+def test_the_rest_of_a_key_that_was_taken_for_esc_is_not_typed(typed: Type, rest: str) -> None:
+    """And from then on such a pause is waited for."""
+    assert typed("\x1b", 0.13, rest, "x") == ["escape", "x"]
+    assert typed(1.0, "\x1b", 0.13, "[B", "x") == ["down", "x"]
+
+
+def test_what_is_typed_after_esc_is_typed(typed: Type) -> None:
+    assert typed("\x1b", 0.2, "[", "B") == ["escape", "left_square_bracket", "B"]
+    assert typed("\x1b", 0.2, "OK") == ["escape", "O", "K"]
+    assert typed("\x1b", 0.2, 1.0, "[B") == ["escape", "left_square_bracket", "B"]
+
+
+def test_a_sequence_whose_end_is_lost_types_nothing(typed: Type) -> None:
+    assert typed("\x1b[1;", 1.0, "x") == ["x"]
+
+
+def test_escdelay_is_what_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESCDELAY", "500")
+    parser = KeyParser()
+    before = parser._escape_delay
+    assert [*parser.feed("\x1b[?2026;2$y")] != []
+    assert parser._escape_delay == before == terminal_module.ESCAPE_DELAY
+
+
+@pytest.mark.training
+def test_esc_and_a_divided_arrow_in_a_terminal(terminals: list[Terminal]) -> None:
+    terminals.append(terminal := Terminal(SSH_CONNECTION=""))
+    terminal.see("New training")
+    for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
+        terminal.press("\r", step)
+    terminal.see("▌Layers")
+    os.write(terminal.child.fileno(), b"\x1b[")
+    time.sleep(0.2)
+    os.write(terminal.child.fileno(), b"B")
+    shown = terminal.see("▌Hidden size")
+    assert "B" not in shown.split("Hidden size")[1].splitlines()[0]
+    terminal.press("\x1b", "● 2 Backend")

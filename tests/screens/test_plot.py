@@ -1,0 +1,144 @@
+"""Plots in braille: what is drawn for a series, its axes and labels, and what cannot be drawn."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tui_train.screens.widgets.braille import Axes, Series, draw_plot
+from tui_train.screens.widgets.text_layout import differing_cells, styled
+
+FALLING = tuple((step, 1.2 + 1.8 * math.exp(-step / 90)) for step in range(1, 560))
+
+
+def lines(*series, width=80, height=10, axes=None):
+    return ["".join(char for char, _ in row) for row in draw_plot(series, axes or Axes(), width, height)]
+
+
+def labels(drawn):
+    return [line.split("│")[0].strip() for line in drawn[:-1] if line.split("│")[0].strip()]
+
+
+def braille(line):
+    return [at for at, char in enumerate(line) if "\u2800" < char <= "\u28ff"]
+
+
+def test_a_curve_has_three_round_labels_at_the_left_and_five_below():
+    drawn = lines(Series(FALLING), axes=Axes(end=900))
+    assert labels(drawn) == ["3.00", "2.10", "1.20"]
+    assert drawn[-1].split() == ["0", "225", "450", "675", "900"]
+    assert {len(line) for line in drawn} == {80}
+    assert len(drawn) == 10
+
+
+def test_a_falling_curve_falls_and_ends_where_its_steps_end():
+    drawn = lines(Series(FALLING), axes=Axes(end=900))
+    first, last = braille(drawn[0]), braille(drawn[-2])
+    assert max(first) < min(last)
+    # 559 of 900 steps, in the 73 columns behind the axis
+    assert abs(max(last) - (7 + 73 * 559 / 900)) < 2
+
+
+def test_a_few_points_are_joined():
+    drawn = lines(Series(((0, 1.0), (100, 2.0))))
+    assert {at for line in drawn[:-1] for at in braille(line)} == {*range(7, 80)}
+
+
+def test_points_with_a_marker_are_drawn_over_the_curve():
+    drawn = draw_plot((Series(FALLING), Series(((100, 1.8), (500, 1.3)), "$warning", "◆")), Axes(), 80, 10)
+    marked = [(char, style) for row in drawn for char, style in row if char == "◆"]
+    assert marked == [("◆", "b $warning")] * 2
+
+
+def test_two_curves_carry_their_letters():
+    one = Series(FALLING, "$live", letter="A")
+    two = Series([(x, y + 1) for x, y in FALLING], "$warning", letter="B")
+    text = "".join(lines(one, two, height=20))
+    assert (text.count("A"), text.count("B")) == (5, 5)
+
+
+def test_the_last_part_alone_has_an_axis_of_its_own():
+    drawn = lines(Series(FALLING), axes=Axes(end=900, share=0.25))
+    assert drawn[-1].split() == ["419", "454", "489", "524", "559"]
+    assert all(1.1 < float(label) < 1.3 for label in labels(drawn))
+
+
+def test_a_logarithmic_axis_puts_powers_at_equal_distance():
+    drawn = lines(Series([(x, 10.0 ** (-x / 10)) for x in range(31)]), height=14, axes=Axes(log=True))
+    assert labels(drawn) == ["1", "0.0316", "0.001"]
+    rows = [min(y for y, line in enumerate(drawn[:-1]) if at in braille(line)) for at in (8, 43, 77)]
+    assert rows == [0, 6, 12]
+
+
+def test_what_is_not_positive_is_left_out_of_a_logarithmic_axis():
+    assert lines(Series(((1, 0.0), (2, -3.0))), axes=Axes(log=True)) == []
+    assert labels(lines(Series(((1, 0.0), (2, 1.0), (3, 10.0))), axes=Axes(log=True)))[0] == "10"
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf, 1e308, -1e308])
+def test_what_is_no_number_or_beyond_all_bounds_is_left_out(broken):
+    points = [(1, 2.0), (2, broken), (3, 2.5)]
+    assert lines(Series(points)) == lines(Series([points[0], points[2]]))
+    assert lines(Series([(1, broken)])) == []
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0, -5.0, 1e-12, 1e20])
+def test_equal_values_are_a_level_line(value):
+    drawn = lines(Series([(step, value) for step in range(50)]))
+    assert len([line for line in drawn if braille(line)]) == 1
+    assert len(set(labels(drawn))) == 3
+
+
+def test_one_point_is_drawn():
+    assert sum(len(braille(line)) for line in lines(Series(((7, 3.0),)))) == 1
+
+
+def test_steps_in_another_order_are_the_same_curve():
+    assert lines(Series(FALLING[::-1])) == lines(Series(FALLING))
+
+
+def test_no_room_and_no_points_draw_nothing():
+    assert lines(Series(FALLING), width=10) == lines(Series(FALLING), height=2) == lines(Series(())) == lines() == []
+
+
+def test_no_label_of_few_steps_stands_twice():
+    assert lines(Series(((1, 3.0),)))[-1].split() == ["0", "1"]
+    assert lines(Series(((1, 3.0), (2, 2.0))), axes=Axes(end=2))[-1].split() == ["0", "1", "2"]
+
+
+def test_labels_that_would_touch_are_left_out():
+    drawn = lines(Series(FALLING), width=26, axes=Axes(end=900_000_000))
+    assert drawn[-1].split() == ["0", "900", "000", "000"]
+
+
+@pytest.mark.parametrize("axes", [Axes(), Axes(share=0.1), Axes(log=True)], ids=["whole", "end", "log"])
+def test_numbers_between_which_there_is_none(axes):
+    drawn = lines(Series(((5e-324, 5e-324), (5e-324, 1e-323))), axes=axes)
+    assert bool(drawn) != axes.log
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30),
+    st.tuples(st.integers(0, 200), st.integers(0, 40)),
+    st.builds(Axes, end=NUMBERS, share=st.sampled_from((1.0, 0.25, 0.1)), log=st.booleans()),
+)
+def test_any_numbers_are_drawn_within_their_room(points, room, axes):
+    width, height = room
+    drawn = lines(Series(points), width=width, height=height, axes=axes)
+    assert drawn == [] or (len(drawn) == height and {len(line) for line in drawn} == {width})
+
+
+def span(old, new):
+    return differing_cells(styled(old), styled(new))
+
+
+def test_only_the_cells_that_differ_are_written_again():
+    assert span("loss 1.25 rate", "loss 1.31 rate") == (7, 9)
+    assert span("same", "same") is None
+    assert span("━━──  5", "━━━─  6") == (2, 7)
+    assert span("9 left", "10 left") == (0, 7)
+    assert span("中文 5", "中文 6") == (5, 6)
+    assert differing_cells(styled(("a", "bold"), "b"), styled("a", "b")) == (0, 1)

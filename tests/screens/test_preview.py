@@ -1,0 +1,302 @@
+"""Preview and `tui-train plan`: the five lines, the one command, what changed since the run before, and the files."""
+
+import json
+import re
+import subprocess
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready, sample
+from test_script import WAYS, built
+from test_wizard import SEED, keys, settle, shows
+from test_wizard import machine as machine  # noqa: PLC0414 - a fixture
+from textual.content import Content
+from tui_train.screens.messages import ValueChosen
+from tui_train.screens.widgets.code import FileViewer, fold_comments, names_lines, search_hits
+from tui_train.screens.widgets.preview_lines import Story, command_lines
+
+from tui_train.cli.app import cli
+from tui_train.plan.render import File
+from tui_train.plan.render.script.plain_command import command_to_paste, one_command, wrapped_command
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.setup.setup import Setup
+from tui_train.views import overview
+from tui_train.views.previous_run import change_lines, effective_changes, expected_pace, previous_run
+from tui_train.wizard import wizard
+
+TO_PREVIEW = ("enter",) * 4
+
+
+def said(values=None, found=None, rate=None):
+    """The five lines of a profile, by their label."""
+    found = found or facts()
+    found_lines = overview.overview(Setup(profile(values), found), rate)
+    return {line.label: line for line in found_lines}
+
+
+# The five lines
+
+
+def test_five_lines_say_what_a_plan_does():
+    found = said({"recipe.micro_batch": 2}, facts(gpus=(gpu(0), gpu(1))))
+    assert list(found) == ["Model", "Data", "Batch", "Rate", "Steps"]
+    plan = ready(profile({"recipe.micro_batch": 2}), facts(gpus=(gpu(0), gpu(1)))).plan
+    numbers = [int(number) for number in re.findall(r"\d+", found["Batch"].value)]
+    assert numbers == [plan.micro_batch, plan.accumulation, plan.world_size, plan.global_batch]
+    assert float(found["Rate"].value.split()[0]) == plan.learning_rate
+    assert int(found["Steps"].value) == plan.steps
+
+
+def test_what_a_script_keeps_for_itself_is_called_so():
+    found = said({"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom"})
+    assert found["Model"].value == "that of sft.py"
+    assert found["Data"].value == found["Batch"].value == "the script's own"
+
+
+def test_time_is_known_only_from_a_run_that_was_as_fast():
+    assert said(rate=overview.MeasuredPace(2.0, "before"))["Time"].value == "about 2 min 00 s"
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_names_are_shown_as_text(value):
+    found = said({"trainer.data": (f"/d/{value or 'x'}",), "nemo.recipe": value, "trainer.model": f"/m/{value}"})
+    assert all(part.isprintable() for line in found.values() for part in (line.value, line.note))
+
+
+# The command
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(way=st.sampled_from(WAYS), values=st.lists(st.sampled_from(HOSTILE), min_size=8, max_size=20), data=st.data())
+def test_copied_command_starts_what_launch_plain_starts(way, values, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("way")
+    chosen, found = built(folder, *way, values)
+    run, plan = exported(folder / "run", chosen, found)
+    width = data.draw(st.integers(30, 140))
+    notes = folder / "notes"
+    environment = plain_environment(STUB_NOTES=str(notes))
+    assert bash(run, "--plain", env=environment).returncode == 0
+    (by_script,) = noted(notes)
+    notes.rename(folder / "first")
+    text = command_to_paste(one_command(plan), width)
+    pasted = subprocess.run(["bash", "-c", text], cwd=run.path, env=environment, capture_output=True, check=False)
+    assert pasted.returncode == 0, pasted.stderr
+    (by_hand,) = noted(notes)
+    assert by_hand["argv"] == by_script["argv"]
+    assert by_hand["cwd"] == by_script["cwd"]
+    chosen_names = {setting.name for setting in plan.attempts[0].command.env} - OF_BASH
+    for name in chosen_names:
+        assert by_hand["env"][name] == by_script["env"][name]
+
+
+def test_command_keeps_to_the_width_where_words_allow():
+    command = one_command(ready(profile(), facts(gpus=(gpu(0), gpu(1)))).plan)
+    longest = max(map(len, (*command.groups, *command.settings)))
+    for width in (40, 60, 76, 100):
+        assert max(map(len, wrapped_command(command, width))) <= max(width, longest + 6)
+
+
+# What changed since the run before
+
+
+def run_of(chosen, *, seconds=None):
+    """The folder of a run of a profile; with `seconds` one that finished."""
+    run = rundir.create_run(chosen.name, ready(chosen, facts()).files)
+    if seconds:
+        events = [
+            {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+            {"time": 1000.0, "event": "attempt_started", "attempt": 1, "position": 1},
+            {"time": 1000.0 + seconds, "event": "attempt_ended", "attempt": 1, "exit_code": 0},
+            {"time": 1000.0 + seconds, "event": "run_ended", "state": "finished", "exit_code": 0},
+        ]
+        run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)))
+    return run
+
+
+def test_changes_since_the_newest_run_of_this_profile():
+    run_of(profile({"recipe.steps": 10}))
+    run_of(profile({"name": "quickstart-2", "recipe.steps": 30}))
+    run = run_of(profile({"recipe.steps": 20}))
+    found = previous_run(Profile())
+    assert found.run == run.name
+    now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})
+    # On the CPU it was trained before as well.
+    assert [change.key for change in effective_changes(found, now)] == ["recipe.layers", "recipe.learning_rate"]
+    assert change_lines(effective_changes(found, now))[1].endswith("0.003 (default) → 0.0001")
+    assert previous_run(Profile(name="other")) is None
+
+
+def test_a_damaged_profile_is_passed_over():
+    run = run_of(Profile())
+    run_of(Profile()).profile.write_text("=")
+    assert previous_run(Profile()).run == run.name
+
+
+def test_secrets_of_the_environment_are_not_shown_as_changes():
+    run_of(Profile())
+    now = profile({"trainer.environment": {"HF_TOKEN": "hf_abc", "PLAIN": "1"}})
+    (change,) = effective_changes(previous_run(Profile()), now)
+    assert "hf_abc" not in change.after
+    assert "PLAIN=1" in change.after
+
+
+def test_pace_holds_only_where_nothing_changes_the_speed():
+    run_of(profile({"recipe.steps": 50}), seconds=100)
+    found = previous_run(Profile())
+    assert expected_pace(found, profile({"recipe.steps": 500, "recipe.learning_rate": 1e-3})).seconds == 2.0
+    assert expected_pace(found, profile({"recipe.micro_batch": 2})) is None
+    assert expected_pace(None, Profile()) is None
+
+
+# The command line
+
+
+def invoke(*words):
+    """What a command prints."""
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_plan_says_the_five_lines_first_and_what_changed():
+    assert invoke("plan", "quickstart").splitlines()[0].startswith("Model")
+    assert "Changed" not in invoke("plan", "quickstart")
+    assert "no earlier run" in invoke("plan", "quickstart", "--diff")
+    run = run_of(profile({"recipe.steps": 20}))
+    assert f"as in {run.name}" in invoke("plan", "quickstart", "--diff", "--set", "recipe.steps=20")
+    changed = invoke("plan", "quickstart", "--set", "recipe.steps=40", "--diff", run.name)
+    assert "Steps  20 → 40" in changed
+    data = json.loads(invoke("plan", "quickstart", "--json", "--diff", run.name))
+    assert data["since"]["changes"][0]["key"] == "recipe.steps"
+
+
+# The screen
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (120, 40), (160, 50), (200, 50)], 3), ids=str)
+async def test_the_answer_is_seen_at_every_size(machine, size):
+    machine(SEED)
+    app = wizard()
+    async with app.run_test(size=size) as pilot:
+        await keys(*TO_PREVIEW)(pilot)
+        shown = shows(pilot)
+        for label in ("Model", "Data", "Batch", "Rate", "Steps", "Memory per GPU", "Findings", "Command"):
+            assert label in shown
+        assert ("#!/usr/bin/env bash" in shown) == (size[1] >= 34)
+        assert ("If memory runs out" in shown) == (size[0] >= 140)
+
+
+@pytest.mark.whole
+async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_PREVIEW)(pilot)
+        sent = []
+        monkeypatch.setattr(app, "copy_to_clipboard", sent.append)
+        files = app.screen.query_one(FileViewer)
+        await keys("c", "f", "y")(pilot)
+        assert sent[0] == command_to_paste(app.screen._story.command)
+        assert sent[1] == files.shown.text
+        assert "#!/usr/bin/env bash" in shows(pilot)
+        await keys("right")(pilot)
+        assert files.shown_index == 1
+        wanted = "def step_tokens"
+        await keys("slash", *wanted.replace(" ", "").replace("def", ""))(pilot)
+        await keys("enter")(pilot)
+        assert "step_tokens" in files.shown.text
+        first = files.shown_index, files._hit_index
+        await keys("enter")(pilot)
+        assert (files.shown_index, files._hit_index) != first
+        await keys("escape")(pilot)
+        assert "Search in all" not in shows(pilot)
+        assert files.display, "Esc ended the search, not the step"
+        await keys("escape")(pilot)
+        assert "What will happen" in shows(pilot), "Esc closed the files, not the step"
+
+
+async def test_findings_are_fixed_by_their_keys(machine):
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_PREVIEW)(pilot)
+        app.screen.post_message(ValueChosen("recipe.micro_batch", 8))
+        await settle(pilot)
+        app.screen.post_message(ValueChosen("recipe.global_batch", 15))
+        await settle(pilot)
+        assert "F2" in shows(pilot)
+        assert "Nothing can be run" in shows(pilot)
+        await keys("f2")(pilot)
+        assert "Nothing can be run" not in shows(pilot)
+
+
+async def test_what_changed_since_the_last_run_is_said(machine):
+    app = wizard()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await keys(*TO_PREVIEW[1:])(pilot)
+        run = rundir.create_run("quickstart", ready(profile({"recipe.steps": 77}), facts()).files)
+        await keys("enter")(pilot)
+        assert run.name in shows(pilot)
+        assert "77 → " in shows(pilot)
+
+
+def test_the_shown_name_is_always_seen():
+    names = [f"folder/file-{number}.py" for number in range(12)]
+    for place in range(12):
+        for width in (40, 80, 120):
+            assert names[place] in names_lines(names, place, "", width)[1].plain
+
+
+def test_search_finds_each_line_of_each_file():
+    files = [File("a", "x\nHere\n"), File("b", "here\nthere")]
+    assert search_hits(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
+    assert search_hits(files, "") == []
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 7])
+def test_a_command_is_drawn_on_the_narrowest_screen(width):
+    plan = ready(
+        profile({"trainer.python": "/a/long path/狐/bin/python"}), facts(python="/a/long path/狐/bin/python")
+    ).plan
+    found = facts()
+    story = Story(lines=overview.overview(Setup(profile(), found), None), command=one_command(plan), title=plan.title)
+    assert command_lines(story, width, whole=True)
+
+
+@pytest.mark.parametrize("width", [30, 58, 76])
+def test_a_long_comment_is_folded_into_comments(width):
+    text = "#!/bin/bash\n  # " + "word " * 40 + "\n" + "x" * 200 + "\n#\n"
+    lines = fold_comments(Content(text), width).plain.split("\n")
+    comment = [line for line in lines if "word" in line]
+    assert len(comment) > 1
+    assert all(line.startswith("  # word") and len(line) <= width for line in comment)
+    assert sum(line.count("word") for line in comment) == 40
+    assert [line for line in lines if "word" not in line] == ["#!/bin/bash", "x" * 200, "#", ""]
+
+
+async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(machine):
+    app = wizard()
+    async with app.run_test(size=(60, 24)) as pilot:
+        await keys(*TO_PREVIEW, "f")(pilot)
+        shown = str(app.screen.query_one("#file").render())
+        source = {line.strip() for line in app.screen.query_one(FileViewer).shown.text.split("\n")}
+        new = [line.strip() for line in shown.split("\n") if line.strip() not in source]
+        assert new
+        assert all(line.startswith("#") for line in new)
+
+
+async def test_what_waits_for_a_picture_of_a_screen_is_let_be_once_that_is_left(machine):
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_PREVIEW)(pilot)
+        preview, called = app.screen, []
+        preview.call_after_refresh(called.append, "there")
+        await pilot.pause()
+        left = app.pop_screen()
+        preview.call_after_refresh(called.append, "left")
+        await left
+        await pilot.pause()
+        assert called == ["there"]

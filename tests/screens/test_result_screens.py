@@ -1,0 +1,222 @@
+"""The screens of what a run made: its page, merging there, and the chat, all by keys."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm
+from rich.cells import cell_len
+from support import sample, until, with_word
+from test_result import ADAPTER, LOG, ended, full_run, models, put_adapter, put_model, tensors, with_own_code
+from test_wizard import keys, machine, settle, shows, until_shown
+from textual.app import App, ComposeResult
+from tui_train.screens.chat.chat_pane import ChatPane
+
+from tui_train.actions.chat import Chat, Ready
+from tui_train.wizard import wizard
+
+__all__ = ["full_run", "machine", "models"]
+
+SIZES = [(80, 24), (120, 40)]
+
+
+async def opened(pilot: Any, words: str) -> None:
+    """Go from the Run screen to the result."""
+    await until_shown(pilot, "Enter result")
+    await pilot.press("enter")
+    await until_shown(pilot, words)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_the_result_of_a_run_by_keys(machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+    run = ended(tmp_path / "run", LOG)
+    put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": "no/[bold]base"})
+    app = wizard(str(run.path))
+    async with app.run_test(size=size) as pilot:
+        await until_shown(pilot, "Adapter     output")
+        await opened(pilot, "LoRA adapter of no/[bold]base")
+        shown = shows(pilot)
+        assert "2.000 last, step 20   1.500 best, step 10" in shown
+        assert "1.875 last, step 20   1.750 best, step 10" in shown
+        assert "merge the adapter first" in shown
+        assert all(len(line) <= size[0] for line in shown.splitlines())
+        await keys("c")(pilot)
+        assert app.clipboard == str(run.path / "output")
+        await keys("v")(pilot)
+        assert app.clipboard.startswith("vllm serve ")
+        await keys("m")(pilot)
+        await pilot.press("enter")
+        await until_shown(pilot, "✗ not merged")
+        assert not (run.path / "merged").exists()
+        await keys("escape")(pilot)
+        assert type(app.screen).__name__ == "RunScreen"
+
+
+async def test_a_broken_result_is_neither_tried_nor_merged(machine: Any, tmp_path: Path) -> None:
+    run = ended(tmp_path / "run", LOG, state="failed")
+    put_adapter(run.path / "output", data=tensors(cut=1))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, "Problem")
+        shown = shows(pilot)
+        assert "Try it" not in shown
+        assert "m Merge" not in shown
+        assert "Serve" not in shown
+
+
+async def test_a_run_that_made_nothing_has_no_result(machine: Any, tmp_path: Path) -> None:
+    run = ended(tmp_path / "run", LOG)
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "e edit and rerun")
+        assert "Enter" not in shows(pilot)
+        await keys("enter")(pilot)
+        assert type(app.screen).__name__ == "RunScreen"
+
+
+def children() -> list[int]:
+    """The chats that this process has started."""
+    found = with_word(str(Path(__file__).parents[2] / "tui_train/programs/result/chat_child.py"))
+    return [pid for pid in found if f"PPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()]
+
+
+async def loaded(pilot: Any, words: str) -> None:
+    """Wait until a model is loaded, or is not, in these words."""
+    for _ in range(600):
+        if words in " ".join(shows(pilot).split()):
+            return
+        await pilot.pause(0.1)
+    pytest.fail(shows(pilot))
+
+
+async def answered(pilot: Any, count: int) -> None:
+    """Wait until so many answers are complete."""
+    for _ in range(600):
+        if shows(pilot).count("tokens/s") >= count:
+            return
+        await pilot.pause(0.1)
+    pytest.fail(shows(pilot))
+
+
+@pytest.mark.parametrize("size", sample(SIZES, 2), ids=str)
+async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size: tuple[int, int]) -> None:
+    app = wizard(str(full_run.path))
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot, "full model, trained from")
+        await pilot.press("b")
+        await loaded(pilot, "✓ loaded on cpu in float32")
+        beside = [line for line in shows(pilot).splitlines() if line.startswith(" Result") and "Base" in line]
+        assert bool(beside) == (size[0] >= 100)
+        (child,) = children()
+        await pilot.press("q", "u", "a", "enter")
+        await until_shown(pilot, "› qua")
+        assert shows(pilot).count("› qua") == 2
+        await answered(pilot, 2)
+        assert all(cell_len(line) <= size[0] for line in shows(pilot).split("\n"))
+        await pilot.press("h", "i", "enter", "f2", "f2")
+        await answered(pilot, 3)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert type(app.screen).__name__ == "ResultScreen"
+        until(lambda: not Path(f"/proc/{child}").exists(), 20, "the child goes on")
+
+
+async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(
+    machine: Any, full_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed, load = threading.Event(), Chat.load
+
+    def slow(self: Chat, *given: Any) -> Ready:
+        typed.wait(60)
+        return load(self, *given)
+
+    monkeypatch.setattr(Chat, "load", slow)
+    app = wizard(str(full_run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, "full model, trained from")
+        await pilot.press("enter", "q", "u", "a", "enter")
+        await pilot.pause()
+        screen: Any = app.screen
+        assert screen.query_one("#prompt").value == "qua"
+        assert "is sent then" in shows(pilot)
+        typed.set()
+        await answered(pilot, 1)
+        assert shows(pilot).count("› qua") == 1
+        assert not screen.query_one("#prompt").value
+
+
+@pytest.mark.whole
+async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine: Any, tmp_path: Path) -> None:
+    run = ended(tmp_path / "run", LOG)
+    put_model(run.path / "output")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, "full model")
+        await pilot.press("enter")
+        for _ in range(300):
+            if "✗" in shows(pilot):
+                break
+            await pilot.pause(0.1)
+        assert "no tokenizer" in shows(pilot)
+        await keys("x", "enter")(pilot)
+        assert "› x" not in shows(pilot)
+        await keys("escape")(pilot)
+        assert type(app.screen).__name__ == "ResultScreen"
+
+
+async def test_code_of_a_model_runs_after_a_key(machine: Any, tmp_path: Path, models: Any) -> None:
+    marker = tmp_path / "marker"
+    run = ended(tmp_path / "run", LOG, python=warm.training())
+    (run.path / "output").symlink_to(with_own_code(tmp_path / "own", models[0], marker))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, "full model")
+        assert "F4" not in shows(pilot)
+        await pilot.press("enter")
+        await loaded(pilot, "F4 runs it")
+        # A long path to it is broken into lines.
+        assert "modeling_own.py" in "".join(shows(pilot).split())
+        assert not marker.exists()
+        await pilot.press("f4")
+        await loaded(pilot, "✓ loaded on cpu")
+        assert marker.exists()
+        assert "F4" not in shows(pilot)
+
+
+class Column(App[None]):
+    """One side of a chat alone."""
+
+    def compose(self) -> ComposeResult:
+        """Put it over the whole screen."""
+        talk = ChatPane("Result", "", id="talk")
+        talk.styles.height = "1fr"
+        yield talk
+
+
+async def test_what_is_written_redraws_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Column()
+    async with app.run_test(size=(40, 10)) as pilot:
+        talk = app.query_one(ChatPane)
+        talk.add_prompt("Why?")
+        talk.append_answer("one two three")
+        await settle(pilot)
+        drawn: list[Any] = []
+        monkeypatch.setattr(talk, "refresh", lambda *regions, **_: drawn.extend(regions))
+        talk.append_answer(" four [bold]five")
+        assert [(region.y, region.height) for region in drawn] == [(3, 1)]
+        assert drawn[0].x >= len("one two three")
+        monkeypatch.undo()
+        for number in range(40):
+            talk.append_answer(f"\nline {number}")
+        await settle(pilot)
+        assert "line 39" in shows(pilot)
+        talk.scroll_pages(-1)
+        talk.append_answer("\nlast line")
+        await settle(pilot)
+        assert "last line" not in shows(pilot)
+        talk.scroll_pages(9)
+        await settle(pilot)
+        assert "last line" in shows(pilot)
+        assert "[bold]" not in shows(pilot)

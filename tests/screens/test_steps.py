@@ -1,0 +1,305 @@
+"""The steps of the wizard cost what they show: a step that is left is released, and an unchanged one writes nothing."""
+
+import gc
+import os
+import select
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_terminal import Terminal, terminals
+from test_wizard import SEED, keys, machine, settle, shows, to
+from textual._styles_cache import StylesCache
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input
+from tui_train.screens.steps.step import ADVANCED, Step
+from tui_train.screens.widgets.form.form import Form
+from tui_train.screens.widgets.hint import Hint
+from tui_train.screens.widgets.keys import Keys
+from tui_train.screens.widgets.text_layout import fit
+
+from tui_train.base.app_paths import last_profile_file, webhooks_folder
+from tui_train.wizard import wizard
+
+__all__ = ["machine", "terminals"]  # fixtures
+DOWN = "\x1b[B"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> "weakref.WeakSet[Widget]":
+    """Collect every widget that is made, for as long as anything holds it."""
+    widgets: weakref.WeakSet[Widget] = weakref.WeakSet()
+    begin = Widget.__init__
+
+    def counted(self: Widget, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        widgets.add(self)
+
+    monkeypatch.setattr(Widget, "__init__", counted)
+    return widgets
+
+
+async def test_steps_that_are_left_are_released(machine: Any, made: Any) -> None:
+    """Also while the profile stays as it is, and nothing tells the app which of its watchers are gone."""
+    machine(SEED)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        kept = []
+        for rounds in (1, 2):
+            for _ in range(rounds):
+                await keys(*["enter"] * 4, *["escape"] * 4)(pilot)
+            gc.collect()
+            kept.append(sum(isinstance(part, StylesCache) for part in gc.get_objects()))
+        assert len(app.screen_stack) == 1
+        screens = [type(widget).__name__ for widget in made if isinstance(widget, Screen)]
+        assert screens == ["Home"]
+        assert len(made) < 20, "widgets of steps that are gone"
+        assert kept[1] <= kept[0] + 5, "drawn lines of widgets that are gone"
+
+
+async def test_what_is_left_is_cleared_away_before_the_next_step(machine: Any) -> None:
+    """Else Python looks for it while a step is made."""
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        left: weakref.WeakSet[Screen[Any]] = weakref.WeakSet()
+        gc.disable()
+        try:
+            for _ in range(2):
+                await keys("enter", "enter")(pilot)
+                left |= set(pilot.app.screen_stack[1:])
+                assert len(left) >= 2
+                await keys("escape", "escape")(pilot)
+            for _ in range(50):
+                await pilot.pause(0.1)
+                if not left:
+                    break
+            assert not left
+        finally:
+            gc.enable()
+
+
+async def test_a_step_shows_what_changes_while_it_is_covered(machine: Any) -> None:
+    machine(SEED)
+    app: Any = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "enter")(pilot)
+        recipe = app.screen_stack[-2]
+        app.set_profile(type(app.profile)())
+        await keys("escape", "4", "2")(pilot)
+        assert app.screen is recipe
+        assert app.profile.recipe.layers == 42
+        assert [screen.profile for screen in app.screen_stack if isinstance(screen, Step)] == [app.profile] * 3
+        assert "42" in shows(pilot)
+
+
+async def test_rows_come_when_they_apply(machine: Any) -> None:
+    machine(SEED)
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter")(pilot)
+        assert "\n NeMo recipe" not in shows(pilot)
+        await keys("right", "right")(pilot)
+        shown = [row.key for row in app.screen.query_one(Form).rows if row.is_typed]
+        assert shown[:2] == ["nemo.recipe", "nemo.tokenizer"]
+        assert shows(pilot).index("NeMo recipe") < shows(pilot).index("Tokenizer") < shows(pilot).index("Launcher")
+        await keys("left", "left")(pilot)
+        assert "Tokenizer" not in shows(pilot)
+
+
+async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine: Any) -> None:
+    """Also where something else is wrong, and was found first."""
+    machine(SEED)
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter", "left")(pilot)
+        wrong = [finding.row_key for finding in app.screen.findings() if finding.forbids_plan]
+        assert {"trainer.model", "trainer.data"} < set(wrong)
+        form = app.screen.query_one(Form)
+        for row in ("trainer.data", "trainer.model"):
+            form.go_to_row(row)
+            await keys("enter")(pilot)
+            assert form.cursor == row
+        form.go_to_row("trainer.launcher")
+        await keys("enter")(pilot)
+        assert form.cursor == wrong[0] != "trainer.launcher"
+
+
+async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "right")(pilot)
+
+        def hint() -> str:
+            return str(pilot.app.screen.query_one(Hint).render())
+
+        assert "no script is named" in hint()
+        form = pilot.app.screen.query_one(Form)
+        for row, said in (("trainer.script", True), ("trainer.preset", False), ("trainer.launcher", False)):
+            await keys("down")(pilot)
+            assert (form.cursor, "no script is named" in hint(), bool(hint().strip())) == (row, said, True)
+        await keys("up", "up")(pilot)
+        assert "no script is named" in hint()
+
+
+async def test_a_part_that_is_opened_scrolls_into_view(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        assert "Webhook at the end" not in shows(pilot)
+        await to(pilot, ADVANCED)
+        assert "Webhook at the end" in shows(pilot)
+
+
+def read(path: str | Path) -> tuple[str, int]:
+    return Path(path).read_text(), Path(path).stat().st_mode & 0o777
+
+
+@pytest.mark.whole
+async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine: Any) -> None:
+    address = "https://h.example/planted0"
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter")(pilot)
+        await to(pilot, ADVANCED)
+        form = app.screen.query_one(Form)
+        while form.cursor != "notify.webhook":
+            await keys("down")(pilot)
+        await keys(*address)(pilot)
+        assert app.profile.notify.webhook == address
+        await keys("up")(pilot)
+        assert "h.example/…" in shows(pilot)
+        assert "planted" not in shows(pilot)
+        await keys("down")(pilot)
+        assert form.entry.value == "h.example/…"
+        await keys("backspace")(pilot)
+        assert "F2 use h.example/…" in shows(pilot)
+        await keys("f2")(pilot)
+        assert (form.entry.value, app.profile.notify.webhook) == ("h.example/…", address)
+        assert "planted" not in shows(pilot)
+        # Another step, and the profile names a file.
+        await keys("enter")(pilot)
+        assert "planted" not in shows(pilot)
+    assert read(app.profile.notify.webhook) == (f"{address}\n", 0o600)
+    assert len([*webhooks_folder().iterdir()]) == 1
+    assert "planted" not in read(last_profile_file())[0]
+
+
+@pytest.mark.whole
+async def test_what_is_not_kept_for_the_next_session_is_said(machine: Any) -> None:
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40), notifications=True) as pilot:
+        await keys("enter", "enter")(pilot)
+        await to(pilot, ADVANCED)
+        form = app.screen.query_one(Form)
+        while form.cursor != "notify.command":
+            await keys("down")(pilot)
+        await keys(*"curl -u me:planted0 h.example")(pilot)
+        await keys("escape")(pilot)
+        for _ in range(200):
+            if "Not kept" in shows(pilot):
+                break
+            await pilot.pause(0.02)
+        assert "Not kept for the next session" in shows(pilot)
+        assert "notify.command" in shows(pilot)
+    assert "planted0" not in last_profile_file().read_text()
+
+
+async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        hint = pilot.app.screen.query_one(Hint)
+        heights = []
+        for words in ("short", "word " * 40, "short"):
+            hint.show_text(Content(words))
+            await settle(pilot)
+            heights.append(hint.size.height)
+        assert heights == [2, 3, 2]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 24), (40, 10)], ids=str)
+async def test_help_stays_among_the_keys_and_none_is_cut(machine: Any, size: tuple[int, int]) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=size) as pilot:
+        await keys("enter", "enter", "right", "right")(pilot)
+        line = str(pilot.app.screen.query_one(Keys).render())
+        assert len(line) <= size[0]
+        assert "F1 Help" in line
+        assert "…" not in line
+
+
+async def test_no_cursor_blinks(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        for pressed in ((), ("enter",) * 3, ("ctrl+p",)):
+            await pilot.press(*pressed)
+            await settle(pilot)
+            assert not any(entry.cursor_blink for entry in pilot.app.screen.query(Input))
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "cut"),
+    [
+        ("all of it fits", 14, "all of it fits"),
+        ("the rest is left out", 12, "the rest is…"),
+        ("the rest is left out", 11, "the rest…"),
+        ("one, two, three", 10, "one, two…"),
+        ("○ one  ✗ two", 10, "○ one…"),
+        ("a/path/that/is/longer/than/what/there/is/room/for", 30, "a/path/that/is/longer/than/wh…"),
+        ("words", 0, ""),
+    ],
+)
+def test_a_line_is_cut_after_a_word(line: str, width: int, cut: str) -> None:
+    assert fit(line, width).plain == cut
+
+
+def written(terminal: Terminal, seconds: float) -> int:
+    """Return how many bytes come until nothing has come for so long."""
+    size = 0
+    while select.select([terminal.child.fileno()], [], [], seconds)[0]:
+        size += len(os.read(terminal.child.fileno(), 65536))
+    return size
+
+
+@pytest.mark.whole
+@pytest.mark.training
+def test_a_step_writes_nothing_that_has_not_changed(terminals: list[Terminal]) -> None:
+    terminals.append(terminal := Terminal(SSH_CONNECTION=""))
+    terminal.see("New training")
+    for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
+        terminal.press("\r", step)
+    terminal.see("× accumulation")
+    written(terminal, 1)
+    for _ in range(4):  # rows that are in sight
+        terminal.child.send(DOWN)
+        assert 100 < written(terminal, 0.7) <= 1500
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        assert not select.select([terminal.child.fileno()], [], [], 0.1)[0], "a cursor in a field blinks"
+
+
+async def test_a_terminal_that_changes_its_size_is_filled(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        for pressed in ((), ("enter", "enter", "enter")):
+            await keys(*pressed)(pilot)
+            for width, height in ((60, 20), (120, 40), (160, 50), (80, 24)):
+                await pilot.resize_terminal(width, height)
+                await settle(pilot)
+                assert pilot.app.screen.query_one(Keys).region == (0, height - 1, width, 1)
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
+def test_without_colour_the_terminals_own_are_left(terminals: list[Terminal], variable: str) -> None:
+    """Neither black on black nor any other pair of its own: text is bold, dim or reversed."""
+    changes = {"NO_COLOR": "1"} if variable == "NO_COLOR" else {"TERM": "linux"}
+    terminals.append(terminal := Terminal(SSH_CONNECTION="", **changes))
+    terminal.see("New training")
+    colours = {fragment.fg for line in terminal.screen.buffer.values() for fragment in line.values()}
+    grounds = {fragment.bg for line in terminal.screen.buffer.values() for fragment in line.values()}
+    assert grounds == {"default"}
+    assert "black" not in colours

@@ -1,0 +1,169 @@
+"""Faults of Textual that fast keys and narrow terminals meet: none of them shows, and each fix is still needed."""
+
+from typing import Any
+
+import pytest
+from test_wizard import finished_run, keys, machine, settle
+from textual.app import App, ComposeResult
+from textual.content import Content
+from textual.events import Click
+from textual.screen import Screen
+from textual.widgets import OptionList
+from tui_train.screens.app.themes import THEME_NAMES
+from tui_train.screens.home.row_list import RowList
+from tui_train.screens.widgets.dialogs import ChoiceDialog
+
+from tui_train.views.chosen_theme import save_theme
+from tui_train.wizard import wizard
+
+__all__ = ["machine"]  # a fixture
+
+
+def unfixed(method: Any) -> Any:
+    """Return Textual's own method."""
+    return method.__wrapped__
+
+
+async def test_a_page_key_may_come_while_the_palette_opens(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        for _ in range(5):
+            for key in ("ctrl+p", "pagedown", "pageup", "pagedown"):
+                pilot.app.simulate_key(key)
+            await pilot.press("pagedown")
+            assert type(pilot.app.screen).__name__ == "Palette"
+            await keys("escape")(pilot)
+
+
+async def test_a_click_on_the_palette_may_come_where_the_screen_has_ended(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("ctrl+p")(pilot)
+        palette = pilot.app.screen
+        for row, there in ((99, True), (23, False)):
+            palette.post_message(Click(palette, 70, row, 0, 0, 1, False, False, False, 70, row))
+            await settle(pilot)
+            assert (pilot.app.screen is palette) is there
+
+
+async def test_a_page_key_before_a_list_is_drawn() -> None:
+    wizard()
+
+    class Listed(App[None]):
+        def compose(self) -> ComposeResult:
+            listed = OptionList("a", "b")
+            listed.display = False
+            yield listed
+
+    async with Listed().run_test() as pilot:
+        listed = pilot.app.query_one(OptionList)
+        with pytest.raises(KeyError):
+            unfixed(OptionList._move_page)(listed, 1)
+        listed.action_page_down()
+        listed.display = True
+        await pilot.pause()
+        listed.action_page_down()
+        assert listed.highlighted == 1
+
+
+@pytest.mark.parametrize("key", ["enter", "escape"])
+async def test_a_key_that_comes_twice_closes_one_screen_only(machine: Any, tmp_path: Any, key: str) -> None:
+    app: Any = wizard(str(finished_run(tmp_path).path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        answers: list[str | None] = []
+        ask = ChoiceDialog("Which?", (("a", "b"),))
+        app.push_screen(ask, answers.append)
+        await keys()(pilot)
+        for _ in range(3):
+            ask.dismiss(key)
+        await keys()(pilot)
+        assert answers == [key]
+        assert [type(screen).__name__ for screen in app.screen_stack] == ["Home", "RunScreen"]
+
+
+async def test_a_screen_that_is_dismissed_twice_closes_another_one() -> None:
+    wizard()
+
+    class Stacked(App[None]):
+        pass
+
+    async with Stacked().run_test() as pilot:
+        for _ in range(2):
+            pilot.app.push_screen(Screen())
+        top = pilot.app.screen
+        for _ in range(2):
+            unfixed(Screen.dismiss)(top)
+        assert len(pilot.app.screen_stack) == 1, "Textual has closed the one below as well"
+
+
+@pytest.mark.parametrize("more", [{}, {"no_wrap": True}], ids=str)
+def test_text_is_formatted_also_where_no_column_is_left(more: dict[str, bool]) -> None:
+    wizard()
+    with pytest.raises(ValueError, match=r"range\(\) arg 3 must not be zero"):
+        unfixed(Content._wrap_and_format)(Content("words"), 0, **more)
+    assert Content("words")._wrap_and_format(0, **more)  # type: ignore[arg-type]
+
+
+async def test_a_click_on_what_was_just_removed(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        screen = pilot.app.screen
+        listed = screen.query_one(RowList)
+        assert screen.get_widget_and_offset_at(5, 5)[0] is listed
+        parent, listed._parent = listed._parent, None
+        assert unfixed(Screen.get_widget_and_offset_at)(screen, 5, 5)[0] is listed
+        assert screen.get_widget_and_offset_at(5, 5) == (None, None)
+        listed._parent = parent
+
+
+async def test_the_palette_opens_while_the_one_before_closes(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        for _ in range(6):
+            pilot.app.action_command_palette()
+            pilot.app.pop_screen()
+        pilot.app.action_command_palette()
+        await keys()(pilot)
+        assert type(pilot.app.screen).__name__ == "Palette"
+        assert len(pilot.app.screen_stack) == 2
+
+
+@pytest.mark.parametrize("name", THEME_NAMES)
+async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machine: Any, name: str) -> None:
+    drawn = []
+    for first in (name, next(other for other in THEME_NAMES if other != name)):
+        save_theme(first)
+        app = wizard()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            app.action_theme(name)
+            await settle(pilot)
+            drawn.append([list(strip) for strip in app.screen._compositor.render_strips()])
+    assert drawn[0] == drawn[1]
+
+
+async def test_the_styles_of_a_new_screen_are_found_once(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual looks for all of them again as soon as the screen is shown, and once it knows how wide it is."""
+    app: Any = wizard()
+    found: list[Any] = []
+    drawn, times = [], []
+    updated = App.update_styles
+
+    def counted(self: Any, node: Any, **how: Any) -> None:
+        found.append(node)
+        updated(self, node, **how)
+
+    monkeypatch.setattr(App, "update_styles", counted)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        for fixed in (True, False):
+            if not fixed:
+                monkeypatch.setattr(Screen, "_on_screen_resume", unfixed(Screen._on_screen_resume))
+                monkeypatch.setattr(app, "_add_size_classes", lambda _screen: None)
+            found.clear()
+            await keys("enter")(pilot)
+            drawn.append([list(strip) for strip in app.screen._compositor.render_strips()])
+            times.append(sum(node is app.screen for node in found))
+            await keys("escape")(pilot)
+    assert drawn[0] == drawn[1]
+    assert times == [0, 2]

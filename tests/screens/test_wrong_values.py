@@ -1,0 +1,237 @@
+"""What the steps do with values that cannot be: what they say of them, what F2 makes of them, and how one gets back."""
+
+from typing import Any
+
+import pytest
+from support import facts, profile
+from test_wizard import SEED, keys, machine, settle, shows, to
+from textual.events import Key
+from tui_train.screens.messages import ValueChosen
+from tui_train.screens.widgets.dialogs import HelpScreen
+from tui_train.screens.widgets.form.form import Form
+from tui_train.screens.widgets.hint import Hint
+from tui_train.screens.widgets.keys import Keys
+
+from tui_train.memory.predict import predict
+from tui_train.profile import fields
+from tui_train.setup.setup import Setup
+from tui_train.wizard import wizard
+
+__all__ = ["machine"]  # a fixture
+TO_RECIPE = ("enter",) * 3
+OWN = {"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom", "trainer.model": "gpt2"}
+
+
+@pytest.fixture
+def app(machine: Any) -> Any:
+    machine(SEED)
+    return wizard()
+
+
+def hint(app: Any) -> str:
+    return str(app.screen.query_one(Hint).render())
+
+
+def footer(app: Any) -> str:
+    return str(app.screen.query_one(Keys).render())
+
+
+async def choose(pilot: Any, **values: Any) -> None:
+    for key, value in values.items():
+        pilot.app.screen.post_message(ValueChosen(key.replace("__", "."), value))
+        await settle(pilot)
+
+
+# What is read
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("recipe.steps", "0", 1),
+        ("recipe.steps", "-3", 1),
+        ("recipe.steps", "1.5k", 1500),
+        ("recipe.steps", "10,000", 10000),
+        ("recipe.steps", "5?q", 5),
+        ("recipe.steps", "1e3", 1000),
+        pytest.param("recipe.steps", "9" * 300, None, id="long"),
+        ("recipe.micro_batch", "70000", 65536),
+        ("recipe.micro_batch", "1e9", None),
+        pytest.param("recipe.steps", "9" * 400, None, id="beyond all numbers"),
+        ("recipe.steps", "many", None),
+        ("recipe.learning_rate", "0,003", 0.003),
+        ("recipe.learning_rate", "3e-4x", 3e-4),
+        ("trainer.arguments", '--name "two words', ("--name", "two words")),
+        ("trainer.environment", "no equals", None),
+    ],
+)
+def test_the_nearest_value_is_what_a_text_seems_to_mean(key: str, text: str, value: fields.Value) -> None:
+    assert fields.closest_value(fields.field(key), text) == value
+
+
+async def test_f2_takes_the_nearest_value_or_the_one_before(app: Any) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE)(pilot)
+        await to(pilot, "recipe.steps")
+        await keys("0")(pilot)
+        assert "F2 Use 1" in footer(app)
+        await keys("f2")(pilot)
+        assert app.profile.recipe.steps == 1
+        assert "F2" not in footer(app)
+        await keys("end", "x", "up", "f2")(pilot)
+        assert app.screen.query_one(Form).cursor == "recipe.steps", "F2 went where it was needed"
+        assert (app.profile.recipe.steps, app.screen.query_one(Form).unread_key) == (1, "")
+        app.screen.form.go_to_row("recipe.micro_batch")
+        await keys("1", "e", "9")(pilot)
+        assert "65536" not in footer(app), "the largest that is taken is not what was meant"
+        await keys("f2")(pilot)
+        await to(pilot, "recipe.global_batch")
+        await keys("-", "3")(pilot)
+        assert "Global batch is -3" in hint(app)
+
+
+async def test_the_key_of_a_fix_stays_where_an_error_is_long(app: Any) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE)(pilot)
+        await choose(pilot, recipe__global_batch=15)
+        (line,) = (line for line in shows(pilot).splitlines() if line[1:].startswith("Global batch"))
+        assert "✗" in line
+        assert "F2" in line
+        await keys("f2")(pilot)
+        await choose(pilot, recipe__global_batch=17)
+        await keys("f2")(pilot)
+        assert len(app._notifications) == 1, "only the last change can be taken back"
+        await keys("ctrl+z")(pilot)
+        assert "Taken back" in hint(app)
+        app.screen.form.go_to_row("recipe.precision")
+        await settle(pilot)
+        assert "bf16 needs" in hint(app)
+
+
+async def test_f2_is_there_only_where_it_fixes_what_is_said(app: Any) -> None:
+    """A file that is missing cannot be made up, and another error's fix is not offered for it."""
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE[:2])(pilot)
+        await choose(pilot, trainer__data=("/none/at/all.txt",), recipe__global_batch=15)
+        await to(pilot, "trainer.data")
+        assert "training data: /none/at/all.txt does not exist" in hint(app)
+        (line,) = (line for line in shows(pilot).splitlines() if "✗" in line and "Training data" in line)
+        assert line.count("/none/at/all.txt") == 1
+        assert "does not exist" in line
+        assert "F2" not in footer(app)
+        await keys("f2")(pilot)
+        assert app.profile.recipe.global_batch == 15
+
+
+# What is not said while something is wrong
+
+
+async def test_no_estimate_stands_beside_what_cannot_be_read(app: Any) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE)(pilot)
+        assert "✓ fits" in shows(pilot)
+        assert "accumulation" in shows(pilot)
+        await to(pilot, "recipe.micro_batch")
+        await keys("4", "x")(pilot)
+        assert "fits" not in shows(pilot)
+        assert "accumulation" not in shows(pilot)
+        await keys("f3")(pilot)
+        assert app.screen._traced_workload is None, "nothing is traced for the value before"
+        await keys("backspace")(pilot)
+        assert "✓ fits" in shows(pilot)
+        await choose(pilot, recipe__global_batch=15)
+        assert "fits" not in shows(pilot)
+
+
+async def test_nothing_follows_beside_the_form_either(app: Any) -> None:
+    async with app.run_test(size=(160, 50)) as pilot:
+        await keys(*TO_RECIPE)(pilot)
+        assert "What starts" in shows(pilot)
+        await keys("x")(pilot)
+        assert "What starts" not in shows(pilot)
+
+
+async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app: Any) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE, "enter")(pilot)
+        assert "Enter Run" in footer(app)
+        await choose(pilot, trainer__data=("/none/at/all.txt",))
+        assert "Enter" not in footer(app)
+        assert "F2" not in footer(app)
+        assert "Copy" not in footer(app), "there is no command"
+        assert "/none/at/all.txt" in hint(app)
+        await keys("enter")(pilot)
+        (said,) = app._notifications
+        assert "/none/at/all.txt" in said.message
+        assert "4 Preview" in shows(pilot)
+
+
+# Where nothing can be typed
+
+
+def test_a_preset_without_a_micro_batch_is_not_asked_for_one() -> None:
+    chosen = profile(OWN)
+    found = facts()
+    setup = Setup(chosen, found)
+    assert "micro_batch" not in setup.context.accepted
+    assert "recipe.micro_batch" not in predict(setup).why_no_estimate
+
+
+async def test_digits_where_none_are_taken_are_answered(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[bool] = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        monkeypatch.setattr(app, "bell", lambda: rung.append(True))
+        await keys(*TO_RECIPE)(pilot)
+        await choose(pilot, trainer__kind="script", trainer__preset="hf-trainer")
+        await keys("down", "5")(pilot)
+        assert rung
+        assert "this preset does not pass it" in hint(app)
+        await to(pilot, "recipe.precision")
+        assert "← → to choose" not in hint(app)
+        await keys("6")(pilot)
+        assert "← → to choose" in hint(app)
+        await keys("down")(pilot)
+        assert "← → to choose" not in hint(app)
+
+
+async def test_letters_are_text_in_every_field_that_takes_text(app: Any) -> None:
+    """Also the first one, which comes before the input has the focus."""
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE[:2])(pilot)
+        await choose(pilot, trainer__kind="script")
+        for key, letter in (("down", None), ("question_mark", "?"), ("q", "q"), ("o", "o"), ("space", " "), ("h", "h")):
+            app.post_message(Key(key, letter))
+        await settle(pilot)
+        form = app.screen.query_one(Form)
+        assert form.cursor == "trainer.script"
+        assert form.entry.value == "?qo h"
+        assert "q Quit" not in footer(app)
+        assert "F1 Help" in footer(app)
+
+
+async def test_a_question_mark_in_a_number_asks_for_help(app: Any) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE, "9", "question_mark")(pilot)
+        assert isinstance(app.screen, HelpScreen)
+        await keys("escape")(pilot)
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).entry.value) == (9, "9")
+
+
+# The way back
+
+
+async def test_undo_takes_back_what_is_typed_here_before_anything_else(app: Any) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE, "9", "down", "x")(pilot)
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread_key) == (9, "recipe.hidden_size")
+        await keys("ctrl+z")(pilot)
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread_key) == (9, "")
+        assert app.screen.query_one(Form).entry.value == ""
+        await keys("6", "4", "x", "ctrl+z")(pilot)
+        assert (app.profile.recipe.layers, app.profile.recipe.hidden_size) == (9, None)
+        assert "64 → " in hint(app)
+        await keys("ctrl+z")(pilot)
+        assert app.profile.recipe.layers is None
+        assert "Layers" in hint(app)
+        await keys("up")(pilot)
+        assert "→" not in hint(app)

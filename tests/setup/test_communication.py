@@ -1,0 +1,337 @@
+"""Communication: what a profile asks for reaches the processes, and what has no effect is said."""
+
+import os
+
+import msgspec
+import pytest
+from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
+
+from tui_train.checks.machine.ineffective_variables import REASON_FINDERS, RunLibraries, why_ineffective
+from tui_train.facts.machine.inherited_variables import inherited_variables
+from tui_train.facts.types import InheritedVariable
+from tui_train.launchers import LAUNCHERS
+from tui_train.profile.changes import apply_change
+from tui_train.profile.types import Communication, Profile
+from tui_train.runs.ranks import PlannedRanks, differences, parse_ranks
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, choose_backend, why_without_effect
+
+TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})
+CPU = facts()
+TORCHRUN = {"hardware.processes": 2, "trainer.launcher": "torchrun"}
+GLOO = {"communication.backend": "gloo"}
+
+# A script that insists on NCCL, in the three ways in which scripts make their process group.
+PLAIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
+second = dist.new_group(backend="nccl")
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.all_reduce(total, group=second)
+dist.barrier(device_ids=[0])
+"""
+ACCELERATE = """
+import torch, torch.distributed as dist
+from accelerate import PartialState
+state = PartialState()
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.all_reduce(total)
+assert state.backend == "gloo", state.backend
+assert str(state.distributed_type).endswith("MULTI_GPU"), state.distributed_type
+state.wait_for_everyone()
+"""
+NAMED = ACCELERATE.replace("PartialState()", "PartialState(backend='nccl')")
+TRAINER = """
+import torch, torch.distributed as dist
+from transformers import HfArgumentParser, TrainingArguments
+arguments = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(return_remaining_strings=True)[0]
+arguments.device
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.all_reduce(total)
+"""
+SAYS = """
+import os, sys
+torch.zeros(1, requires_grad=True).sum().backward()
+print(f"it is {dist.get_backend()} of {dist.get_world_size()}, {int(total)}", flush=True)
+dist.destroy_process_group()
+sys.stdout.flush(), sys.stderr.flush()
+os._exit(0)
+"""
+
+
+def variables_of(values, where):
+    command = plan(profile(values), where).attempts[0].command
+    return {setting.name: setting.value for setting in command.env}
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("source", "launcher", "preset"),
+    sample(
+        [
+            (PLAIN, "torchrun", "custom"),
+            (PLAIN, "accelerate", "custom"),
+            (ACCELERATE, "torchrun", "custom"),
+            (ACCELERATE, "accelerate", "custom"),
+            (NAMED, "torchrun", "custom"),
+            (TRAINER, "torchrun", "hf-trainer"),
+            (TRAINER, "accelerate", "hf-trainer"),
+        ],
+        3,
+        1,
+    ),
+)
+def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, warm_python, source, launcher, preset):
+    """What reaches the process group is Gloo, on a machine that says it has CUDA; and the run shows it."""
+    script = tmp_path / "train.py"
+    script.write_text(source + SAYS)
+    values = {
+        "trainer.kind": "script",
+        "trainer.preset": preset,
+        "trainer.launcher": launcher,
+        "trainer.python": warm_python,
+        "trainer.script": str(script),
+    }
+    run, made = exported(tmp_path / "run", profile({**values, **GLOO}), msgspec.structs.replace(TWO, toolchains=(
+        toolchain(python=warm_python),)))  # fmt: skip
+    assert made.backend == "gloo"
+    fake = {"PYTHONPATH": str(SCRIPTS / "fake_cuda"), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    done = bash(run, "--plain", env=plain_environment(**fake))
+    log = (done.stdout + done.stderr).decode()
+    assert done.returncode == 0, log
+    assert log.count("it is gloo of 2, 4") == 2, log
+    told = parse_ranks(log.splitlines())
+    assert {rank.backend for rank in told} == {"gloo"}, log
+    planned = PlannedRanks(world_size=2, backend="gloo")
+    assert differences(told, planned) == ()
+    assert "nccl was planned" in differences(told, msgspec.structs.replace(planned, backend="nccl"))[0]
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(("launcher", "chosen"), [("torchrun", GLOO), ("accelerate", GLOO), ("torchrun", {})])
+def test_a_chosen_gloo_on_the_cpu_holds_for_a_script_that_insists_on_nccl(tmp_path, warm_python, launcher, chosen):
+    """On a machine without cards; where Gloo is only what auto means there, the script's own word stays."""
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN + SAYS)
+    values = {
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": warm_python,
+        "trainer.script": str(script), **TORCHRUN, "trainer.launcher": launcher, **chosen,
+    }  # fmt: skip
+    here = msgspec.structs.replace(CPU, toolchains=(toolchain(python=warm_python),))
+    run, made = exported(tmp_path / "run", profile(values), here)
+    assert made.backend == "gloo"
+    done = bash(run, "--plain", env=plain_environment())
+    log = (done.stdout + done.stderr).decode()
+    assert (done.returncode == 0) == bool(chosen), log
+    assert log.count("it is gloo of 2, 4") == (2 if chosen else 0), log
+
+
+@pytest.mark.training
+def test_without_the_choice_nccl_stays_and_fails_here(tmp_path, warm_python):
+    """The test above can fail: the same script, not told of Gloo, asks for NCCL."""
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN + SAYS)
+    values = {
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "torchrun",
+        "trainer.python": warm_python, "trainer.script": str(script),
+    }  # fmt: skip
+    found = msgspec.structs.replace(TWO, toolchains=(toolchain(python=warm_python),))
+    run, made = exported(tmp_path / "run", profile(values), found)
+    assert made.backend == "nccl"
+    done = bash(run, "--plain", env=plain_environment(PYTHONPATH=str(SCRIPTS / "fake_cuda")))
+    assert done.returncode
+    assert b"it is" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("chosen", "cuda", "world", "expected"),
+    [
+        ("auto", True, 2, "nccl"),
+        ("auto", False, 2, "gloo"),
+        ("gloo", True, 2, "gloo"),
+        ("auto", True, 1, ""),
+        ("gloo", True, 1, ""),
+    ],
+)
+def test_by_what_processes_talk(chosen, cuda, world, expected):
+    assert choose_backend(Communication(backend=chosen), cuda=cuda, world_size=world) == expected
+
+
+def test_cures_become_variables_where_something_reads_them():
+    all_of_them = {"communication.without": tuple(NCCL_WORKAROUNDS), "communication.debug": "warn", **TORCHRUN}
+    found = variables_of(all_of_them, TWO)
+    assert {name: found[name] for name in ("NCCL_CUMEM_HOST_ENABLE", "NCCL_P2P_DISABLE", "NCCL_DEBUG")} == {
+        "NCCL_CUMEM_HOST_ENABLE": "0", "NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "WARN",
+    }  # fmt: skip
+    assert "TORCH_DIST_USE_NCCL2" not in found, "this torch is older"
+    old = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.21.5"})
+    assert "NCCL_CUMEM_HOST_ENABLE" not in variables_of(all_of_them, old)
+    assert any("begins with NCCL 2.23" in finding.message for finding in check(profile(all_of_them), old))
+    by_gloo = variables_of({**all_of_them, **GLOO}, TWO)
+    assert not any(name.startswith("NCCL") for name in by_gloo)
+    assert not any(name.startswith("NCCL") for name in variables_of(all_of_them, CPU))
+    assert why_without_effect(NCCL_WORKAROUNDS["nccl2"], toolchain(torch="2.15.0")) == ""
+    assert why_without_effect(NCCL_WORKAROUNDS["nccl2"], None) == ""
+
+
+def test_the_interface_is_named_exactly():
+    found = variables_of({"communication.interface": "eth0", **TORCHRUN}, TWO)
+    assert found["NCCL_SOCKET_IFNAME"] == "=eth0"
+    assert found["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert variables_of({**GLOO, **TORCHRUN}, TWO)["GLOO_SOCKET_IFNAME"] == "lo"
+    machine = msgspec.structs.replace(TWO.machine, interfaces=("eno1", "lo"))
+    where = msgspec.structs.replace(TWO, machine=machine)
+    (finding,) = check(profile({"communication.interface": "eth0", **TORCHRUN}), where)
+    assert (finding.key, finding.remedy) == ("communication.interface", "It has: eno1, lo.")
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "level", "words"),
+    [
+        ({"communication.backend": "nccl", **TORCHRUN}, CPU, "error", "NCCL works on GPUs only"),
+        ({**GLOO, **TORCHRUN}, TWO, "warning", "0.7 GB a second"),
+        ({"communication.without": ("p3p",), **TORCHRUN}, TWO, "error", "no option named p3p"),
+    ],
+)
+def test_what_is_wrong_with_a_backend_is_said(values, where, level, words):
+    found = check(profile(values), where)
+    assert [finding.level for finding in found] == [level]
+    assert words in found[0].message
+    if found[0].change:
+        assert not check(apply_change(found[0].change, profile(values)), where)
+
+
+def test_no_fallback_leads_to_what_gloo_does_wrong():
+    """FSDP2 over Gloo has wrong gradients before torch 2.9: the rung that shards is left out there."""
+    wanted = {"trainer.launcher": "accelerate", "ladder.rungs": ("sharding",), **GLOO}
+    for torch, titles in (("2.8.0", ["as planned"]), ("2.13.0", ["as planned", "sharding with FSDP2"])):
+        found = facts(gpus=(gpu(0), gpu(1)), torch=torch)
+        assert [attempt.title for attempt in plan(profile(wanted), found).attempts] == titles
+
+
+def test_a_sick_card_matters_to_nccl_only():
+    lost = facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="lost")))
+    told = [any("NCCL opens every GPU" in one.message for one in check(profile(values), lost)) for values in ({}, GLOO)]
+    assert told == [True, False]
+
+
+def test_variables_of_the_plan_are_not_the_users_to_set():
+    for name in ("TUI_TRAIN_BACKEND", "WORLD_SIZE"):
+        (finding,) = check(profile({"trainer.environment": {name: "1"}}), CPU)
+        assert (finding.level, finding.message) == ("error", f"{name} is set by the plan")
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "words"),
+    [
+        ("ACCELERATE_USE_GLOO", RunLibraries(toolchain(), "accelerate", "nccl"), "no version of accelerate"),
+        ("MASTER_PORT", RunLibraries(toolchain(), "torchrun", "nccl"), "arguments only"),
+        ("MASTER_PORT", RunLibraries(toolchain(), "python", ""), ""),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", RunLibraries(toolchain(torch="2.13.0"), "python", "nccl"), "default since"),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", RunLibraries(toolchain(torch="2.7.1"), "python", "nccl"), ""),
+        ("WANDB_DISABLED", RunLibraries(toolchain(transformers="5.23.0"), "python", ""), "WANDB_MODE"),
+        ("WANDB_DISABLED", RunLibraries(toolchain(transformers="4.57.6"), "python", ""), ""),
+        ("PYTORCH_ALLOC_CONF", RunLibraries(toolchain(torch="2.8.0"), "python", ""), "ignores it"),
+        ("PYTORCH_ALLOC_CONF", RunLibraries(toolchain(torch="2.13.0"), "python", ""), ""),
+        ("NCCL_P2P_DISABLE", RunLibraries(toolchain(), "torchrun", "gloo"), "only NCCL reads it"),
+        ("NCCL_P2P_DISABLE", RunLibraries(toolchain(), "torchrun", "nccl"), ""),
+        ("HF_HOME", RunLibraries(None, "torchrun", ""), ""),
+    ],
+)
+def test_dead_variables(name, run, words):
+    assert (words in why_ineffective(name, run)) if words else why_ineffective(name, run) == ""
+
+
+def test_every_dead_variable_has_its_reason_somewhere():
+    runs = [RunLibraries(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
+            for launcher in LAUNCHERS for talks in ("", "nccl")]  # fmt: skip
+    assert all(any(why(run) for run in runs) for why in REASON_FINDERS.values())
+
+
+def test_dead_variables_of_profile_and_environment_are_reported():
+    own = {"trainer.environment": {"ACCELERATE_USE_GLOO": "1", "HF_HOME": "/h"}, **TORCHRUN}
+    (finding,) = check(profile(own), CPU)
+    assert finding.level == "warning"
+    assert apply_change(finding.change, profile(own)).trainer.environment == {"HF_HOME": "/h"}
+    inherited = (InheritedVariable("MASTER_PORT", "the environment"), InheritedVariable("NCCL_DEBUG", "~/.nccl.conf"))
+    (finding,) = check(profile(TORCHRUN), msgspec.structs.replace(CPU, variables=inherited))
+    assert finding.level == "note"
+    assert finding.message.startswith("MASTER_PORT, set in the environment: torchrun takes it")
+    found = check(Profile(), msgspec.structs.replace(TWO, variables=inherited))
+    assert [item.message for item in found if item.key == "communication.backend"] == [
+        "~/.nccl.conf sets NCCL_DEBUG for every NCCL run of this machine"
+    ]
+
+
+ETH = msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, interfaces=("eth0", "ib0", "lo")))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "variables", "message"),
+    [
+        ({"communication.without": ("p2p",)}, {"NCCL_P2P_DISABLE": "0"}, "overrides communication.without (1)"),
+        ({"communication.without": ("p2p",)}, {"NCCL_P2P_DISABLE": "1"}, ""),
+        (
+            {"communication.without": ("cumem_host",)},
+            {"NCCL_CUMEM_HOST_ENABLE": "1"},
+            "overrides communication.without",
+        ),
+        ({"communication.without": ("shm",)}, {"NCCL_P2P_DISABLE": "0"}, ""),
+        ({"communication.debug": "warn"}, {"NCCL_DEBUG": "INFO"}, "overrides communication.debug (WARN)"),
+        ({"communication.debug": "warn"}, {"NCCL_DEBUG": "warn"}, ""),
+        ({"communication.interface": "eth0"}, {"NCCL_SOCKET_IFNAME": "ib0"}, "overrides communication.interface"),
+        ({"communication.interface": "eth0"}, {"GLOO_SOCKET_IFNAME": "ib0"}, "overrides communication.interface"),
+        ({"communication.interface": "eth0"}, {"NCCL_SOCKET_IFNAME": "eth0"}, ""),
+        (
+            {"recipe.expandable_segments": True},
+            {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"},
+            "overrides recipe.exp",
+        ),
+        ({"recipe.expandable_segments": True}, {"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}, ""),
+        ({"tracking.wandb": True, "tracking.project": "a"}, {"WANDB_PROJECT": "b"}, "overrides tracking.project (a)"),
+        # The same checks as of a key's value.
+        ({}, {"NCCL_SOCKET_IFNAME": "eth9"}, "no such network interface"),
+        ({}, {"NCCL_SOCKET_IFNAME": "=eth"}, "no such network interface"),
+        ({}, {"GLOO_SOCKET_IFNAME": "eth"}, "no such network interface"),
+        ({}, {"NCCL_SOCKET_IFNAME": "eth"}, ""),
+        ({}, {"NCCL_SOCKET_IFNAME": "en,eth0:5000"}, ""),
+        ({}, {"NCCL_SOCKET_IFNAME": "^docker,lo"}, ""),
+        ({}, {"OMP_NUM_THREADS": "many"}, "not a number of threads"),
+        ({}, {"OMP_NUM_THREADS": "4,2"}, ""),
+    ],
+)
+def test_a_variable_is_checked_as_its_key_is(chosen, variables, message):
+    other = {"HF_HOME": "/h"}
+    values = profile({**TORCHRUN, **chosen, "trainer.environment": {**variables, **other}})
+    where = msgspec.structs.replace(ETH, toolchains=(toolchain(packages={"wandb": "0.31.0"}),))
+    found = [item for item in check(values, where) if next(iter(variables)) in item.message]
+    assert [item.level for item in found] == (["error"] if message else [])
+    if message:
+        assert message in found[0].message
+        assert apply_change(found[0].change, values).trainer.environment == other
+
+
+def test_a_variable_of_a_cure_that_is_not_read_is_said():
+    run = RunLibraries(toolchain(packages={"nvidia-nccl-cu12": "2.20.5"}), "torchrun", "nccl")
+    assert "begins with NCCL 2.23, this is 2.20.5" in why_ineffective("NCCL_CUMEM_HOST_ENABLE", run)
+    assert "choose recipe.precision" in why_ineffective(
+        "ACCELERATE_MIXED_PRECISION", RunLibraries(None, "accelerate", "")
+    )
+    assert why_ineffective("ACCELERATE_MIXED_PRECISION", RunLibraries(None, "torchrun", "")) == ""
+
+
+def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("NCCL", "MASTER", "GLOO", "ACCELERATE")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("MY_SECRET", "x")
+    (tmp_path / "mine.conf").write_bytes(b"# NCCL_A=1\nNCCL_IB_DISABLE=1 # why\n\xff\nno line\n")
+    monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "mine.conf"))
+    found = {variable.name: variable.source for variable in inherited_variables()}
+    assert found["NCCL_DEBUG"] == "the environment"
+    assert found["NCCL_IB_DISABLE"] == str(tmp_path / "mine.conf")
+    assert "NCCL_A" not in found
+    assert "MY_SECRET" not in found

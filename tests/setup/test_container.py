@@ -1,0 +1,626 @@
+"""Containers: the words that reach the engine, and what a real docker client makes of them."""
+
+import http.server
+import json
+import os
+import re
+import shutil
+import socketserver
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlparse
+
+import msgspec
+import pytest
+from support import (
+    HOSTILE,
+    OF_BASH,
+    UUIDS,
+    bash,
+    boxed,
+    engine_stub,
+    exported,
+    gpu,
+    inside,
+    noted,
+    plain_environment,
+    plan,
+    profile,
+)  # fmt: skip
+
+from tui_train.base.command import VARIABLES
+from tui_train.cli.plans.plans import _attempt_words
+from tui_train.facts.machine import container_images
+from tui_train.profile import mounts
+from tui_train.profile.mounts import Mount
+from tui_train.setup.machine import container
+from tui_train.supervisor.container import mount_option
+
+DOCKER = shutil.which("docker")
+CARDS = (gpu(0), gpu(1))
+ENGINES = ("docker", "podman", "apptainer")
+SECRET = "s3cret $(touch pwned)\nvalue"  # noqa: S105
+
+
+def image_of(engine, folder):
+    """An image's name as the engine takes it."""
+    if engine != "apptainer":
+        return "nvcr.io/nvidia/nemo:25.04"
+    (folder / "an image.sif").write_text("")
+    return str(folder / "an image.sif")
+
+
+def built(folder, engine, values, **more):
+    """A script in a folder of odd names, and what else it reads and writes, in a container with two cards."""
+    odd = folder / "it's 中文 $(touch pwned)"
+    odd.mkdir(parents=True, exist_ok=True)
+    (odd / "train.py").write_text("")
+    chosen = {
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.launcher": "torchrun",
+        "trainer.script": str(odd / "train.py"),
+        "trainer.arguments": (*values, "--model={model}", "--in={data}"),
+        "trainer.environment": {f"HOSTILE_{number}": value for number, value in enumerate(values)},
+        "trainer.data": (str(folder / "data, a.txt" if engine != "podman" else folder / "data a.txt"),),
+        "trainer.model": str(folder / "hub/models--x--y/snapshots/abc"),
+        "trainer.output": str(folder / "out put"),
+        "trainer.secrets": ("HF_TOKEN",),
+        "container.mounts": (f"{folder}:/mnt/all:ro",),
+    }
+    if any("{steps}" in value for value in values):
+        chosen["recipe.steps"] = 60
+    image = image_of(engine, folder)
+    made = profile(chosen | inside(engine, image) | more)
+    return made, boxed(engine, image, gpus=CARDS)
+
+
+def values_of(run, folder, name=""):
+    """What launch.sh knows where it runs, for the words of a plan."""
+    cache, hub = folder / "cache", folder / "cache" / "huggingface"
+    user = f"--user={os.getuid()}:{os.getgid()}"
+    return {"RUN_DIR": str(run.path), "CONTAINER": name, "USER": user, "MEMLOCK": "-1"}, (
+        (str(run.path), str(run.path)),
+        (str(cache / "tui-train/container"), "/cache"),
+        (str(hub), "/cache/huggingface"),
+    )
+
+
+def ran(folder, engine, values, **more):
+    """Run a profile's script with an engine that only notes; return the run, its plan, and what was noted."""
+    folder = folder.resolve()
+    chosen, found = built(folder, engine, values, **more)
+    run, made = exported(folder / "run of 中", chosen, found)
+    engine_stub(folder / "bin" / engine)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), HF_TOKEN=SECRET)
+    environment |= {"PATH": f"{folder / 'bin'}:{environment['PATH']}", "XDG_CACHE_HOME": str(folder / "cache")}
+    environment["TUI_TRAIN_RUN_ID"] = "the-mark"
+    done = bash(run, "--plain", env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert not [*folder.rglob("pwned")]
+    (note,) = noted(folder / "notes")
+    return run, made, note, environment
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("at", [0, 8, 16])
+def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine, at):
+    run, made, note, _ = ran(tmp_path, engine, HOSTILE[at : at + 8])
+    name = next((word.removeprefix("--name=") for word in note["argv"] if word.startswith("--name=")), "")
+    assert engine == "apptainer" or re.fullmatch(r"tui-train-plain-[0-9]+", name)
+    values, known = values_of(run, tmp_path.resolve(), name)
+    for name, (host, within) in zip(("RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"), known, strict=True):
+        values[name] = mount_option(engine, host, within)
+    if engine == "apptainer":
+        values["CACHE_MOUNT"] = f"--home={known[1][0]}:/cache"
+    wanted = container.container_command(made.container, made.attempts[0].command, values)
+    assert note["argv"][1:] == wanted[1:]
+    assert note["argv"][0].endswith(f"/{engine}")
+    mark = "APPTAINERENV_TUI_TRAIN_RUN_ID" if engine == "apptainer" else "TUI_TRAIN_RUN_ID"
+    assert note["env"][mark] == "the-mark"
+    assert note["cwd"] == "/"
+    assert all((tmp_path.resolve() / place).is_dir() for place in ("cache/huggingface", "out put"))
+    if engine == "apptainer":
+        for setting in made.attempts[0].command.env:
+            assert note["env"][f"APPTAINERENV_{setting.name}"] == setting.value
+        assert note["env"]["APPTAINERENV_HF_TOKEN"] == SECRET
+    else:
+        assert note["env"]["HF_TOKEN"] == SECRET
+        assert "--env=HF_TOKEN" in note["argv"]
+    assert not [word for word in note["argv"] if "s3cret" in word]
+
+
+def test_what_is_written_holds_no_secret(tmp_path):
+    run, _, _, environment = ran(tmp_path, "docker", ["x"])
+    shown = bash(run, "--dry-run", env=environment)
+    for text in (*(path.read_bytes() for path in run.path.rglob("*") if path.is_file()), shown.stdout, shown.stderr):
+        assert b"s3cret" not in text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_dry_run_prints_what_would_be_started(tmp_path, engine):
+    run, _, note, environment = ran(tmp_path, engine, HOSTILE[:12], **{"ladder.rungs": ()})
+    shown = bash(run, "--dry-run", env=environment)
+    assert shown.stderr == b""
+    (folder,) = {path.parent for path in tmp_path.rglob("notes")}
+    block = re.sub(rb"^# attempt .*\n", b"", shown.stdout)
+    subprocess.run(["bash", "-c", 'eval "$1"', "bash", block], env=environment, check=True, stdout=subprocess.DEVNULL)
+    again = noted(folder / "notes")[-1]
+
+    def without_name(words):
+        return [word for word in words if not word.startswith("--name=")]
+
+    assert without_name(again["argv"]) == without_name(note["argv"])
+    assert len(again["argv"]) == len(note["argv"])
+    kept = OF_BASH | {"HF_TOKEN", "APPTAINERENV_HF_TOKEN", "TUI_TRAIN_RUN_ID", "APPTAINERENV_TUI_TRAIN_RUN_ID"}
+    same = [{name: value for name, value in told["env"].items() if name not in kept} for told in (note, again)]
+    assert same[0] == same[1]
+
+
+class _Api(http.server.BaseHTTPRequestHandler):
+    """As much of a docker daemon as a client asks before it makes a container, which is then refused."""
+
+    made: list = []  # noqa: RUF012 - each test makes a class of its own
+
+    def answer(self, code, data):
+        text = json.dumps(data).encode()
+        self.send_response(code)
+        for name, value in {
+            "Api-Version": "1.45",
+            "Content-Type": "application/json",
+            "Content-Length": len(text),
+        }.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    def do_HEAD(self):
+        self.answer(200, "OK")
+
+    def do_GET(self):
+        path = urlparse(self.path).path
+        if path.endswith("/containers/json"):
+            self.answer(200, [])
+        elif path.endswith("/info"):
+            self.answer(200, {"ServerVersion": "28", "SecurityOptions": ["name=seccomp"]})
+        elif "/images/" in path:
+            self.answer(200, {"Id": "sha256:1"})
+        else:
+            self.answer(200 if path.endswith("_ping") else 404, {"message": "No such container"})
+
+    def do_DELETE(self):
+        self.answer(404, {"message": "No such container"})
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        address = urlparse(self.path)
+        if address.path.endswith("/containers/create"):
+            self.made.append((unquote(parse_qs(address.query)["name"][0]), json.loads(body)))
+            self.answer(400, {"message": "this is only a test"})
+        else:
+            self.answer(404, {"message": "No such container"})
+
+    def address_string(self):
+        return "client"
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def daemon(tmp_path_factory):
+    """A daemon that notes what a real docker client asks it to make; the environment to reach it."""
+    if not DOCKER:
+        pytest.skip("NOT TESTED: there is no docker client to read the words")
+
+    class Api(_Api):
+        made: list = []  # noqa: RUF012
+
+    class Server(socketserver.ThreadingUnixStreamServer):
+        daemon_threads = True
+
+    socket = tmp_path_factory.mktemp("d") / "s"
+    with Server(str(socket), Api) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Api.made, {"DOCKER_HOST": f"unix://{socket}"}
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("at", [0, 11, 22])
+def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
+    """The real client parses the words, and sends the daemon what they mean to it."""
+    folder = tmp_path.resolve()
+    made, environment = daemon
+    values = HOSTILE[at : at + 11]
+    chosen, found = built(folder, "docker", values)
+    run, planned = exported(folder / 'run, "a" 中', chosen, found)
+    environment |= plain_environment(HF_TOKEN=SECRET, XDG_CACHE_HOME=str(folder / "cache, 2"))
+    mounts = {
+        "RUN": (str(run.path), str(run.path)),
+        "CACHE": (str(folder / "cache, 2/tui-train/container"), "/cache"),
+        "HUGGING_FACE": (str(folder / "cache, 2/huggingface"), "/cache/huggingface"),
+    }
+    environment |= {f"TUI_TRAIN_{name}_MOUNT": mount_option("docker", *paths) for name, paths in mounts.items()}
+    environment |= {
+        "TUI_TRAIN_RUN_ID": "the-mark",
+        "TUI_TRAIN_CONTAINER_NAME": "the-name",
+        "TUI_TRAIN_REMOVE": "--rm=false",
+    }
+    done = bash(run, "--plain", env=environment)
+    assert done.returncode != 0
+    assert b"this is only a test" in done.stderr
+    ((name, body),) = made
+    host = body["HostConfig"]
+    assert name == "the-name"
+    assert body["Image"] == "nvcr.io/nvidia/nemo:25.04"
+    (asked,) = host["DeviceRequests"]
+    assert asked["DeviceIDs"] == [*UUIDS]
+    assert asked["Count"] == 0
+    assert ["gpu"] in asked["Capabilities"]
+    assert (host["IpcMode"], host.get("ShmSize", 0)) == ("host", 0)
+    assert {limit["Name"]: (limit["Soft"], limit["Hard"]) for limit in host["Ulimits"]} == {
+        "memlock": (-1, -1),
+        "stack": (67108864, 67108864),
+    }
+    assert (host["Init"], host["AutoRemove"], host["SecurityOpt"]) == (True, False, ["label=disable"])
+    assert body["User"] == f"{os.getuid()}:{os.getgid()}"
+    script = folder / "it's 中文 $(touch pwned)"
+    assert body["WorkingDir"] == str(script)
+    assert {(m["Source"], m["Target"], m.get("ReadOnly", False)) for m in host["Mounts"]} == {
+        (str(run.path), str(run.path), False),
+        (str(folder / "cache, 2/tui-train/container"), "/cache", False),
+        (str(folder / "cache, 2/huggingface"), "/cache/huggingface", False),
+        (str(script), str(script), False),
+        (str(folder / "out put"), str(folder / "out put"), False),
+        (str(folder / "data, a.txt"), str(folder / "data, a.txt"), True),
+        (str(folder / "hub/models--x--y"), str(folder / "hub/models--x--y"), True),
+        (str(folder), "/mnt/all", True),
+    }
+    inner = [word if isinstance(word, str) else "" for part in planned.attempts[0].command.parts for word in part.words]
+    assert body["Cmd"][:2] == ["sh", "-c"]
+    assert body["Cmd"][3:] == [f"{run.path}/shim", *inner]
+    assert inner[0] == "python"
+    variables = dict(entry.split("=", 1) for entry in body["Env"])
+    wanted = {setting.name: setting.value for setting in planned.attempts[0].command.env}
+    assert variables == wanted | {"HF_TOKEN": SECRET, "TUI_TRAIN_RUN_ID": "the-mark"}
+    assert variables["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
+
+
+def test_a_size_of_shared_memory_excludes_the_machines(tmp_path, daemon):
+    made, environment = daemon
+    chosen = profile(inside(container__shared_memory="16g") | {"hardware.gpus": UUIDS[:1], "nodes.count": 1})
+    run, _ = exported(tmp_path / "run", chosen, boxed(gpus=CARDS))
+    bash(run, "--plain", env=environment | plain_environment(XDG_CACHE_HOME=str(tmp_path)))
+    host = made[0][1]["HostConfig"]
+    assert host["AutoRemove"] is True
+    assert host["ShmSize"] == 16 * 2**30
+    assert host["IpcMode"] in {"", "private"}
+    assert host["DeviceRequests"][0]["DeviceIDs"] == [UUIDS[0]]
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_shared_memory_is_said_once(engine):
+    for size in ("host", "8g"):
+        made = plan(profile(inside(engine, container__shared_memory=size)), boxed(engine))
+        words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
+        assert [word for word in words if "shm" in word or "ipc" in word] == [
+            "--ipc=host" if size == "host" else "--shm-size=8g"
+        ]
+
+
+def test_podman_is_shown_gpus_by_their_description():
+    made = plan(profile(inside("podman")), boxed("podman", gpus=CARDS))
+    words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
+    assert [word for word in words if "device" in word] == [f"--device=nvidia.com/gpu={uuid}" for uuid in UUIDS]
+    assert "--gpus" not in words
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "recipe.global_batch": 64, "trainer.launcher": "torchrun"}
+    run, made = exported(tmp_path / "run", profile(inside(engine) | several), boxed(engine, gpus=CARDS))
+    engine_stub(tmp_path / "bin" / engine)
+    environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
+    environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
+    for words, cards in ((("--node-rank=1", "--gpus=GPU-a,GPU-b"), ("GPU-a", "GPU-b")), (("--node-rank=0",), UUIDS)):
+        done = bash(run, "--dry-run", *words, env=environment)
+        assert done.returncode == 0, done.stderr
+        script = 'eval "$(tail -n 1)"'
+        last = subprocess.run(
+            ["bash", "-c", f'{engine}() {{ printf "%s\\n" "$@"; }}\n{script}'],
+            input=done.stdout, env=environment, capture_output=True, check=True,
+        ).stdout.decode().splitlines()  # fmt: skip
+        assert f"--env=CUDA_VISIBLE_DEVICES={','.join(cards)}" in last
+        if engine == "podman":
+            assert [word for word in last if "gpu=" in word] == [f"--device=nvidia.com/gpu={uuid}" for uuid in cards]
+        else:
+            assert last[last.index("--gpus") + 1] == f'"device={",".join(cards)}"'
+    told = container.container_command(
+        made.container, made.attempts[0].command, {name: f"${name}" for name in VARIABLES}
+    )
+    assert "--env=CUDA_VISIBLE_DEVICES=$GPUS" in told
+
+
+def test_a_container_has_its_machine_s_own_number_of_processes():
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": None}
+    made = plan(profile(inside() | several | {"trainer.launcher": "torchrun"}), boxed(gpus=CARDS))
+    assert "--nproc-per-node=2" in _attempt_words(made, made.attempts[0])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_other_cards_are_shown_where_they_are_chosen(tmp_path, engine):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, engine, ["x"])
+    run, _ = exported(folder / "run", chosen, found)
+    shown = bash(run, "--dry-run", "--gpus=GPU-a,GPU-b", env=plain_environment()).stdout.decode()
+    assert not [uuid for uuid in UUIDS if uuid in shown]
+    assert "CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
+    if engine == "podman":
+        assert "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b" in shown
+    elif engine == "docker":
+        assert '--gpus \\"device=GPU-a\\,GPU-b\\"' in shown
+
+
+def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
+    run, _ = exported(tmp_path / "run", profile(inside()), boxed())
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "readlink"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    said = "launch.sh: needs python3 3.8 or newer on this machine, outside the container (not with --plain)\n"
+    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    assert (done.returncode, done.stderr.decode()) == (69, said)
+    (tmp_path / "bin/python3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin/python3").chmod(0o755)
+    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    assert (done.returncode, done.stderr.decode()) == (69, said)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("own", [{}, {"NCCL_SOCKET_IFNAME": "mine"}])
+def test_the_interface_that_is_found_reaches_the_container(tmp_path, engine, own):
+    folder = tmp_path.resolve()
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "recipe.global_batch": 64, "trainer.environment": own}
+    found = boxed(engine, image_of(engine, folder), gpus=CARDS)
+    run, _ = exported(folder / "run", profile(inside(engine, image_of(engine, folder)) | several), found)
+    engine_stub(folder / "bin" / engine)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), XDG_CACHE_HOME=str(folder / "cache"))
+    environment |= {"PATH": f"{folder / 'bin'}:{environment['PATH']}"}
+    environment |= {"NCCL_SOCKET_IFNAME": "=eth7", "GLOO_SOCKET_IFNAME": "eth7"}
+    done = bash(run, "--plain", "--node-rank=0", env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    (note,) = noted(folder / "notes")
+    if engine == "apptainer":
+        assert note["env"]["APPTAINERENV_NCCL_SOCKET_IFNAME"] == own.get("NCCL_SOCKET_IFNAME", "=eth7")
+        assert note["argv"][note["argv"].index(image_of(engine, folder)) + 1] == "sh"
+        return
+    last = [word for word in note["argv"] if word.startswith("--env=NCCL_SOCKET_IFNAME")][-1]
+    assert last == ("--env=NCCL_SOCKET_IFNAME=mine" if own else "--env=NCCL_SOCKET_IFNAME")
+
+
+def test_on_the_cpu_no_card_is_asked_for():
+    for engine in ENGINES:
+        image = "/x.sif" if engine == "apptainer" else "x"
+        made = plan(profile(inside(engine, image) | {"hardware.device": "cpu"}), boxed(engine, image, gpus=CARDS))
+        words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
+        assert not [word for word in words if "gpu" in word or word == "--nv"]
+
+
+def test_several_machines_share_the_network_of_the_host():
+    several = inside() | {"nodes.count": 2, "nodes.address": "10.0.0.1"}
+    profiles = (profile(inside()), profile(several))
+    for chosen, wanted in zip(profiles, (False, True), strict=True):
+        around = container.container_wrapper(chosen, (), ())
+        assert any("--network=host" in part.words for part in around.parts) is wanted
+
+
+def test_the_images_own_python_trains_and_its_torch_judges():
+    old = boxed(gpus=CARDS, arch_list=("sm_90",), cuda="12.8")
+    made = plan(profile(inside() | {"trainer.launcher": "python", "hardware.device": "cpu"}), old)
+    assert made.python == "python"
+    with pytest.raises(Exception, match=r"cannot train|no GPU here can train"):
+        plan(profile(inside() | {"hardware.device": "cuda"}), old)
+
+
+def test_what_a_user_sets_wins():
+    made = plan(profile(inside() | {"trainer.environment": {"HF_HOME": "/mine"}}), boxed())
+    assert {item.name: item.value for item in made.attempts[0].command.env}["HF_HOME"] == "/mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "mount"),
+    [
+        ("/a:/b", Mount("/a", "/b")),
+        ("/a b:/c d:ro", Mount("/a b", "/c d", read_only=True)),
+        ("/a:b:/c:rw", Mount("/a:b", "/c")),
+        ("/a,b:/c", Mount("/a,b", "/c")),
+        ("a:/b", None),
+        ("/a", None),
+        ("/a:b", None),
+        ("", None),
+        ("volume:/data", None),
+    ],
+)
+def test_mounts_are_read(text, mount):
+    assert mounts.parse_mount(text) == mount
+
+
+@pytest.mark.parametrize(
+    ("engine", "path", "word"),
+    [
+        ("docker", "/a b", "--mount=type=bind,src=/a b,dst=/x"),
+        ("docker", '/a,"b', '--mount=type=bind,"src=/a,""b",dst=/x'),
+        ("docker", "/a\r\nb", None),
+        ("podman", "/a,b", "--volume=/a,b:/x"),
+        ("podman", "/a:b", "--mount=type=bind,src=/a:b,dst=/x"),
+        ("podman", "/a:b,c", None),
+        ("podman", "/a\\", "--mount=type=bind,src=/a\\,dst=/x"),
+        ("apptainer", "/a:b", "--mount=type=bind,src=/a:b,dst=/x"),
+    ],
+)
+def test_a_mount_in_the_words_of_an_engine(engine, path, word):
+    assert mount_option(engine, path, "/x") == word
+
+
+def test_an_engine_without_roots_rights_is_its_user(tmp_path):
+    folder = tmp_path.resolve()
+    run, _ = exported(folder / "run", profile(inside()), boxed())
+    engine_stub(folder / "bin/docker")
+    environment = plain_environment(
+        STUB_NOTES=str(folder / "notes"), STUB_SECURITY="[name=seccomp name=rootless]", XDG_CACHE_HOME=str(folder)
+    )
+    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
+    limited = ["bash", "-c", 'ulimit -l 512; exec bash "$0"', str(run.script)]
+    subprocess.run(limited, env=environment, check=True, stdout=subprocess.DEVNULL)
+    words = noted(folder / "notes")[0]["argv"]
+    assert "--user=0:0" in words
+    assert "--ulimit=memlock=524288" in words
+
+
+@pytest.mark.parametrize(
+    ("stub", "said"),
+    [
+        ({"STUB_NO_IMAGE": "1"}, "the image nemo:25.04 is not on this machine: docker pull nemo:25.04"),
+        ({"STUB_SILENT": "1"}, "docker does not answer: Cannot connect"),
+        (None, "there is no docker on this machine"),
+    ],
+)
+def test_what_is_not_there_is_said_first(tmp_path, stub, said):
+    run, _ = exported(tmp_path / "run", profile(inside()), boxed())
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "readlink"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    (tmp_path / "bin/python3").symlink_to(Path(sys.executable).resolve())
+    if stub:
+        engine_stub(tmp_path / "bin/docker")
+    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin"), STUB_NOTES=str(tmp_path), **(stub or {})))
+    assert done.returncode == 69
+    assert said in done.stderr.decode()
+    assert not run.events_file.exists()
+
+
+def test_the_scripts_are_clean(tmp_path):
+    for engine in ENGINES:
+        chosen, found = built(tmp_path, engine, HOSTILE)
+        run, _ = exported(tmp_path / f"run-{engine}", chosen, found)
+        subprocess.run(["bash", "-n", run.script], check=True)
+        tool = Path(sys.executable).with_name("shellcheck")
+        checked = subprocess.run([tool, "--norc", run.script], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout[:3000]
+
+
+# ---- what is found out about engines and images
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """An empty PATH but for what a test puts there."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+
+    def put(name, text):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    return put
+
+
+def test_without_engines_there_are_none(path):
+    assert container_images.read_engines() == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        (
+            "echo permission denied while trying to connect to the Docker daemon socket >&2; exit 1",
+            "join the group docker",
+        ),
+        ("echo Cannot connect to the Docker daemon >&2; exit 1", "systemctl start docker"),
+        ("echo '{\"host\":{}}'", "podman"),
+        ("exit 3", "exit code 3"),
+        ("echo '[]'", "no usable answer"),
+    ],
+)
+def test_a_docker_that_cannot_be_used_says_why(path, script, problem):
+    path("docker", script)
+    (found,) = container_images.read_engines()
+    assert problem in found.problem
+
+
+def test_a_docker_that_works(path):
+    info = {"ServerVersion": "28.2", "SecurityOptions": ["name=rootless"], "Runtimes": {"nvidia": {}}}
+    path("docker", f"case $1 in info) echo '{json.dumps(info)}';; image) echo a:1; echo '<none>:<none>';; esac")
+    (found,) = container_images.read_engines()
+    assert (found.version, found.rootless, found.gpus, found.images, found.problem) == (
+        "28.2",
+        True,
+        True,
+        ("a:1",),
+        "",
+    )
+
+
+def test_an_image_is_asked_once(path, tmp_path):
+    told = {
+        "prefix": "/usr",
+        "executable": "/usr/bin/python",
+        "toolchain": {"python": "/usr/bin/python", "torch": "2.7"},
+    }
+    answer = f"echo a banner; echo '{json.dumps(told)}'; echo x >> {tmp_path}/asked"
+    path("docker", f"case $1 in image) echo sha256:abc;; run) {answer};; esac")
+    for _ in range(2):
+        found = container_images.read_image("docker", "a:1")
+        assert (found.id, found.toolchain.torch, found.toolchain.label) == ("abc", "2.7", "a:1")
+    assert (tmp_path / "asked").read_text() == "x\n"
+    path("docker", f"case $1 in image) echo sha256:another;; run) {answer};; esac")
+    assert container_images.read_image("docker", "a:1").id == "another"
+    assert (tmp_path / "asked").read_text() == "x\nx\n"
+
+
+def test_an_image_is_never_fetched(path, tmp_path):
+    path(
+        "docker",
+        f"echo \"$*\" >> {tmp_path}/asked; case $1 in image) echo 'Error: No such image: a:1' >&2; exit 1;; esac",
+    )
+    assert container_images.read_image("docker", "a:1").missing
+    assert all(line.startswith("image inspect") for line in (tmp_path / "asked").read_text().splitlines())
+
+
+def test_an_image_that_does_not_answer_is_not_left_running(path, tmp_path):
+    words = f'echo "$*" >> {tmp_path}/asked'
+    path("docker", f"{words}; case $1 in image) echo sha256:abc;; run) exec /bin/sleep 30;; esac")
+    found = container_images.read_image("docker", "a:1", deadline=0.5)
+    assert "no answer in time" in found.problem
+    asked = (tmp_path / "asked").read_text()
+    name = re.search(r"--name=(\S+)", asked).group(1)
+    assert f"rm -f {name}" in asked
+    assert "--pull=never" in asked
+    assert "--network=none" in asked
+
+
+def test_the_validation_says_what_is_missing(path):
+    from tui_train.actions.image_check import validate_image, validation_text
+
+    told = {
+        "prefix": "/usr",
+        "executable": "",
+        "toolchain": {"python": "/p", "torch": "2.7", "packages": {"nemo_toolkit": "2.3"}},
+    }
+    probe, cards = f"echo '{json.dumps(told)}'", f"echo 'GPU 0: RTX ({UUIDS[0]})'"
+    path(
+        "docker",
+        f'case "$1 $*" in image*) echo sha256:a;; *nvidia-smi*) {cards};; *qwen*) echo missing;; *) {probe};; esac',
+    )
+    found = validate_image("docker", "a:1", UUIDS, "qwen25_500m")
+    assert f"GPUs not visible inside: {UUIDS[1]}" in found.wrong
+    assert any("qwen25_500m" in problem for problem in found.wrong)
+    assert "NeMo    2.3" in validation_text(found)
+    good = validate_image("docker", "a:1", UUIDS[:1])
+    assert good.wrong == ()
+    assert validation_text(good).endswith("It can train.")
+    assert msgspec.json.decode(msgspec.json.encode(good))["image"]["name"] == "a:1"

@@ -1,0 +1,441 @@
+"""The arguments that a script declares: which are given, what is wrong with them, and how one is set."""
+
+import ast
+import contextlib
+import io
+import os
+import sys
+import time
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from support import check, facts, plan, profile, toolchain
+from test_wizard import keys, settle, shows
+from tui_train.screens.messages import OpenStep
+
+from tui_train.base.command import argv
+from tui_train.facts.machine import probe
+from tui_train.facts.scripts.script_arguments import argparse_arguments
+from tui_train.facts.scripts.script_source import parse_source
+from tui_train.facts.scripts.script_syntax import ScriptModule
+from tui_train.profile import fields
+from tui_train.profile.changes import apply_change
+from tui_train.programs.survey import closed, room
+from tui_train.setup.recipe import given_arguments
+from tui_train.targets.here import probe_facts
+from tui_train.wizard import wizard
+
+TEXT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("extra", nargs="?")
+parser.add_argument("--eta", type=float, default=0.05, help="step size")
+parser.add_argument("-b", "--bs", type=int, default=8)
+parser.add_argument("--layers", type=int, nargs="+")
+parser.add_argument("--optim", choices=["sgd", "adam"], default="sgd")
+parser.add_argument("--fast", action="store_true")
+parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
+parser.add_argument("-k")
+"""
+SOURCE = parse_source(TEXT.encode())
+
+
+def parsed(words, text=TEXT):
+    """What argparse itself makes of the arguments, None where it refuses them."""
+    names = {}
+    exec(text, names)  # noqa: S102 - the script above
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        return vars(names["parser"].parse_args(list(words)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("d",),
+        ("d", "--eta", "0.1"),
+        ("--eta=0.1", "d", "e"),
+        ("--et", "-0.5", "d"),
+        ("-b", "4", "d", "--fast"),
+        ("d", "--layers", "1", "2", "--amp"),
+        ("--no-amp", "d", "--bs=2", "--bs=3"),
+        ("--fast", "d", "-k", "v"),
+    ],
+)
+def test_what_is_given_is_what_argparse_takes(words):
+    taken, empty = parsed(words), parsed(("?",))
+    found = {name.lstrip("-"): given.values for name, given in given_arguments.given_arguments(SOURCE, words).items()}
+    assert {name for name in taken if taken[name] != empty[name]} == set(found)
+    for name, values in found.items():
+        if name not in {"fast", "amp"}:
+            assert "".join(values) == str(taken[name]).strip("[]").replace(", ", "")
+    assert (found.get("amp") == ("yes",)) == (taken["amp"] is True)
+
+
+@pytest.mark.parametrize("words", [(), ("d",), ("d", "e", "--fast"), ("--eta", "1", "--amp", "d", "--bs=2", "--bs=3")])
+@pytest.mark.parametrize(
+    ("name", "values", "becomes"),
+    [
+        ("--eta", ("0.2",), 0.2),
+        ("--bs", ("16",), 16),
+        ("--layers", ("3", "4"), [3, 4]),
+        ("--optim", ("adam",), "adam"),
+        ("--fast", ("yes",), True),
+        ("--amp", ("no",), False),
+        ("--amp", ("yes",), True),
+        ("-k", ("-x y",), None),
+        ("data", ("new",), "new"),
+    ],
+)
+def test_one_that_is_set_arrives_and_the_others_stay(words, name, values, becomes):
+    parameter = next(one for one in SOURCE.parameters if one.name == name)
+    now = given_arguments.with_argument(SOURCE, words, parameter, values)
+    assert given_arguments.given_arguments(SOURCE, now)[name].values == values if becomes is not None else True
+    needed = () if "d" in words else ("d",)
+    if becomes is not None:
+        after = parsed((*(() if name == "data" else needed), *now))
+        assert after == parsed((*needed, *words)) | {name.lstrip("-"): becomes}
+    without = given_arguments.with_argument(SOURCE, now, parameter, ())
+    assert given_arguments.given_arguments(SOURCE, without) == given_arguments.given_arguments(
+        SOURCE, given_arguments.with_argument(SOURCE, words, parameter, ())
+    )
+
+
+def script(tmp_path, text, **more):
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    return profile({
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(path),
+        "trainer.python": sys.executable, "hardware.device": "cpu",
+        **{key.replace("__", "."): value for key, value in more.items()},
+    })  # fmt: skip
+
+
+def arguments_found(chosen):
+    found = check(chosen, probe_facts(chosen))
+    return [one.message for one in found if one.key == "trainer.arguments" and one.level == "error"]
+
+
+def test_a_required_argument_that_nothing_passes_is_found(tmp_path):
+    text = TEXT + 'parser.add_argument("--seed", type=int, required=True)\n'
+    asked = [message.partition(" (")[0] for message in arguments_found(script(tmp_path, text))]
+    assert asked == ["missing required argument: data", "missing required argument: --seed"]
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("d", "--seed", "1"))) == []
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("@file",))) == []
+
+
+def test_one_of_a_subcommand_is_required_only_with_it(tmp_path):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--top')\n"
+        "sub = parser.add_subparsers()\nfit = sub.add_parser('fit')\nfit.add_argument('--lr', required=True)\n"
+    )
+    assert arguments_found(script(tmp_path, text)) == []
+    assert len(arguments_found(script(tmp_path, text, trainer__arguments=("fit",)))) == 1
+    source = parse_source(text.encode())
+    top = next(one for one in source.parameters if one.name == "--top")
+    words = given_arguments.with_argument(source, ("fit", "--lr=1"), top, ("x",))
+    assert words == ("--top=x", "fit", "--lr=1")
+    assert parsed(words, text) == {"top": "x", "lr": "1"}
+
+
+def test_an_output_that_cannot_be_made_is_found_before_the_start(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "train.py").touch()
+    out = str(tmp_path / "file" / "out")
+    chosen = script(tmp_path, "", trainer__output=out, trainer__preset="hf-trainer")
+    finding = next(one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.output")
+    assert finding.level == "error"
+    assert finding.message.endswith(f"cannot be used: {tmp_path}/file is a file")
+    assert apply_change(finding.change, chosen).trainer.output == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("x" * 300 + "/y", "too long"), ("new/deep/out", ""), (".", ""), ("/proc/x", "nothing can be saved in /proc")],
+)
+def test_why_nothing_can_be_written(path, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert why in closed(path)
+    assert bool(why) == bool(closed(path))
+    assert room("/proc/x") is None
+
+
+def test_a_file_system_that_is_read_only_takes_no_output(tmp_path, monkeypatch):
+    real = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=real.f_flag | os.ST_RDONLY))
+    assert closed(str(tmp_path / "out")) == f"{tmp_path} is on a file system that is read-only"
+
+
+def test_a_fix_back_to_the_default_leaves_it_to_the_method():
+    tuned = profile({
+        "trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",), "recipe.learning_rate": 3.0,
+    })  # fmt: skip
+    where = msgspec.structs.replace(facts(), paths={"/m": "folder", "/d.jsonl": "file"})
+    finding = next(one for one in check(tuned, where) if one.key == "recipe.learning_rate")
+    assert "usual" in finding.message
+    assert apply_change(finding.change, tuned).recipe.learning_rate is None
+
+
+def test_a_value_of_another_type_or_choice_names_its_row(tmp_path):
+    words = ("d", "--bs", "abc", "--optim=lion", "--eta={learning_rate}", "--layers", "1", "x")
+    chosen = script(tmp_path, TEXT, trainer__arguments=words, recipe__learning_rate=0.1)
+    found = [one for one in check(chosen, probe_facts(chosen)) if one.argument]
+    assert [(one.argument, one.row_key) for one in found] == [
+        (name, f"trainer.arguments {name}") for name in ("--bs", "--layers", "--optim")
+    ]
+    assert found[0].message == "--bs is 'abc', which is not a whole number (line 7 of the script)"
+    assert "is none of sgd, adam" in found[2].message
+    assert apply_change(found[0].change, chosen).trainer.arguments == (*words[:1], *words[3:])
+
+
+def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_path):
+    chosen = script(tmp_path, TEXT, trainer__arguments=("d",))
+    offered = {one.argument: one for one in check(chosen, probe_facts(chosen)) if one.level == "note" and one.argument}
+    assert set(offered) == {"--eta", "--bs"}
+    assert offered["--eta"].change.title == "--eta is the learning rate"
+    passed = apply_change(offered["--eta"].change, chosen)
+    assert passed.trainer.arguments == ("d", "--eta={learning_rate}")
+    assert passed.recipe.learning_rate == 0.05
+    where = probe_facts(passed)
+    assert "--eta" not in {one.argument for one in check(passed, where)}
+    command = argv(plan(passed, where).attempts[0].command, "/run")
+    assert command[-2:] == ["d", "--eta=0.05"]
+    given = script(tmp_path, TEXT, trainer__arguments=("d", "--eta", "0.3"))
+    change = next(one.change for one in check(given, probe_facts(given)) if one.argument == "--eta")
+    assert apply_change(change, given).recipe.learning_rate == 0.3
+
+
+async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (toolchain(python=sys.executable),))
+    chosen = script(tmp_path, TEXT.replace('"data"', '"--data", required=True').replace("step size", "step [b]size"))
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await keys("enter")(pilot)
+        app.set_profile(chosen)
+        app.post_message(OpenStep("recipe"))
+        await settle(pilot)
+        form = app.screen.form
+
+        def line(name):
+            return next(line for line in shows(pilot).splitlines() if line[1:].startswith(name))
+
+        assert "the script's own (0.05)" in line("--eta")
+        assert "✗ the script requires it" in line("--data")
+        form.go_to_row("trainer.arguments --optim")
+        await keys("right", "right")(pilot)
+        assert app.profile.trainer.arguments == ("--optim=adam",)
+        form.go_to_row("trainer.arguments --data")
+        await keys("d")(pilot)
+        form.go_to_row("trainer.arguments --bs")
+        await keys("x")(pilot)
+        assert "✗ Type a whol" in line("--bs")
+        await keys("f2", "4")(pilot)
+        assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
+        await keys("ctrl+z")(pilot)
+        assert app.profile.trainer.arguments == ("--optim=adam", "--data=d")
+        app.set_profile(fields.put(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a")))
+        await settle(pilot)
+        assert "0.2" in line("--eta")
+        assert "✗ --bs is 'a'" in line("--bs")
+        form.go_to_row("trainer.arguments --eta")
+        await keys("f2")(pilot)
+        assert "its value is the learning rate of the recipe" in line("--eta")
+        assert (app.profile.recipe.learning_rate, form.entry.display) == (0.2, False)
+        await keys("f1")(pilot)
+
+
+PARSER = "import argparse\nparser = argparse.ArgumentParser()\n"
+REQUIRED = (
+    PARSER
+    + "parser.add_argument('-b', '--bsz', type=int, required=True)\nparser.add_argument('-v', action='store_true')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (REQUIRED, ("-b8",)),
+        (REQUIRED, ("-vb", "8")),
+        (REQUIRED, ("--config", "a.yaml")),
+        (PARSER + "parser.add_argument('--tags', nargs='+')\nparser.add_argument('data')\n", ("--tags", "a", "d.txt")),
+        (PARSER + "parser.add_argument('--lr', type=float)\nother = argparse.ArgumentParser()\n"
+         "other.add_argument('corpus')\n", ("--lr", "1")),
+        (PARSER + "parser.add_argument('--opt', type=str.lower, choices=['adam'])\n", ("--opt=Adam",)),
+        ("import fire\ndef main(data, lr=0.1):\n    pass\nfire.Fire(main)\n", ("--data=x", "--lr=None")),
+    ],
+)  # fmt: skip
+def test_what_is_not_sure_is_no_error(tmp_path, text, words):
+    """A false error would keep a script that is right from being started."""
+    assert arguments_found(script(tmp_path, text, trainer__arguments=words)) == []
+
+
+ETA = PARSER + "parser.add_argument('--eta', type=float)\nparser.add_argument('--niter', type=int)\n"
+
+
+def test_an_option_that_the_script_does_not_declare_is_found_with_the_one_that_was_meant(tmp_path):
+    text = ETA + "parser.parse_args()\n"
+    chosen = script(tmp_path, text, trainer__arguments=("--eta", "0.1", "--niters=3", "--other"))
+    typed, other = [
+        one for one in check(chosen, probe_facts(chosen)) if one.key == "trainer.arguments" and one.forbids_plan
+    ]
+    assert typed.message == "the script does not take --niters; it takes --eta, --niter (argparse, line 2)"
+    assert (typed.remedy, other.remedy, other.change) == ("Did you mean --niter?", "Leave it out.", None)
+    assert apply_change(typed.change, chosen).trainer.arguments == ("--eta", "0.1", "--niter=3", "--other")
+    assert arguments_found(script(tmp_path, text, trainer__arguments=("--et=0.1", "--niter", "3"))) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "parser.parse_known_args()\n",
+        "parser.add_argument('rest', nargs=argparse.REMAINDER)\n",
+        "parser.add_argument('rest', nargs='...')\n",
+        "for name in names:\n    parser.add_argument(name)\n",
+    ],
+)
+def test_an_option_that_may_be_taken_is_no_error(tmp_path, more):
+    assert arguments_found(script(tmp_path, ETA + more, trainer__arguments=("x", "--niters=3"))) == []
+
+
+def test_a_script_that_is_too_deep_to_read_is_python(tmp_path):
+    chosen = script(tmp_path, "import torch\nx = a" + ".b()" * 600 + "\n", trainer__launcher="python")
+    assert not [
+        one for one in check(chosen, probe_facts(chosen)) if "Python" in one.message and "cannot be read" in one.message
+    ]
+
+
+CLICK = """
+import click
+@click.group()
+def cli(): ...
+@cli.command("train")
+@click.option("--lr", type=float, default=0.1)
+@click.option("-q/-Q", "--on/--off", default=True)
+@click.option("--tag", "-t", multiple=True)
+@click.argument("data")
+def train_it(**kept): kept_by_cli.update(kept)
+@cli.command()
+def export(): ...
+"""
+
+
+def by_click(words):
+    """What click itself makes of the arguments."""
+    names = {"kept_by_cli": {}}
+    exec(CLICK, names)  # noqa: S102 - the script above
+    names["cli"].main(list(words), standalone_mode=False)
+    return names["kept_by_cli"]
+
+
+@pytest.mark.parametrize("words", [("train", "d"), ("train", "-Q", "--tag", "a", "d"), ("train", "--off", "d", "-t=z")])
+@pytest.mark.parametrize(
+    ("name", "values", "becomes"),
+    [("--on", ("no",), False), ("--on", ("yes",), True), ("--tag", ("x", "y"), ("x", "y")), ("data", ("n",), "n")],
+)
+def test_a_flag_and_an_option_of_click_are_written_as_declared(words, name, values, becomes):
+    source = parse_source(CLICK.encode())
+    parameter = next(one for one in source.parameters if one.name == name)
+    now = given_arguments.with_argument(source, words, parameter, values)
+    assert by_click(now) == by_click(words) | {name.lstrip("-"): becomes}
+    assert given_arguments.given_arguments(source, now)[name].values == values
+
+
+def test_an_option_that_appends_is_written_once_for_each_value():
+    text = TEXT + 'parser.add_argument("--tag", action="append")\n'
+    source = parse_source(text.encode())
+    tag = next(one for one in source.parameters if one.name == "--tag")
+    words = given_arguments.with_argument(source, ("--tag", "a", "d"), tag, ("x", "y"))
+    assert parsed(words, text)["tag"] == ["x", "y"]
+    assert parsed(words, text)["data"] == "d"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("import typer\ndef main(n_runs: int = 1, dry_run: bool = False): ...\ntyper.run(main)", "--dry-run",
+         ("--no-dry-run",)),
+        ("import fire\ndef main(n_runs=1, dry_run: bool = False): ...\nfire.Fire(main)", "--dry_run", ("--nodry_run",)),
+    ],
+)  # fmt: skip
+def test_what_a_signature_declares_is_spelled_as_its_library_does(text, name, words):
+    source = parse_source(text.encode())
+    parameter = source.parameters[1]
+    assert parameter.name == name
+    assert given_arguments.with_argument(source, (), parameter, ("no",)) == words
+
+
+SUBCOMMANDS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int)
+sub = parser.add_subparsers(required=True)
+fit = sub.add_parser("fit")
+fit.add_argument("--lr", type=float, default=0.1)
+fit.add_argument("--data", required=True)
+test = sub.add_parser("test")
+test.add_argument("--lr", type=float)
+"""
+
+
+def known(chosen, text):
+    """Facts of this machine's that need no look at it."""
+    return msgspec.structs.replace(facts(), sources={chosen.trainer.script: parse_source(text.encode())})
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "command"),
+    [
+        (SUBCOMMANDS, ("fit", "--data=d"), ("--seed=3", "fit", "--lr=0.5", "--data=d")),
+        (CLICK, ("train", "--off", "d"), ("train", "--lr=0.5", "--off", "d")),
+    ],
+)
+def test_the_arguments_of_the_chosen_subcommand_are_passed_the_recipe(text, arguments, command, tmp_path):
+    seed = {"recipe__seed": 3} if "--seed" in text else {}
+    chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=arguments,
+                    recipe__learning_rate=0.5, **seed)  # fmt: skip
+    planned = plan(chosen, known(chosen, text))
+    words = argv(planned.attempts[0].command, "/run")
+    assert tuple(words[words.index(chosen.trainer.script) + 1 :]) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [(SUBCOMMANDS, "error"), (SUBCOMMANDS.replace("required=True", "", 1), "warning"), (CLICK, "error")],
+)
+def test_a_subcommand_that_no_one_chose_is_one_finding(text, level, tmp_path):
+    chosen = script(tmp_path, text, trainer__preset="auto")
+    (finding,) = [one for one in check(chosen, known(chosen, text)) if "no subcommand" in one.message]
+    assert finding.level == level
+    assert not [
+        one
+        for one in check(apply_change(finding.change, chosen), known(chosen, text))
+        if "no subcommand" in one.message
+    ]
+
+
+@pytest.mark.parametrize(("more", "passes"), [("", False), ("else:\n    parser.parse_args_into_dataclasses()", True)])
+def test_a_script_that_only_takes_a_file_is_passed_no_options(more, passes, tmp_path):
+    text = f"""
+import sys
+from transformers import HfArgumentParser, TrainingArguments
+parser = HfArgumentParser(TrainingArguments)
+if len(sys.argv) > 1:
+    parser.parse_json_file(sys.argv[1])
+{more}"""
+    chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=("c.json",))
+    words = argv(plan(chosen, known(chosen, text)).attempts[0].command, "/run")
+    assert (len(words) - words.index(chosen.trainer.script) > 2) == passes
+
+
+def test_a_long_script_is_read_in_the_time_of_its_length():
+    def seconds(lines):
+        added = "".join(f"x{at} = p.add_argument_group()\nx{at}.add_argument('--a{at}')\n" for at in range(lines))
+        module = ScriptModule("", tuple(ast.walk(ast.parse("p = ArgumentParser()\n" + added))))
+        began = time.process_time()
+        assert sum(1 for _ in argparse_arguments(module)) == lines
+        return time.process_time() - began
+
+    # Eight times the lines: eight times as long, and not sixty-four.
+    assert min(seconds(2400) for _ in range(3)) < 24 * min(seconds(300) for _ in range(5))

@@ -1,0 +1,62 @@
+"""Setup: what a profile means on a machine, once; an attempt of a plan shares all of it but its own settled profile."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from support import facts, profile
+
+from tui_train.facts.types import Facts
+from tui_train.memory.data_defaults import set_up
+from tui_train.memory.ladder.attempt_order import fallback_attempts
+from tui_train.memory.predict import predict
+from tui_train.profile import store
+from tui_train.setup import setup as module
+from tui_train.setup.setup import Setup
+
+CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
+MACHINE = (
+    "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "copies", "backend",
+    "launcher_config", "scheduled",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
+    found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
+    setup = set_up(store.load(str(case / "profile.toml")), found)
+    rungs = [step.profile for step in fallback_attempts(setup.settled, setup.context)]
+    separate = [Setup(rung, found) for rung in rungs]
+    alone = [predict(each) for each in separate]
+    wanted = [[getattr(each, name) for name in MACHINE] for each in separate]
+    picked = []
+    monkeypatch.setattr(module, "pick_toolchain", lambda *words: picked.append(words))
+    shared = [setup.at(rung) for rung in rungs]
+    assert [[getattr(each, name) for name in MACHINE] for each in shared] == wanted
+    assert [predict(each) for each in shared] == alone
+    assert not picked, "no attempt chooses a Python again"
+    # A batch that holds by a default is no choice of the user's, though each attempt names it.
+    assert {each.context.batch_not_set for each in shared} == {setup.context.batch_not_set}
+
+
+def test_what_cannot_be_known_is_a_value():
+    setup = set_up(profile({"trainer.kind": "script", "trainer.preset": "no-such"}), facts())
+    assert "no-such" in setup.problem.message
+    assert setup.toolchain is not None, "the machine half is known all the same"
+    with pytest.raises(type(setup.problem)):
+        _ = setup.settled
+    assert set_up(profile({}), facts()).problem is None
+
+
+def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
+    setup, asked = set_up(profile({}), facts()), []
+
+    def length(at):
+        asked.append(at)
+        return at.rung.recipe.sequence_length
+
+    assert setup.kept(length) == setup.kept(length)
+    recipe = msgspec.structs.replace(setup.settled.recipe, sequence_length=17)
+    other = setup.at(msgspec.structs.replace(setup.settled, recipe=recipe))
+    assert (other.kept(length), other.settled.recipe.sequence_length) == (17, setup.settled.recipe.sequence_length)
+    assert asked == [setup, other]

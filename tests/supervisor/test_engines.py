@@ -1,0 +1,337 @@
+"""Trainings in real containers: they learn, climb, end as they should, and leave nothing behind."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import rig
+from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, prepare, profile, sample, until
+
+from tui_train.base.command import Part
+from tui_train.base.errors import Unavailable
+from tui_train.facts.machine import container_images, probe
+from tui_train.runs import rundir
+from tui_train.runs.follow import wait_for_end
+from tui_train.runs.logs.tail import Tail
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.targets.here import probe_facts
+from tui_train.trainers.script import Script
+from tui_train.trainers.trainer import PreparationStep
+
+pytestmark = [pytest.mark.engine, pytest.mark.training, pytest.mark.xdist_group("engines")]
+LIBRARIES = sysconfig.get_path("purelib")
+NOBODY = 65534
+
+
+def made(folder, engine, values):
+    """Export a profile that trains in the test image."""
+    chosen = profile(inside(engine, rig.IMAGE) | values)
+    found = probe_facts(chosen)
+    prepared = prepare(chosen, found)
+    assert prepared.plan is not None, prepared.findings
+    rundir.export(folder, prepared.files)
+    return RunDir(folder)
+
+
+def sleeping(folder, engine, *arguments, **more):
+    """A training that sleeps, in a folder of its own."""
+    (folder / "mine").mkdir(parents=True)
+    shutil.copy(SCRIPTS / "sleeper.py", folder / "mine")
+    values = {
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(folder / "mine/sleeper.py"),
+        "trainer.arguments": arguments,
+    }
+    return made(folder / "run, 中", engine, values | more)
+
+
+def training(run):
+    """Wait until the newest attempt's training prints; return its processes."""
+    until(lambda: run.events() and b"tick" in newest_log(run), 60)
+    return marked(status(run).mark)
+
+
+def newest_log(run):
+    attempts = status(run).attempts
+    return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
+
+
+def gone(run, containers):
+    """Nothing of the run is left: no container, no process, no lock."""
+    assert containers() == []
+    assert not any(marked(event.mark) for event in run.events() if event.mark)
+    until(lambda: not (run.path / ".lock").exists())
+    return True
+
+
+@pytest.mark.parametrize("launcher", sample(["python", "torchrun"], 2))
+def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launcher):
+    values = {
+        "trainer.launcher": launcher,
+        "hardware.device": "cpu",
+        "hardware.processes": 1 if launcher == "python" else 2,
+        "trainer.environment": {
+            "PYTHONPATH": f"{LIBRARIES}:{SCRIPTS / 'faults'}",
+            "FAULTS": json.dumps([{"in": "forward", "step": 3, "above": 2}]),
+            "NOTES": str(tmp_path / "run"),
+        },
+        "container.mounts": (f"{LIBRARIES}:{LIBRARIES}:ro", f"{SCRIPTS / 'faults'}:{SCRIPTS / 'faults'}:ro"),
+        "recipe.layers": 1,
+        "recipe.hidden_size": 16,
+        "recipe.heads": 2,
+        "recipe.sequence_length": 16,
+        "recipe.micro_batch": 4,
+        "recipe.global_batch": 8,
+        "recipe.steps": 4,
+        "recipe.checkpoint_every": 2,
+        "ladder.rungs": ("micro_batch",),
+    }
+    run = made(tmp_path / "run", engine, values)
+    start(run)
+    now = wait_for_end(run)
+    log = "\n".join(line for attempt in now.attempts for line in Tail(run.attempt_log(attempt.number)).lines())
+    assert now.state == "finished", log
+    assert [attempt.out_of_memory for attempt in now.attempts] == [True, False]
+    # Two steps before it, and two from its checkpoint on.
+    assert log.count("{'loss'") == 4
+    assert (run.path / "output/model.safetensors").is_file()
+    assert gone(run, containers)
+
+
+def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
+    run = sleeping(tmp_path, engine, "--seconds=0.1", "--code=7")
+    start(run)
+    now = wait_for_end(run)
+    assert (now.state, now.exit_code) == ("failed", 7)
+    assert b"tick 1\n" in newest_log(run)
+    assert gone(run, containers)
+
+
+def prepared_by(monkeypatch, *words):
+    """Have the script run once before the training, with other words."""
+    monkeypatch.setattr(
+        Script,
+        "preparations",
+        lambda _, chosen, facts: (PreparationStep("nap", "sleeps", (Part((chosen.trainer.script, *words)),)),),
+    )
+
+
+def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, containers, monkeypatch):
+    prepared_by(monkeypatch, "--seconds=0.1")
+    run = sleeping(tmp_path, engine, "--seconds=0.2")
+    start(run)
+    assert wait_for_end(run).state == "finished"
+    assert newest_log(run).count(b"tick") >= 2
+    assert gone(run, containers)
+    prepared_by(monkeypatch, "--seconds=0.1", "--code=7")
+    failing = sleeping(tmp_path / "failing", engine, "--seconds=60")
+    start(failing)
+    assert wait_for_end(failing).exit_code == 7
+    assert gone(failing, containers)
+
+
+@pytest.mark.whole
+def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch):
+    prepared_by(monkeypatch, "--seconds=300")
+    run = sleeping(tmp_path, engine, "--seconds=0.1")
+    start(run)
+    training(run)
+    stop_run(run)
+    assert status(run).state == "stopped"
+    assert gone(run, containers)
+
+
+def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
+    run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
+    start(run)
+    assert len(training(run)) >= 3
+    assert containers() == [run.events()[1].container]
+    assert stop_run(run).state == "stopped"
+    assert (tmp_path / "mine/saved").read_text() == "saved\n"
+    assert gone(run, containers)
+
+
+@pytest.mark.whole
+def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatch):
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
+    run = sleeping(tmp_path, engine, "--ignore-signals", "--children-apart=1")
+    start(run)
+    training(run)
+    assert stop_run(run).state == "stopped"
+    assert gone(run, containers)
+
+
+@pytest.mark.whole
+def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypatch):
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "60")
+    run = sleeping(tmp_path, engine, "--ignore-signals")
+    start(run)
+    training(run)
+    pid = status(run).pid
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: status(run).state == "stopping")
+    began = time.monotonic()
+    os.kill(pid, signal.SIGINT)
+    assert wait_for_end(run).state == "stopped"
+    assert time.monotonic() - began < 20
+    assert gone(run, containers)
+
+
+@pytest.mark.whole
+def test_a_stop_before_it_has_begun(tmp_path, engine, containers):
+    """The engine may still be making the container: it must not train on unseen."""
+    run = sleeping(tmp_path, engine)
+    start(run)
+    until(lambda: any(event.event == "attempt_started" for event in run.events()))
+    assert stop_run(run).state == "stopped"
+    time.sleep(1)
+    assert gone(run, containers)
+
+
+def client_of(run):
+    """The process of the engine's client."""
+    return run.events()[1].leader
+
+
+def ticks(run):
+    """The numbers that the newest attempt has told, in order."""
+    return [int(number) for number in re.findall(rb"tick (\d+)\n", newest_log(run))]
+
+
+def test_it_trains_on_without_its_client(tmp_path, engine, containers):
+    """The run goes on, its log without a gap, and it ends with the training's own code."""
+    run = sleeping(tmp_path, engine, "--seconds=5", "--code=7")
+    start(run)
+    training(run)
+    os.kill(client_of(run), signal.SIGKILL)
+    before = len(ticks(run))
+    until(lambda: len(ticks(run)) > before + 10)
+    assert status(run).state == "running"
+    now = wait_for_end(run)
+    assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
+    told = ticks(run)
+    assert told == list(range(told[0], told[0] + len(told)))
+    assert gone(run, containers)
+
+
+@pytest.mark.whole
+def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
+    run = sleeping(tmp_path, engine)
+    start(run)
+    training(run)
+    os.kill(client_of(run), signal.SIGKILL)
+    time.sleep(1)
+    assert stop_run(run).state == "stopped"
+    assert gone(run, containers)
+
+
+@pytest.mark.parametrize("client_too", sample([True, False], 2))
+def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, client_too):
+    run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
+    start(run)
+    training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    if client_too:
+        os.kill(client_of(run), signal.SIGKILL)
+    now = until(lambda: status(run).state == "lost" and status(run))
+    assert now.container in containers()
+    with pytest.raises(Unavailable, match="earlier start still train"):
+        start(run)
+    again = subprocess.run(["bash", run.script], capture_output=True, text=True, check=False)
+    assert again.returncode == 75
+    assert f"{engine} stop {now.container}" in again.stderr
+    assert stop_run(run).leftover == ()
+    assert (tmp_path / "mine/saved").read_text() == "saved\n"
+    assert containers() == []
+    assert not marked(now.mark)
+
+
+@pytest.mark.whole
+def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start(tmp_path, engine, containers):
+    run = sleeping(tmp_path, engine, "--seconds=3")
+    start(run)
+    training(run)
+    now = status(run)
+    os.kill(now.pid, signal.SIGKILL)
+    os.kill(client_of(run), signal.SIGKILL)
+    until(lambda: not marked(now.mark))
+    assert until(containers) == [now.container]
+    start(run)
+    assert wait_for_end(run).state == "finished"
+    assert gone(run, containers)
+
+
+def test_what_it_writes_belongs_to_whoever_starts_it(engine, containers, tmp_path_factory):
+    """As another user than root, as people are; rootless podman would need that user's own storage."""
+    if engine == "podman":
+        pytest.skip("NOT TESTED: rootless podman, which needs a user with numbers of its own in /etc/subuid")
+    folder = Path(tempfile.mkdtemp(prefix="tui-train-"))
+    try:
+        run = sleeping(folder, engine, f"--save-on-term={folder}/mine/saved")
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        environment = plain_environment(HOME=str(folder), DOCKER_HOST=os.environ["DOCKER_HOST"], TUI_TRAIN_GRACE="5")
+        process = subprocess.Popen(
+            ["bash", run.script], user=NOBODY, group=NOBODY, extra_groups=[], env=environment, cwd="/"
+        )
+        with process:
+            training(run)
+            process.terminate()
+        assert status(run).state == "stopped"
+        assert (folder / "mine/saved").read_text() == "saved\n"
+        assert {path.stat().st_uid for path in folder.rglob("*")} == {NOBODY}
+        assert gone(run, containers)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
+    """What stands in for NVIDIA's part of the engine sees them by their UUIDs, each for itself."""
+    if engine == "podman":
+        pytest.skip("NOT TESTED: GPUs in podman, which needs a description of them in /etc/cdi")
+    monkeypatch.setattr(probe, "probe_machine", lambda: machine(2, (gpu(0), gpu(1), gpu(2, "GPU-other"))))
+    monkeypatch.setattr(container_images, "_HOOKS", ("bash",))
+    (tmp_path / "train.py").write_text("import json, os; print(json.dumps(dict(os.environ)))\n")
+    asked = container_images.read_image
+
+    def with_cards(*words):
+        found = asked(*words)
+        tool = found.toolchain
+        return msgspec.structs.replace(
+            found, toolchain=msgspec.structs.replace(tool, cuda="12.8", arch_list=("sm_86",))
+        )
+
+    monkeypatch.setattr(container_images, "read_image", with_cards)
+    values = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(tmp_path / "train.py")}
+    run = made(tmp_path / "run", engine, values | {"trainer.launcher": "python", "hardware.gpus": UUIDS[:1]})
+    monkeypatch.setenv("HF_TOKEN", "s3cret")
+    start(run)
+    assert wait_for_end(run).state == "finished", newest_log(run)
+    told = json.loads(newest_log(run).splitlines()[-1])
+    assert told["NVIDIA_VISIBLE_DEVICES"] == UUIDS[0]
+    assert told["CUDA_VISIBLE_DEVICES"] == UUIDS[0]
+    assert told["HOME"] == "/cache"
+    assert "HF_TOKEN" not in told
+
+
+def test_an_image_is_asked_what_it_holds(engine):
+    (found,) = [known for known in container_images.read_engines() if known.name == engine]
+    assert found.problem == ""
+    assert any(name.endswith(rig.IMAGE) for name in found.images)
+    known = container_images.read_image(engine, rig.IMAGE)
+    assert known.problem == ""
+    assert known.toolchain.torch == "2.13.0"
+    assert container_images.read_image(engine, "not-there:1").missing

@@ -1,0 +1,233 @@
+"""Processes that escape: named where the supervisor or a cgroup shows them, and not denied where nothing does."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from support import exported, facts, profile, until
+from test_hosts import patched
+from test_survival import with_word
+from tui_train.screens.run.run_state import run_state_lines
+from tui_train.screens.run.screen import RunScreen
+
+from tui_train.base.app_paths import runs_folder
+from tui_train.runs.conflicts import resources_in_use
+from tui_train.runs.follow import watch
+from tui_train.runs.listing import read_run
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.supervisor import cgroup, lock_owner
+from tui_train.supervisor.processes import process_at
+from tui_train.views import show
+
+pytestmark = pytest.mark.training
+
+# A process in a session of its own, whose parent is gone and which has no environment; then the training itself.
+DAEMON = """\
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", {word!r}], {{}})
+    os._exit(0)
+os.wait()
+print("tick", flush=True)
+time.sleep({seconds})
+"""
+
+
+@pytest.fixture
+def word():
+    """Names the daemon among all processes; what is left of it is ended."""
+    word = f"--word={uuid.uuid4().hex}"
+    yield word
+    for pid in with_word(word):
+        os.kill(pid, signal.SIGKILL)
+
+
+def training(folder, word, seconds, into=None):
+    script = folder / "daemon.py"
+    script.write_text(DAEMON.format(word=word, seconds=seconds))
+    values = {
+        "hardware.device": "cpu",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(script),
+        "trainer.python": sys.executable,
+    }
+    return exported(into or folder / "run", profile(values), facts())[0]
+
+
+@pytest.fixture
+def own_cgroup():
+    """Skip where the system grants no cgroup."""
+    folder = cgroup.make("test", os.getpid())
+    with subprocess.Popen(["sleep", "60"]) as child:
+        granted = bool(folder) and cgroup.enter(folder, child.pid)
+        child.kill()
+    cgroup.remove(folder, "test")
+    if not granted:
+        pytest.skip("NOT TESTED: no cgroup of version 2 may be made here")
+
+
+def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(tmp_path, word):
+    run = training(tmp_path, word, 0, runs_folder() / "run")
+    start(run)
+    until(lambda: not status(run).live)
+    now = status(run)
+    assert (now.state, now.leftover) == ("finished", tuple(with_word(word)))
+    assert show.state_text(now) == "finished, 1 process left"
+    assert read_run(run).stoppable
+    # It trains no more, and so keeps no other run from anything.
+    assert not now.trains_on
+    assert not resources_in_use()
+    assert [*watch(run, lambda: False)][-1].status == now
+    ended = stop_run(run)
+    assert (ended.state, ended.leftover, with_word(word)) == ("finished", (), [])
+    assert show.after_stop_text(ended).startswith("finished; no process")
+
+
+def lost(run, word):
+    """Kill the supervisor of a run without a word."""
+    start(run)
+    until(lambda: with_word(word))
+    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
+    supervisor = process_at(status(run).pid)
+    os.kill(supervisor.pid, signal.SIGKILL)
+    until(lambda: not supervisor.alive)
+
+
+def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, word):
+    run = training(tmp_path, word, 600)
+    lost(run, word)
+    now = status(run)
+    assert now.state == "lost"
+    assert set(with_word(word)) < set(now.leftover)
+    assert now.cgroup
+    ended = stop_run(run, at_once=True)
+    assert not with_word(word)
+    assert not Path(now.cgroup).exists()
+    assert show.after_stop_text(ended).startswith("lost; no process of it is left")
+
+
+def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, word):
+    run = training(tmp_path, word, 600)
+    patched(
+        run, "cgroup.py", "    for mount, root in _mounts():\n        own", "    for mount, root in ():\n        own"
+    )
+    lost(run, word)
+    escaped = set(with_word(word))
+    assert not escaped & set(status(run).leftover)
+    ended = stop_run(run, at_once=True)
+    assert escaped == set(with_word(word))
+    assert "is left" not in show.after_stop_text(ended)
+    assert show.after_stop_text(ended).startswith("lost; ")
+
+
+def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
+    run = training(tmp_path, word, 600)
+    start(run)
+    until(lambda: with_word(word))
+    folder = until(lambda: status(run).cgroup)
+    assert set(with_word(word)) < cgroup.members(folder, status(run).mark)
+    assert show.after_stop_text(stop_run(run, at_once=True)).startswith("stopped; no process")
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize(
+    "folder", ["", "/", "/sys/fs/cgroup", "/sys/fs/cgroup/..", "/proc/tui-train-m-1", "tui-train-m-1"]
+)
+def test_a_folder_that_a_file_names_is_not_believed(folder, tmp_path):
+    assert cgroup.members(folder, "m") == set()
+    mine = tmp_path / "tui-train-m-1"
+    mine.mkdir()
+    (mine / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    assert cgroup.members(str(mine), "m") == set()
+    cgroup.remove(str(mine), "m")
+    assert mine.is_dir()
+
+
+def test_a_stop_after_a_finished_training_does_not_make_it_a_stopped_one(tmp_path, word):
+    run = training(tmp_path, word, 0)
+    ended = "    asked = stopped or"
+    patched(run, "attempt.py", ended, f"    os.kill(os.getpid(), signal.SIGTERM)\n{ended}")
+    start(run)
+    until(lambda: not status(run).live)
+    assert (status(run).state, status(run).exit_code) == ("finished", 0)
+
+
+def shown_of(run, told):
+    return "\n".join(line.plain for line in run_state_lines(run.name, told, (), 120))
+
+
+def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
+    run = training(tmp_path, word, 600)
+    lost(run, word)
+    told = []
+    watching = threading.Thread(target=lambda: told.extend(watch(run, lambda: False)), daemon=True)
+    watching.start()
+    screen = RunScreen(run)
+    try:
+        until(lambda: len(told) >= 2, 30)
+        screen._news = told[-1]
+        assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [True, False]
+        shown = shown_of(run, told[-1])
+        assert f"{len(told[-1].status.leftover)} process" in shown
+        assert "s ends" in shown
+        assert shown.startswith("●")
+    finally:
+        stop_run(run, at_once=True)
+    watching.join(30)
+    assert not watching.is_alive()
+    # It went on: the time that it shows did.
+    seconds = [one.status.seconds for one in told if one.status.trains_on]
+    assert len(seconds) >= 2
+    assert all(one <= another for one, another in pairwise(seconds))
+    shown = shown_of(run, told[-1])
+    assert not shown.startswith("●")
+    assert "s ends" not in shown
+    screen._news = told[-1]
+    assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [False, False]
+
+
+def test_to_look_at_a_lock_changes_nothing_in_it(tmp_path):
+    at = tmp_path / lock_owner.NAME
+    at.mkdir()
+    (at / "owner").write_text("{}")
+    before = at.stat().st_mtime_ns
+    elsewhere = lock_owner.Owner(pid=1, ticks=1, boot="b", machine="m", host="h", mark="m")
+    assert lock_owner.is_held_by(str(at), elsewhere)
+    assert at.stat().st_mtime_ns == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [lock_owner.NAME]
+
+
+@pytest.mark.parametrize("foreign", [True, False])
+def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tmp_path, word):
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: only root can give a file away")
+    run = training(tmp_path, word, 0.1)
+    subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
+    (pid,) = with_word(word)
+    assert status(run).leftover == (pid,)
+    if foreign:
+        os.chown(run.path, 65534, 65534)
+    assert (status(run).leftover == ()) == foreign
+    stop_run(run)
+    assert (with_word(word) == [pid]) == foreign
+
+
+@pytest.mark.whole
+def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
+    run = training(tmp_path, word, 0.1)
+    for count in (1, 2):
+        subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
+        assert (status(run).state, len(with_word(word))) == ("finished", count)
+    ended = stop_run(run)
+    assert ended.surely_ended == bool(ended.cgroup)

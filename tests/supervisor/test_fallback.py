@@ -1,0 +1,294 @@
+"""launch.sh after an out-of-memory: which attempt follows, what is not tried again, and that the training stays."""
+
+import json
+import re
+import subprocess
+
+import pytest
+import warm
+from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, sample, stub, taken
+from test_training import TINY, log_of, run_of
+
+from tui_train.base.command import argv
+from tui_train.diagnose import diagnose_log
+from tui_train.diagnose.remedies import REMEDIES
+from tui_train.diagnose.signatures import load_signatures
+from tui_train.runs.status import status
+from tui_train.supervisor.memory_patterns import PHASE_TEXT
+
+OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
+MANY = {
+    "trainer.kind": "script",
+    "trainer.script": "/t.py",
+    "trainer.launcher": "accelerate",
+    "recipe.global_batch": 32,
+    "recipe.micro_batch": 2,
+    "ladder.rungs": ("fused_optimizer", "eval_batch", "micro_batch", "sharding"),
+}
+HALVE = next(signature.remedy for signature, _ in load_signatures() if signature.failure == "cuda_oom")
+PLAIN = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.fixture(scope="module")
+def tracebacks():
+    """What torch prints when its memory runs out in each phase."""
+    done = subprocess.run([warm.training(), SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
+    return json.loads(done.stdout)
+
+
+def ran(folder, said, *, code="1", smi="", **more):
+    """A run that says this in every attempt, with nvidia-smi as a script; its folder, its plan, and what it said."""
+    python = stub(folder / "python")
+    found = facts(python=python, gpus=[gpu(0), gpu(1)], **OLD)
+    run, plan = exported(folder / "run", profile({**MANY, **more}), found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), STUB_SAYS=said, STUB_CODE=code)
+    tools = folder / "bin"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(f"#!/bin/bash\n{smi or 'exit 9'}\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    environment["PATH"] = f"{tools}:{environment['PATH']}"
+    done = bash(run, env=environment)
+    return run, plan, done.stdout.decode() + done.stderr.decode()
+
+
+def tried(run):
+    return [attempt.position for attempt in status(run).attempts]
+
+
+PHASES = {
+    "forward": "loss",
+    "evaluation": "eval",
+    "trial": "loss",
+    "backward": "loss",
+    "closure": "loss",
+    "nowhere": "loss",
+    "step": "step",
+    "clipping": "step",
+    "load": "load",
+    "resume": "load",
+}
+
+
+@pytest.mark.parametrize("where", sample(PHASES, 2))
+def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
+    lines = tracebacks[where].splitlines()
+    # What came before tells nothing.
+    earlier = tracebacks["step" if PHASES[where] != "step" else "load"].splitlines()[:-1]
+    lines = [line for line in (*earlier, *lines) if "CUDA" not in line or line.startswith("torch")]
+    run, plan, said = ran(tmp_path, "\n".join(f"[rank1]: {line}" for line in lines))
+    assert tried(run) == [*plan.fallback_path(PHASES[where])], said
+    micro = [
+        next(word for word in note["argv"] if word.startswith("--per_device_train_batch_size="))
+        for note in noted(tmp_path / "notes")
+    ]
+    assert len(set(micro)) == (2 if PHASES[where] == "loss" else 1)
+    assert f"out of GPU memory {PHASE_TEXT[PHASES[where]]}: the plan has no further fallback; " in said
+    assert status(run).why == "the plan has no further fallback"
+    ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
+    assert {event["phase"] for event in ended} == {PHASES[where]}
+    # A log without a run tells it as well.
+    assert diagnose_log(str(run.attempt_log(1)), 1).remedy == REMEDIES.get(PHASES[where], HALVE)
+
+
+@pytest.mark.parametrize("where", ["step", "evaluation"])
+def test_attempts_are_what_the_plan_says(tmp_path, tracebacks, where):
+    run, plan, told = ran(tmp_path, tracebacks[where])
+    for number, note in zip([*plan.fallback_path(PHASES[where])], noted(tmp_path / "notes"), strict=True):
+        assert note["argv"] == argv(plan.attempts[number - 1].command, str(run.path))
+        told_batch = "--per_device_eval_batch_size=1" in note["argv"]
+        assert told_batch is (where == "evaluation" and number > 1)
+    assert f"ran out of GPU memory {PHASE_TEXT[PHASES[where]]}" in told
+
+
+WORDINGS = [
+    PLAIN,
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity)",
+    "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB",
+    "torch.AcceleratorError: CUDA error: out of memory",
+    "RuntimeError: CUDA driver error: out of memory",
+    "RuntimeError: cuda runtime error (2) : out of memory at THCStorage.cu:66",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "RuntimeError: Triton Error [CUDA]: out of memory",
+    "ncclUnhandledCudaError: Call to CUDA function failed. Last error: Cuda failure 2 'out of memory'",
+]
+
+
+@pytest.mark.parametrize("said", sample(WORDINGS, 2))
+def test_every_wording_is_known(tmp_path, said):
+    run, *_ = ran(tmp_path, said, **{"ladder.rungs": ("micro_batch",)})
+    assert tried(run) == [1, 2]
+
+
+def test_an_out_of_memory_that_the_training_got_over_is_none(tmp_path):
+    run, _, told = ran(tmp_path, PLAIN, code="0")
+    assert tried(run) == [1]
+    assert "finished" in told
+
+
+STRANGER = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB "
+    "of which 1.00 MiB is free. {} Of the allocated memory 1 GiB is allocated by PyTorch"
+)
+HOST = "the host's memory may have run out"
+OWN = "Including non-PyTorch memory, this process has 2.00 GiB memory in use."
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "part"),
+    [
+        (
+            STRANGER.format(f"Process 4242 has 20.50 GiB memory in use. {OWN}"),
+            1,
+            "another process (4242) fills the GPU",
+        ),
+        (
+            "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory",
+            1,
+            "the host's memory may have run",
+        ),
+        ("exitcode  : -9 (pid: 17)", 1, "the host's memory may have run out"),
+        ("", 137, "killed by signal 9 (exit code 137)"),
+        ("ValueError: out of memory of nothing", 3, "failed with exit code 3: see"),
+    ],
+)
+def test_what_less_gpu_memory_does_not_mend_is_not_tried_again(tmp_path, said, code, part):
+    run, _, told = ran(tmp_path, said, code=str(code))
+    assert tried(run) == [1]
+    assert part in told
+    now = status(run)
+    assert now.exit_code == code
+    # Only of what ran out of GPU memory is it said why no fallback was tried.
+    assert now.why.startswith(part) == bool(now.why) == ("GPU" in part)
+
+
+def test_a_card_that_is_full_before_the_training_begins_is_told(tmp_path, tracebacks):
+    run, _, told = ran(tmp_path, tracebacks["barrier"])
+    assert tried(run) == [1]
+    assert "full or faulty before the training began: look at nvidia-smi" in told
+
+
+@pytest.mark.parametrize(
+    "told",
+    # A little of a display, and one that may be the training itself.
+    [f"Process 4242 has 300.00 MiB memory in use. {OWN}", "Process 4242 has 20.50 GiB memory in use."],
+)
+def test_not_every_other_process_is_in_the_way(tmp_path, told):
+    run, *_ = ran(tmp_path, STRANGER.format(told), **{"ladder.rungs": ("micro_batch",)})
+    assert tried(run) == [1, 2]
+
+
+def test_a_later_start_goes_on_where_the_phase_led(tmp_path, tracebacks):
+    run, plan, _ = ran(tmp_path, tracebacks["step"])
+    path = plan.fallback_path("step")
+    events = run.events_file.read_text().splitlines(keepends=True)
+    ended = [number for number, line in enumerate(events) if "attempt_ended" in line]
+    run.events_file.write_text("".join(events[: ended[1] + 1]))
+    done = bash(run, env=plain_environment(STUB_NOTES=str(tmp_path / "notes")))
+    assert f"begins with attempt {path[2]} of {len(plan.attempts)}" in done.stdout.decode()
+    assert tried(run)[-1] == path[2]
+
+
+CARDS = f"""case $* in *-L*) printf 'GPU 0: X (UUID: {UUIDS[0]})\\nGPU 1: X (UUID: {UUIDS[1]})\\n'; exit ;; esac
+read -r left < "${{0%/*}}/../left" 2> /dev/null || left=0
+[ "$left" -gt 9 ] || echo $((left + 1)) > "${{0%/*}}/../left"
+echo '{UUIDS[0]}, 77'
+"""
+
+
+@pytest.mark.whole
+def test_it_waits_until_the_cards_are_empty(tmp_path):
+    """The process 77 is there before it begins, 88 is left by the training, 99 is on a card of someone else's."""
+    busy = CARDS + f"echo 'GPU-other, 99'\n[ \"$left\" -lt 1 ] || [ \"$left\" -gt 3 ] || echo '{UUIDS[1]}, 88'\n"
+    run, plan, told = ran(tmp_path, PLAIN, smi=busy)
+    assert tried(run) == [*plan.fallback_path("loss")]
+    assert int((tmp_path / "left").read_text()) >= 4
+    assert "not empty" not in told
+    assert "does not answer" not in told
+
+
+def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
+    busy = CARDS + f"[ \"$left\" -lt 1 ] || echo '{UUIDS[1]}, 88'\n"
+    python = stub(tmp_path / "python")
+    run, plan = exported(tmp_path / "run", profile(MANY), facts(python=python, gpus=[gpu(0), gpu(1)], **OLD))
+    module = run.path / "supervisor" / "run.py"
+    module.write_text(module.read_text().replace("\n_CARD_WAIT_SECONDS = 60.0\n", "\n_CARD_WAIT_SECONDS = 0.0\n"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/bash\n{busy}\n")
+    (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), STUB_SAYS=PLAIN, STUB_CODE="1")
+    environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
+    done = bash(run, env=environment)
+    assert tried(run) == [*plan.fallback_path("loss")]
+    assert b"a GPU is not empty after 0 s (process 88): goes on all the same" in done.stdout
+
+
+def test_without_nvidia_smi_it_goes_on_and_says_so(tmp_path):
+    run, plan, told = ran(tmp_path, PLAIN)
+    assert tried(run) == [*plan.fallback_path("loss")]
+    assert "nvidia-smi does not answer: goes on without a look whether the GPUs are empty" in told
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _python(warm_python):
+    """They train with a Python that has imported the libraries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TINY, "trainer.python", warm_python)
+        yield
+
+
+@pytest.mark.training
+def test_the_batch_is_left_alone_where_nothing_helps_the_optimizer_step(tmp_path):
+    run, plan = run_of(tmp_path, faults=[{"in": "step", "step": 2}], code=1)
+    assert len(plan.attempts) > 1
+    assert (status(run).state, tried(run)) == ("failed", [1])
+    assert log_of(run, 1).count("{'loss'") == 1
+
+
+def hf_trained(folder, rungs, *words):
+    """A training by the Hugging Face Trainer, as if there was a card: its run, and what it logged at each step."""
+    values = {
+        **TINY,
+        "trainer.kind": "script",
+        "trainer.preset": "hf-trainer",
+        "trainer.launcher": "python",
+        "trainer.script": str(SCRIPTS / "hf_trainer.py"),
+        "trainer.arguments": ("--logging_steps=1", "--report_to=none", *words),
+        "recipe.steps": 4,
+        "recipe.checkpoint_every": 2,
+        "ladder.rungs": rungs,
+    }
+    run, _ = exported(folder, profile(taken(values)), facts(python=TINY["trainer.python"], gpus=(gpu(0),), **OLD))
+    done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
+    assert done.returncode == 0, log_of(run, 1)
+    state = json.loads((run.path / "output" / "checkpoint-4" / "trainer_state.json").read_text())
+    return run, state["log_history"]
+
+
+def logged(history, name):
+    return [entry[name] for entry in history if name in entry]
+
+
+EVALUATING = ("--eval_strategy=steps", "--eval_steps=3")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What the Hugging Face Trainer logs where nothing happens to it."""
+    return hf_trained(tmp_path_factory.mktemp("whole"), (), *EVALUATING)[1]
+
+
+@pytest.mark.training
+@pytest.mark.whole
+def test_the_hf_trainer_evaluates_less_at_a_time_and_learns_the_same(tmp_path, whole):
+    """The evaluation after step 3 fails with the Trainer's own batch of 8; that of the training is as large."""
+    rungs = ("micro_batch", "activation_checkpointing", "eval_batch")
+    run, fell = hf_trained(tmp_path / "fell", rungs, *EVALUATING, "--evaluates_for=2")
+    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert {*re.findall(r"evaluated (\d+) at a time", log_of(run, 2))} == {"1"}
+    assert re.findall(r"samples (\d+)", log_of(run, 2)) == ["8"]
+    for name in ("loss", "eval_loss"):
+        assert logged(fell, name) == pytest.approx(logged(whole, name), rel=0, abs=1e-5)
+        assert logged(fell, name)
+    events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
+    assert [event["phase"] for event in events if "phase" in event] == ["eval"]

@@ -1,0 +1,108 @@
+"""Every form in which training scripts print their progress, and what only looks like one."""
+
+import re
+
+import msgspec
+import pytest
+from log_forms import FALSE_FRIENDS, FORMS
+from support import facts, plan, profile
+
+from tui_train.profile.presets.log_expression import why_expression_unusable
+from tui_train.runs.health import unread_text
+from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.lines import fold
+from tui_train.supervisor.progress import Progress, Reading, advance
+
+
+def read(lines):
+    return advance(Progress(), [shown for line in lines for shown in fold(line.encode())])
+
+
+def points(curve):
+    return [(point.step, point.loss) for point in curve.points()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_read(form):
+    lines, *expected = FORMS[form]
+    found = read(lines)
+    assert [found.step, found.steps, points(found.curve), points(found.evaluations)] == expected
+
+
+@pytest.mark.parametrize("line", FALSE_FRIENDS)
+def test_what_only_looks_like_progress_gives_no_loss_of_the_training(line):
+    assert points(read([line]).curve) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        r"it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)",
+        r"(?:it|step)[ =](?P<step>\d+).*?loss.(?P<loss>[\d.]+)",
+        r"\[(?P<step>\d+)\] [()+*|]* (?P<loss>\S+)",
+        r".*loss.*?(?P<loss>[\d.]+).*lr (?P<lr>\S+).*grad (?P<grad_norm>\S+)",
+        r"epoch\s*[:=]?\s*(?P<step>\d+)\s*/\s*(?P<steps>\d+).*?loss\s*[:=]?\s*(?P<loss>[-+\d.eE]+)(?:.*?lr=(?P<lr>\S+))?",
+        r"loss=(?P<loss>[+-]?\d*\.?\d+(?:[eE][+-]?\d+)?)$",
+    ],
+)
+def test_an_expression_for_a_log_can_be_used(expression):
+    assert why_expression_unusable(expression) == ""
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("(", "is not a regular expression"),
+        (r"step (\d+)", "must have groups"),
+        (r"(?P<stage>\d+)", "must have groups"),
+        (r"(?P<step>(\d+)+)x", "hours"),
+        (r"(?P<step>\d+)(?:a|aa){2,}x", "hours"),
+        (r"(?P<step>\d+)((x+)y?)*z", "hours"),
+        (r"(?:\d+){30}(?P<step>x)", "hours"),
+        (r"\d*" * 7 + "(?P<step>x)", "minutes"),
+        (r"\d?" * 30 + "(?P<step>x)", "minutes"),
+        (r"(?:\d|\d\d)" * 12 + "(?P<step>x)", "minutes"),
+        (r"(?x) \d* \d* \d* \d* (?P<step>y)", "minutes"),
+        (r"\s*.*?\s*(?P<step>x)", "a row such as spaces"),
+        ("(?P<step>x)" + "y" * 500, "more than 500"),
+    ],
+)
+def test_an_expression_that_would_stop_the_supervisor_is_refused(expression, why):
+    assert why in why_expression_unusable(expression)
+
+
+OWN = Reading(nameable=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "losses", "reading", "why"),
+    [
+        (200, 0, OWN, "trainer.progress"),
+        (5, 5, OWN, "trainer.progress"),
+        (199, 4, OWN, ""),
+        (500, 500, Reading(), ""),
+        (200, 0, OWN._replace(expressions=(re.compile("(?P<step>x)"),)), "none fits Progress lines (trainer.progress)"),
+    ],
+)
+def test_a_log_of_an_unknown_form_says_which_key_reads_it(lines, losses, reading, why):
+    said = unread_text(Progress(), lines, losses, reading)
+    assert why in said
+    assert bool(said) == bool(why)
+    assert not unread_text(Progress(step=1), lines, losses, reading)
+
+
+def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
+    chosen = profile({"trainer.kind": "script", "trainer.script": "/train.py", "trainer.preset": "custom",
+                      "trainer.progress": r"at (?P<step>\d+) of (?P<steps>\d+): L (?P<loss>\S+)"})  # fmt: skip
+    log = plan(chosen, facts()).log
+    assert log.nameable
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
+    reading = RunDir(tmp_path).log_reading()
+    found = advance(Progress(), ["at 3 of 9: L 1.5"], reading)
+    assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
+    assert reading.nameable
+
+
+@pytest.mark.parametrize("line", ["{'loss': 1.0, [1]: 2}", "{'loss', [1]}", "{'loss': 0x" + "f" * 3900 + "}"])
+def test_what_python_cannot_make_of_a_dictionary_is_no_progress(line):
+    assert advance(Progress(), [line]).curve.size == 0

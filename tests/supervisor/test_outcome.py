@@ -1,0 +1,312 @@
+"""What launch.sh refuses before it starts, and what it says of a training that did not do what it was to do."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import msgspec
+import pytest
+import warm
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, stub, until
+
+from tui_train.cli.runs import watch as printed
+from tui_train.diagnose import Evidence, diagnose, diagnose_run
+from tui_train.diagnose.reader import relevant_lines
+from tui_train.runs.follow import watch
+from tui_train.runs.health import health_problems
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.supervisor.first_step import first_step, ignored_first_step, ignored_sentence
+from tui_train.supervisor.group_check import trained_apart
+from tui_train.supervisor.memory_end import memory_end
+from tui_train.supervisor.memory_patterns import OUT_OF_MEMORY
+from tui_train.supervisor.progress import Reading
+
+OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
+SLEEPS = {**OURS, "trainer.script": str(SCRIPTS / "sleeper.py")}
+
+
+def test_a_script_that_is_read_from_a_pipe_is_refused(tmp_path):
+    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
+    with run.script.open("rb") as file:
+        done = subprocess.run(["bash"], stdin=file, env=plain_environment(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (64, b"")
+    assert b"read from a pipe" in done.stderr
+    assert "attempt-1.log" not in {path.name for path in run.path.iterdir()}
+
+
+def begun(run):
+    """launch.sh of a run, in the background, once its training is under way."""
+    process = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    until(lambda: status(run).attempts)
+    return process
+
+
+def ended(process):
+    process.send_signal(signal.SIGTERM)
+    return process.wait(30)
+
+
+def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_path):
+    output = tmp_path / "out"
+    (tmp_path / "link").symlink_to(tmp_path)
+    first, _ = exported(tmp_path / "one", profile({**SLEEPS, "trainer.output": str(output)}), facts())
+    other = {**SLEEPS, "trainer.output": f"{tmp_path}/link/./out"}
+    second, _ = exported(tmp_path / "two", profile(other), facts())
+    process = begun(first)
+    try:
+        done = bash(second)
+        assert done.returncode == 75, done.stdout
+        assert f"a training writes to {other['trainer.output']} already (process {process.pid})" in done.stderr.decode()
+        assert not second.events()
+    finally:
+        ended(process)
+    assert not [*tmp_path.glob(".tui-train*")], "it is released"
+    process = begun(second)
+    ended(process)
+    assert status(second).state == "stopped"
+
+
+def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_trains(tmp_path):
+    chosen = profile({**SLEEPS, "trainer.output": str(tmp_path / "out")})
+    first, second = (exported(tmp_path / name, chosen, facts())[0] for name in ("one", "two"))
+    process = begun(first)
+    leader = until(lambda: status(first).leader)
+    process.kill()
+    process.wait()
+    try:
+        for _ in range(2):
+            done = bash(second)
+            assert done.returncode == 75, "also the second time"
+            assert "processes of an earlier start still train" in done.stderr.decode()
+    finally:
+        os.killpg(leader, signal.SIGKILL)
+    until(lambda: not status(first).leftover)
+    ended(begun(second))
+    assert status(second).state == "stopped"
+
+
+def test_a_port_that_another_program_has_by_now_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        python = stub(tmp_path / "python")
+        meets = {"nodes.count": 2, "nodes.address": "127.0.0.1", "nodes.port": port}
+        chosen = {**SLEEPS, **meets, "trainer.launcher": "torchrun", "trainer.python": str(python)}
+        run, _ = exported(tmp_path / "run", profile(chosen), facts(python=python))
+        environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"))
+        done = bash(run, "--node-rank=0", env=environment)
+        assert done.returncode == 75, done.stdout
+        assert f"port {port} of this machine is in use by another program" in done.stderr.decode()
+        assert not (tmp_path / "notes").exists()
+    bash(run, "--node-rank=0", env=environment)
+    assert (tmp_path / "notes").exists(), "a port that is free again is taken"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_python_that_cannot_be_run_is_named_as_that(tmp_path, kind):
+    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
+    python = tmp_path / "python"
+    python.mkdir() if kind == "folder" else python.write_text("#!/bin/sh\n")
+    done = bash(run, env=plain_environment(TUI_TRAIN_PYTHON=str(python)))
+    assert done.returncode == 69
+    assert f"cannot run {python}: set TUI_TRAIN_PYTHON" in done.stderr.decode()
+
+
+def of_text(text):
+    return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=1))
+
+
+# ---- a full card, in any wording
+
+
+FULL = [
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "RuntimeError: CUDA out of memory",
+    "RuntimeError: CUDA out of memory.",
+    "RuntimeError: CUDA out of memory. (simulated)",
+    "[rank1]: RuntimeError: HIP out of memory.",
+    "torch.cuda.OutOfMemoryError",
+    "CUDA out of memory.",
+    "ERROR: CUDA out of memory",
+    "RuntimeError: CUDA error: out of memory",
+    "  what():  CUDA error: out of memory",
+    "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 2 bytes.",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "Failed: Cuda failure 'out of memory'",
+]
+NOT_FULL = [
+    "hint: a larger batch may end in CUDA out of memory. Lower it then.",
+    "WARNING: CUDA out of memory. Trying again with less",
+    "java.lang.OutOfMemoryError: Java heap space",
+    "    except torch.OutOfMemoryError:",
+    "MemoryError: out of memory of nothing",
+]
+
+
+@pytest.mark.parametrize("line", FULL + NOT_FULL)
+def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
+    found = of_text(f"{line}\n")
+    names = {failure for failure, _ in OUT_OF_MEMORY}
+    assert (found.failure in names) == (line in FULL), found
+    (tmp_path / "log").write_text(f"{line}\n")
+    assert bool(memory_end(str(tmp_path / "log"), ()).phase) == (line in FULL)
+
+
+# ---- a checkpoint that is not loaded
+
+
+@pytest.mark.parametrize(
+    ("lines", "loses"),
+    [
+        ([" 50%|#####     | 500/1000 [00:01<00:02,  2.00it/s]", " 50%|#####     | 501/1000 [00:01<00:02]"], False),
+        (["  0%|          | 1/1000 [00:01<00:02,  2.00it/s]"], True),
+        (
+            ["Loading checkpoint shards:  50%|##  | 1/2 [00:01<00:01]", " 50%|### | 501/1000 [00:01<00:02]"],
+            False,
+        ),
+        (["Tokenizing train dataset: 100%|####| 40/40 [00:00<00:00, 9 examples/s]"], False),
+        (
+            [
+                "Map (num_proc=2): 100%|####| 40/40 [00:00<00:00]",
+                "Skipping the first batches:   2%| | 12/500 [00:00<00:01]",
+            ],
+            False,
+        ),
+        (["Map: 100%|####| 40/40 [00:00<00:00]", "{'loss': 2.1, 'epoch': 0.1}", "  0%|  | 2/1000 [00:01<00:02]"], True),
+        (["step 3 | loss 2.5"], True),
+        (["step 501 | loss 2.5"], False),
+    ],
+)
+def test_where_a_training_began(tmp_path, lines, loses):
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines) + "\n")
+    first = first_step(str(log), Reading())
+    assert bool(ignored_sentence(first, 500)) == loses
+    assert ignored_first_step(str(log), 500, Reading()) == (first if loses else 0)
+    assert ignored_first_step(str(log), 0, Reading()) == 0
+
+
+RANK = "rank {} | host box | device cpu | backend {}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "world_size", "apart"),
+    [
+        (RANK.format("0/1", "none") * 2, 2, True),
+        (RANK.format("0/1", "none"), 1, False),
+        (RANK.format("0/1", "none") + RANK.format("1/2", "gloo"), 2, False),
+        (RANK.format("0/1", "none") + RANK.format("3/16", "gloo"), 16, False),
+        (RANK.format("0/2", "gloo"), 2, False),
+        ("", 2, False),
+        (f"\0\r{RANK.format('0/1', 'none')}", 2, True),
+        ("x" * 4_000_000 + RANK.format("0/1", "none"), 2, False),
+    ],
+)
+def test_processes_that_train_apart(tmp_path, said, world_size, apart):
+    (tmp_path / "log").write_text(said)
+    assert trained_apart(str(tmp_path / "log"), world_size) is apart
+    assert trained_apart(str(tmp_path / "none"), world_size) is False
+
+
+def trained(folder, steps, source, name):
+    """A training of the HF Trainer on the CPU that saves every other step; what launch.sh said."""
+    script = folder / "train.py"
+    script.write_text(source)
+    chosen = profile({
+        **OURS, "trainer.preset": "hf-trainer", "trainer.python": warm.training(), "trainer.script": str(script),
+        "trainer.output": str(folder / "out"),
+        "recipe.steps": steps, "recipe.checkpoint_every": 2, "recipe.micro_batch": 2, "recipe.global_batch": 2,
+    })  # fmt: skip
+    run, plan = exported(folder / name, chosen, facts(python=warm.training()))
+    run.plan_file.write_bytes(msgspec.json.encode(plan))
+    done = bash(run)
+    assert done.returncode == 0, run.attempt_log(1).read_text()
+    return run, done.stdout.decode()
+
+
+@pytest.mark.whole
+@pytest.mark.training
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path, loads, capsys):
+    source = (SCRIPTS / "hf_trainer.py").read_text()
+    # A bar is drawn ten times a second, and its first steps are to be seen.
+    begin = "def on_step_begin(self, args, state, _control, **_more):\n"
+    source = source.replace(begin, f"{begin}        __import__('time').sleep(0.2)\n")
+    if not loads:
+        source = source.replace("train(resume_from_checkpoint=arguments.resume_from_checkpoint)", "train()")
+    trained(tmp_path, 4, source, "first")
+    shutil.rmtree(tmp_path / "first")
+    run, said = trained(tmp_path, 6, source, "second")
+    (attempt,) = status(run).attempts
+    assert attempt.resumed == 4
+    assert attempt.ignored_checkpoint is not loads
+    events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
+    assert [event.get("ignored_checkpoint") for event in events if event["event"] == "attempt_ended"] == [
+        None if loads else True
+    ]
+    assert ("the training does not load it" in said) is not loads
+    told = [*watch(run, lambda: False)][-1]
+    worried = health_problems(told.progress, 0, None, told.not_resumed)
+    assert any("began at step 1" in words for words in worried) is not loads
+    found = diagnose_run(run)
+    assert (found.failure if found else None) == (None if loads else "resume_ignored")
+    if not loads:
+        assert "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)" in found.remedy
+        printed._report_failure(RunDir(run.path))
+        assert "resume ignored" in capsys.readouterr().err
+
+
+# ---- what is advised
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("cv2", "opencv-python-headless"), ("yaml", "PyYAML"), ("PIL", "Pillow"), ("sklearn", "scikit-learn"),
+        ("flash_attn", "flash-attn --no-build-isolation"), ("datasets", "datasets"), ("lm_eval", "lm-eval"),
+    ],
+)  # fmt: skip
+def test_only_known_packages_are_advised(module, package):
+    assert f"pip install {package}`" in of_text(f"ModuleNotFoundError: No module named '{module}'\n").remedy
+
+
+@pytest.mark.parametrize("module", ["my_utils", "flash_attention_evil", "reqeusts"])
+@pytest.mark.parametrize("words", ["ModuleNotFoundError: No module named '{}'", "ImportError: please pip install {}"])
+def test_a_name_that_only_an_error_tells_is_not_to_be_installed(module, words):
+    found = of_text(words.format(module) + "\n")
+    assert found.failure == "missing_module"
+    assert "install" not in found.remedy
+    assert module not in found.remedy
+    assert "trainer.working_directory" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        ("RuntimeError: Failure to acquire lock /nfs/cache/x.lock", "file_lock_timeout"),
+        ("OSError: [Errno 37] No locks available", "file_lock_timeout"),
+        (
+            "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc failed",
+            "oci_runtime_failed",
+        ),
+        ("Error: OCI runtime error: crun: unknown version specified", "podman_failed"),
+    ],
+)
+def test_locks_and_container_runtimes_have_their_class(line, failure):
+    assert of_text(f"{line}\n").failure == failure
+
+
+def test_a_lock_that_another_process_holds_is_named(tmp_path):
+    """By the library that datasets, transformers and torch's extensions lock with."""
+    (tmp_path / "other.py").write_text("import filelock; filelock.FileLock('x.lock').acquire(0.1)")
+    code = "import filelock, os, sys\nwith filelock.FileLock('x.lock'): os.system(sys.executable + ' other.py')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    found = of_text(done.stderr)
+    assert (found.failure, "x.lock" in found.cause) == ("file_lock_timeout", True)

@@ -1,0 +1,929 @@
+"""Fine-tuning by TRL itself on small models: what is prepared, what is learned, and how a run goes on."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hub import Hub
+from msgspec.structs import replace
+from support import (
+    SCRIPTS,
+    bash,
+    check,
+    exported,
+    facts,
+    gpu,
+    plain_environment,
+    prepare,
+    profile,
+    ready,
+    toolchain,
+    until,
+)
+from test_data import CHAT, MARKED, PLAIN, ROWS, STRICT, TRL, says, user, with_trl, written
+from test_training import log_of
+
+from tui_train.actions.merge import MergeOptions, merge_adapter
+from tui_train.base.command import argv
+from tui_train.base.text import grouped_digits
+from tui_train.facts.data.data_report import (
+    AnswersOnly,
+    DataQuestion,
+    DataReport,
+    LengthEffect,
+    RowLengths,
+    TokenCounts,
+    TurnEnds,
+)
+from tui_train.facts.data.data_use import question_key as data_key
+from tui_train.facts.machine import probe
+from tui_train.facts.models.model_folders import ModelFolder
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile.changes import apply_change
+from tui_train.profile.fields import put
+from tui_train.profile.types import Finetune as Chosen
+from tui_train.runs import rundir
+from tui_train.runs.results.result import read_result
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.setup.recipe.data_questions import question_of
+from tui_train.targets.here import probe_facts
+from tui_train.trainers.finetune import LEARNING_RATES, Finetune, default_learning_rate, finetune_abilities
+from tui_train.trainers.finetune_options import adapter_options
+from tui_train.views.overview import overview
+
+PREPARE = Path(__file__).parents[2] / "tui_train" / "programs" / "data" / "prepare_data.py"
+LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
+SMALL = {
+    "trainer.kind": "finetune",
+    "recipe.sequence_length": 64,
+    "data.cut": 1.0,
+    # A tiny model learns in few steps only so.
+    "trainer.allow": ("learning_rate",),
+    "recipe.micro_batch": 2,
+    "recipe.global_batch": 4,
+    "recipe.checkpoint_every": 2,
+    "ladder.rungs": ("micro_batch",),
+}
+
+
+def tuning(**values):
+    return profile(
+        {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
+        | {key.replace("__", "."): value for key, value in values.items()}
+    )
+
+
+def config(chosen, found=None):
+    (made,) = ready(chosen, found or facts(packages=LIBRARIES)).plan.configs
+    return made.values
+
+
+def prepared(folder, *words, code=0, python=sys.executable):
+    """Prepare data into a folder, and return what was said."""
+    command = [str(python), "-B", str(PREPARE), f"--into={folder}", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    return done.stdout
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# ---- the plan ----------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_the_method():
+    assert config(tuning())["learning_rate"] == 2e-4
+    assert config(tuning(finetune__tuning="full"))["learning_rate"] == 2e-5
+    for method, (_, of_adapters) in LEARNING_RATES.items():
+        values = config(tuning(finetune__method=method))
+        assert values["learning_rate"] == default_learning_rate(tuning(finetune__method=method).finetune) == of_adapters
+        preferring = method != "sft"
+        assert values["num_train_epochs"] == (1 if preferring else 3)
+        assert values["warmup_steps"] == (0.1 if preferring else 0.03)
+        assert values["save_total_limit"] == 2
+    assert LEARNING_RATES["kto"] == (5e-7, 5e-7)
+    assert LEARNING_RATES["reward"][1] == 1e-4
+    shown = ready(tuning(finetune__method="dpo"), facts(packages=LIBRARIES)).plan.numbers
+    assert "1 epoch (as in TRL's example for dpo)" in shown
+    assert "10 % of the steps to warm up (as in the alignment handbook)" in shown
+    assert "max_steps" not in config(tuning())
+    assert config(tuning(recipe__steps=7))["max_steps"] == 7
+
+
+MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=AnswersOnly(possible=True))
+
+
+@pytest.mark.parametrize(
+    ("read", "values", "answers", "share"),
+    [
+        (MARKS, {}, True, "0.05"),
+        (replace(MARKS, usable=40_000), {}, True, "0.025"),
+        (replace(MARKS, usable=499), {}, True, ""),
+        (replace(MARKS, answers=AnswersOnly(possible=True, caution="its end is not marked")), {}, None, "0.05"),
+        (replace(MARKS, format="text", chat=False), {}, None, "0.05"),
+        (MARKS, {"finetune__answers_only": False, "data__evaluation": 0.0}, False, ""),
+        (MARKS, {"trainer__validation_data": ("/v.jsonl",)}, True, ""),
+    ],
+)
+def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, answers, share):
+    asked = DataQuestion(files=("/d.jsonl",), model="/m", answers_only=values.get("finetune__answers_only"))
+    chosen = tuning(**values)
+    made = ready(chosen, replace(facts(packages=LIBRARIES), data={data_key(asked): read})).plan
+    passed, words = made.configs[0].values, argv(made.preparations[0].command, "/run")
+    assert passed.get("assistant_only_loss") is answers
+    assert [word for word in words if word.startswith("--share")] == ([f"--share={share}"] if share else [])
+    assert passed.get("load_best_model_at_end", False) is bool(share or chosen.trainer.validation_data)
+    shown, by_default = " ".join(made.numbers), answers is True
+    assert ("answers alone are learned (the chat template marks the answers)" in shown) is by_default
+    assert ("for evaluations (default for 500 rows or more)" in shown) is bool(share)
+
+
+def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
+    asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))
+    found = replace(facts(packages=LIBRARIES), data={asked: MARKS})
+    # Of 3 epochs with 760 rows; evaluations that are chosen are followed.
+    for more, saved, every in (({}, 29, 29), ({"recipe__evaluate_every": 30}, 120, 30)):
+        values = config(tuning(**more), found)
+        assert (values["save_steps"], values["eval_steps"]) == (saved, every)
+        assert values["metric_for_best_model"] == "eval_loss"
+    apart = tuning(recipe__evaluate_every=30, recipe__checkpoint_every=100)
+    assert "load_best_model_at_end" not in config(apart, found)
+    (finding,) = [each for each in check(apart, found) if "best checkpoint" in each.message]
+    assert config(apply_change(finding.change, apart), found)["load_best_model_at_end"] is True
+    sharded = tuning(trainer__strategy="zero3", data__evaluation=0.1)
+    values = {value.key for value in Finetune().preset(sharded, None, None).file.values}
+    assert "metric_for_best_model" in values
+    assert "load_best_model_at_end" not in values
+
+
+def test_what_an_attempt_falls_back_to_reaches_trl():
+    """Each rung changes the words, or the file, of its attempt."""
+    rungs = ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora")
+    chosen = tuning(finetune__tuning="full", finetune__method="reward", ladder__rungs=rungs, ladder__consent=rungs)
+    packages = LIBRARIES | {"liger-kernel": "0.8.5"}
+    found = facts(gpus=(gpu(0),), packages=packages, transformers="4.57.6", torch="2.7.1")
+    made = ready(chosen, found).plan
+    words = {attempt.rung: " ".join(argv(attempt.command, "/run")) for attempt in made.attempts}
+    expected = {
+        "fused_optimizer": "--optim=adamw_torch_fused", "fused_cross_entropy": "--use_liger_kernel=True",
+        "optimizer_8bit": "--optim=adamw_bnb_8bit", "lora": "--use_peft=True",
+    }  # fmt: skip
+    assert {rung for rung in expected if rung in words} == {*words} - {""}
+    assert all(expected[rung] in words[rung] for rung in words if rung)
+    assert "--lora_task_type=SEQ_CLS" in words["lora"]
+    whole, adapter = made.configs[0].values, made.configs[-1].values
+    assert adapter["learning_rate"] == pytest.approx(10 * whole["learning_rate"])
+    for name in ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit"):
+        alone = ready(tuning(finetune__tuning="full", **{f"recipe__{name}": True}), found).plan
+        assert expected[name] in argv(alone.attempts[0].command, "/run")
+
+
+def test_what_is_not_evaluated_has_no_fallback_for_evaluations():
+    assert "eval" not in ready(tuning(), facts(packages=LIBRARIES)).plan.phases
+    assert "evaluation batch" not in str(ready(tuning(), facts(packages=LIBRARIES)).plan.attempts)
+    assert "evaluation batch" in str(ready(tuning(data__evaluation=0.1), facts(packages=LIBRARIES)).plan.attempts)
+
+
+def test_a_warmup_is_said_as_this_transformers_takes_it():
+    old = facts(packages=LIBRARIES, transformers="4.57.6")
+    assert (config(tuning())["warmup_steps"], config(tuning(), old)["warmup_ratio"]) == (0.03, 0.03)
+    for found in (None, old):
+        assert config(tuning(recipe__warmup=10.0), found)["warmup_steps"] == 10
+        assert config(tuning(recipe__warmup=0.0), found)["warmup_steps"] == 0
+
+
+def test_kto_is_never_given_one_answer_at_a_time():
+    made = ready(tuning(finetune__method="kto", ladder__rungs=("micro_batch",)), facts(packages=LIBRARIES)).plan
+    sizes = [word for attempt in made.attempts for word in argv(attempt.command, "/run") if "train_batch_size" in word]
+    assert sizes == ["--per_device_train_batch_size=4", "--per_device_train_batch_size=2"]
+
+
+def test_options_of_the_users_own_hold_and_are_shown():
+    chosen = tuning(trainer__arguments=("--learning_rate", "1e-3", "--output_dir=/out"))
+    made = ready(chosen, facts(packages=LIBRARIES)).plan
+    assert made.numbers[0] == "learning rate 0.001 (from your arguments)"
+    assert made.attempts[0].checkpoints.folder == "/out"
+    assert not [word for word in argv(made.attempts[0].command, "/run") if word == "--output_dir=/run/output"]
+
+
+OPTIONS = {"": ("learning_rate", "use_peft", "gradient_checkpointing", "optim_args"), "sft": ("packing", "neftune")}
+
+
+def of_arguments(*words, options=OPTIONS, **values):
+    found = facts(packages=LIBRARIES, trl_options=options)
+    chosen = tuning(trainer__arguments=words, **values)
+    return chosen, [each for each in check(chosen, found) if each.key == "trainer.arguments"]
+
+
+def test_options_that_trl_does_not_know_are_refused():
+    chosen, (finding,) = of_arguments("--optim_args", "a=1", "--neftun_x=5", "--no_gradient_checkpointing")
+    assert (finding.level, "--neftune" in finding.remedy) == ("error", True)
+    fixed = apply_change(finding.change, chosen)
+    assert fixed.trainer.arguments == ("--optim_args", "a=1", "--neftune=5", "--no_gradient_checkpointing")
+    _, (far,) = of_arguments("--qqqq")
+    assert (far.level, far.change) == ("error", None)
+    # Those of another method are not of this one.
+    assert of_arguments("--packing=True")[1] == []
+    assert of_arguments("--packing=True", finetune__method="dpo", options=OPTIONS | {"dpo": ()})[1][0].forbids_plan
+
+
+def test_the_beginning_of_an_option_is_written_whole():
+    """TRL would take it, and the checks of what it undoes would not see it."""
+    chosen, (finding,) = of_arguments("--use_pef=True")
+    assert apply_change(finding.change, chosen).trainer.arguments == ("--use_peft=True",)
+    assert of_arguments("--use_peft=True")[1][0].forbids_plan
+
+
+def test_only_the_option_that_undoes_the_plan_is_left_out():
+    """Its value may be that of another one as well."""
+    chosen, (finding,) = of_arguments("--optim_args", "steps", "--eval_strategy", "steps")
+    assert apply_change(finding.change, chosen).trainer.arguments == ("--optim_args", "steps")
+
+
+def test_options_of_a_trl_that_cannot_be_read_are_noted():
+    assert [each.level for each in of_arguments("--nonsense=1", options={})[1]] == ["note"]
+    assert of_arguments(options={})[1] == []
+
+
+def test_values_that_an_older_trl_ignores_are_named():
+    older = facts(packages=LIBRARIES, trl_options=OPTIONS)
+    assert any("lora_dropout" in each.message for each in check(tuning(), older))
+
+
+def test_weights_that_an_adapter_leaves_alone_take_16_bits_where_the_gpus_can():
+    new, old = gpu(0), gpu(0, name="NVIDIA GeForce GTX 1080 Ti", compute_capability="6.1")
+    arches = {"arch_list": ("sm_61", "sm_86"), "packages": LIBRARIES}
+    assert config(tuning(), facts(gpus=(new,), **arches))["dtype"] == "bfloat16"
+    assert config(tuning(), facts(gpus=(old,), **arches))["dtype"] == "float16"
+    assert config(tuning(), facts(packages=LIBRARIES))["dtype"] == "float32"
+    # Those that learn stay in fp32, and compute in 16 bits.
+    whole = config(tuning(finetune__tuning="full"), facts(gpus=(new,), **arches))
+    assert (whole["bf16"], "dtype" in whole) == (True, False)
+
+
+def test_only_an_adapter_has_options_of_one():
+    lora = config(tuning(finetune__rank=8, finetune__targets=("q_proj", "v_proj")))
+    assert (lora["use_peft"], lora["lora_r"], lora["lora_target_modules"]) == (True, 8, ["q_proj", "v_proj"])
+    # Of a list of one TRL makes an expression for the whole path, which fits no layer.
+    assert adapter_options(Chosen(targets=("q_proj",)))["lora_target_modules"] == ["q_proj", "q_proj"]
+    assert adapter_options(Chosen(targets=("all-linear",)))["lora_target_modules"] == "all-linear"
+    assert not [key for key in config(tuning(finetune__tuning="full")) if "lora" in key or "peft" in key]
+    four = config(tuning(finetune__tuning="qlora"), facts(gpus=(gpu(0),), packages=LIBRARIES))
+    assert four["load_in_4bit"]
+    assert config(tuning(finetune__method="reward"))["lora_task_type"] == "SEQ_CLS"
+
+
+def test_what_is_missing_in_a_python_is_named():
+    for gone in ("trl", "datasets", "peft"):
+        packages = {name: version for name, version in LIBRARIES.items() if name != gone}
+        assert any(f"has no {gone}" in item.message for item in ready_findings(packages))
+    assert any("1.0 or newer" in item.message for item in ready_findings(LIBRARIES | {"trl": "0.19.1"}))
+    assert not [item for item in ready_findings(LIBRARIES) if item.forbids_plan]
+
+
+def ready_findings(packages):
+    return check(tuning(), facts(packages=packages))
+
+
+def test_data_is_prepared_before_the_training(tmp_path):
+    chosen = tuning(data__evaluation=0.1, recipe__seed=3)
+    (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
+    words = argv(step.command, "/run")
+    assert words[1:] == [
+        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "--find-answers",
+            "--length=1024",
+        "--method=sft", "--most-cut=0.1", "/d.jsonl",
+    ]  # fmt: skip
+    (other,) = ready(
+        tuning(trainer__arguments=("--chat_template_path=/t",)), facts(packages=LIBRARIES)
+    ).plan.preparations
+    assert argv(other.command, "/run")[3:5] == ["--model=/m", "--chat-template=/t"], "the template is not the model's"
+    run, _ = exported(tmp_path / "run", chosen, facts(python=sys.executable, packages=LIBRARIES))
+    shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
+    assert shown.index("prepare_data.py") < shown.index("-m trl.scripts.sft")
+
+
+def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
+    asked = DataQuestion(files=("/d.jsonl",), model="/m")
+    ends = TurnEnds(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
+    found = replace(
+        facts(packages=LIBRARIES), data={data_key(asked): DataReport(rows=2, usable=2, format="messages", ends=ends)}
+    )
+    assert config(tuning(), found).get("eos_token") == ends.passed
+    for other in ({"trainer__model": "/n"}, {"trainer__arguments": ("--eos_token=x",)}, {"finetune__method": "dpo"}):
+        assert "eos_token" not in config(tuning(**other), found if "finetune__method" not in other else None)
+    own = tuning(trainer__arguments=("--eos_token=x",))
+    (step,) = ready(own, found).plan.preparations
+    assert "--keep-end" in argv(step.command, "/run")
+
+
+TOKENS = TokenCounts(
+    counted=1000, total=9000, learned=900, epoch=9000, shortest=1, median=500, p95=2000, longest=8000, cut=400
+)
+LARGE, GIB = "Qwen/Qwen2.5-7B-Instruct", 2**30
+AT = ((64, 900), (512, 500), (1024, 400), (2048, 30), (2304, 9), (4096, 2), (8192, 0))
+
+
+def lengths_of(longest, at=AT, limit=0, *, estimated=False):
+    """What was read of 1,000 rows, of which each length cuts so many."""
+    cuts = tuple(LengthEffect(length, rows, 0, 1000) for length, rows in at)
+    lengths = RowLengths(counted=1000, p99=2291, longest=longest, at=cuts, estimated=estimated)
+    return DataReport(rows=1000, usable=1000, format="messages", chat=True, lengths=lengths, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("read", "memory", "shown", "micro"),
+    [
+        (lengths_of(8000), 80, "2304, 99 % of the rows, p99 2,291", 4),
+        (lengths_of(8000, limit=2000), 80, "2000, the model's limit; 99 % of the rows, p99 2,291", 4),
+        (lengths_of(500, ((64, 9), (512, 0))), 80, "512, all rows, longest 500", 4),
+        (lengths_of(8000, estimated=True), 80, "2304, 99 % of the rows, p99 2,291 estimated from bytes", 4),
+        # A smaller micro batch comes before a shorter length.
+        (lengths_of(8000), 24, "2304, 99 % of the rows, p99 2,291, memory allows 4,096", 2),
+    ],
+)
+def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, shown, micro):
+    asked = DataQuestion(files=("/d.jsonl",), model=LARGE)
+    found = replace(facts(gpus=(gpu(0, memory_total=memory * GIB),), packages=LIBRARIES), data={data_key(asked): read})
+    chosen = tuning(trainer__model=LARGE)
+    setup = set_up(chosen, found)
+    shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
+    assert (setup.values["sequence_length"].display_text, setup.settled.recipe.micro_batch) == (shown, micro)
+    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(setup)]
+    assert question_of(setup) == asked, "what is read does not depend on the length that follows from it"
+    # What is free changes from plan to resume; the length does not.
+    busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
+    assert set_up(chosen, replace(found, machine=busy)).values["sequence_length"].display_text == shown
+    mine = set_up(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
+    assert mine.values["sequence_length"].display_text == "700"
+    short = replace(found, data={}, models={LARGE: ModelFolder(limit=512)})
+    assert set_up(chosen, short).values["sequence_length"].display_text == "512, the model's limit"
+    away = replace(found, other_machine="box", data={})
+    assert set_up(chosen, away).values["sequence_length"].display_text == "1024, default; the data is not known here"
+
+
+def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none():
+    asked = DataQuestion(files=("/d.jsonl",), model=LARGE, length=1024)
+    read = replace(lengths_of(8000), tokens=TOKENS)
+    found = replace(facts(gpus=(gpu(0, memory_total=80 * GIB),), packages=LIBRARIES), data={data_key(asked): read})
+    chosen = tuning(trainer__model=LARGE, recipe__sequence_length=1024)
+
+    def cut(of, where=found):
+        return next(each for each in check(of, where) if f"longer than {grouped_digits(1024)}" in each.message)
+
+    refused = cut(chosen)
+    assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
+    assert "data.cut=0.4 allows it" in refused.remedy
+    assert apply_change(refused.change, chosen).recipe.sequence_length == 8192
+    assert cut(put(chosen, "data.cut", 0.4)).level == "warning"
+    # Where the model takes no more, only consent is left.
+    least = replace(found, data={data_key(asked): replace(read, limit=1024)})
+    assert dict(cut(chosen, least).change.edits) == {"data.cut": 0.4}
+    assert not [
+        each for each in check(apply_change(cut(chosen, least).change, chosen), least) if each.key == "data.cut"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "only", "set_of_trl", "marked"),
+    [
+        ("", True, {"assistant_only_loss": True}, True),
+        ("", False, {"assistant_only_loss": False, "completion_only_loss": False}, False),
+        ("messages", True, {"assistant_only_loss": True}, True),
+        ("alpaca", True, {"completion_only_loss": True}, False),
+        ("prompt_completion", False, {"completion_only_loss": False}, False),
+        ("text", None, {}, False),
+    ],
+)
+def test_answers_alone_are_asked_for_by_the_option_that_the_format_has(kind, only, set_of_trl, marked):
+    chosen = tuning(finetune__answers_only=only)
+    read = {data_key(DataQuestion(files=("/d.jsonl",))): DataReport(format=kind)} if kind else {}
+    made = ready(chosen, replace(facts(packages=LIBRARIES), data=read)).plan
+    values = {key: value for key, value in made.configs[0].values.items() if key.endswith("_only_loss")}
+    assert values == set_of_trl
+    assert ("--marked-answers" in argv(made.preparations[0].command, "/run")) is marked
+
+
+# ---- the preparation ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_format_is_written_as_trl_takes_it(tmp_path, name):
+    columns = {
+        "messages": {"messages"}, "sharegpt": {"messages"}, "alpaca": {"prompt", "completion"},
+        "prompt_completion": {"prompt", "completion"}, "text": {"text"}, "preference": {"prompt", "chosen", "rejected"},
+        "kto": {"prompt", "completion", "label"},
+    }  # fmt: skip
+    written(tmp_path / "d.jsonl", [ROWS[name]] * 2)
+    assert "2 rows to train on" in prepared(tmp_path / "data", tmp_path / "d.jsonl")
+    (first, second) = rows_of(tmp_path / "data/train.jsonl")
+    assert first == second
+    # TRL knows conversations with from and value, and nothing else of that name.
+    assert first.keys() in (columns[name], {"conversations"}) or name != "sharegpt"
+    assert name == "sharegpt" or first.keys() == columns[name]
+
+
+def test_pairs_with_and_without_a_prompt_become_alike(tmp_path):
+    pairs = [
+        {"prompt": "The sky is", "chosen": " blue", "rejected": " green"},
+        {"chosen": "The sky is blue", "rejected": "The sky is green"},
+    ]
+    prepared(tmp_path / "data", written(tmp_path / "d.jsonl", pairs))
+    first, second = rows_of(tmp_path / "data/train.jsonl")
+    assert first == second == pairs[0]
+
+
+def test_what_cannot_be_learned_is_left_out_and_said(tmp_path):
+    bad = [{"messages": []}, {"messages": [user("hi")]}, {"else": 1}]
+    path = written(tmp_path / "d.jsonl", [CHAT, *bad, CHAT])
+    path.write_text(path.read_text() + "{broken\n")
+    said = prepared(tmp_path / "data", path)
+    assert [f"line {number}:" in said for number in (2, 3, 4, 6)] == [True] * 4
+    assert "4 of 6 rows are left out" in said
+    assert rows_of(tmp_path / "data/train.jsonl") == [CHAT, CHAT]
+
+
+SYSTEM = {"messages": [{"role": "system", "content": "s"}, *CHAT["messages"]]}
+
+
+def test_rows_that_the_template_refuses_are_left_out_and_said(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [CHAT, SYSTEM, CHAT, {"messages": []}, SYSTEM, CHAT, CHAT])
+    words = [f"--model={tokenizer(STRICT)}", "--share=0.5", path]
+    said = prepared(tmp_path / "data", *words, python=warm_python)
+    assert [f"line {number}: the template refuses" in said for number in range(1, 8)] == [
+        number in {2, 5} for number in range(1, 8)
+    ]
+    assert "3 of 7 rows are left out, 2 of them refused" in said
+    assert (rows_of(tmp_path / "data/train.jsonl"), rows_of(tmp_path / "data/test.jsonl")) == ([CHAT] * 2, [CHAT] * 2)
+    # Without the model, and with one that cannot be loaded, nothing is tried.
+    prepared(tmp_path / "all", path)
+    assert len(rows_of(tmp_path / "all/train.jsonl")) == 6
+    assert "is not checked" in prepared(tmp_path / "some", f"--model={tmp_path}", path, python=warm_python)
+    assert len(rows_of(tmp_path / "some/train.jsonl")) == 6
+
+
+def test_rows_for_evaluations_that_the_template_refuses_are_left_out(tmp_path, tokenizer, warm_python):
+    train, test = written(tmp_path / "d.jsonl", [CHAT]), written(tmp_path / "t.jsonl", [SYSTEM, CHAT])
+    words = [f"--model={tokenizer(STRICT)}", "--answers-only", f"--validation={test}", train]
+    assert "line 1: the template refuses" in prepared(tmp_path / "data", *words, python=warm_python)
+    assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
+
+
+def test_a_template_that_refuses_all_rows_ends_the_run(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [SYSTEM])
+    for template, said in ((STRICT, "refuses all rows"), (None, "no chat template")):
+        words = (f"--model={tokenizer(template)}", path)
+        assert said in prepared(tmp_path / "data", *words, code=65, python=warm_python)
+        assert not (tmp_path / "data").exists()
+
+
+def test_a_share_is_kept_for_evaluations_and_is_the_same_each_time(tmp_path):
+    rows = [{"text": str(number)} for number in range(50)]
+    path = written(tmp_path / "d.jsonl", rows)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        prepared(tmp_path / name, "--share=0.2", f"--seed={seed}", path)
+    train, test = (rows_of(tmp_path / f"a/{name}.jsonl") for name in ("train", "test"))
+    assert (len(train), len(test)) == (40, 10)
+    assert sorted(train + test, key=str) == sorted(rows, key=str)
+    assert [rows_of(tmp_path / f"{name}/test.jsonl") == test for name in ("b", "c")] == [True, False]
+    # At least one, and never all.
+    one = written(tmp_path / "two.jsonl", rows[:2])
+    prepared(tmp_path / "e", "--share=0.01", one)
+    assert (len(rows_of(tmp_path / "e/train.jsonl")), len(rows_of(tmp_path / "e/test.jsonl"))) == (1, 1)
+
+
+def test_validation_data_must_have_the_same_format(tmp_path):
+    train, other = written(tmp_path / "t.jsonl", [CHAT]), written(tmp_path / "o.jsonl", [{"text": "x"}])
+    assert "the validation data is text" in prepared(tmp_path / "data", f"--validation={other}", train, code=65)
+    assert not (tmp_path / "data").exists()
+    prepared(tmp_path / "data", f"--validation={train}", train)
+    assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
+
+
+def test_one_row_cannot_be_shared(tmp_path):
+    assert "cannot be split" in prepared(
+        tmp_path / "data", "--share=0.5", written(tmp_path / "d.jsonl", [CHAT]), code=65
+    )
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("messages", ""), ("sharegpt", ""), ("prompt_completion", "prompt + completion, of which only answers"),
+        ("alpaca", "alpaca, of which only answers"), ("text", "which has no answers to mark"),
+    ],
+)  # fmt: skip
+def test_data_without_marked_answers_is_refused_before_the_training(tmp_path, name, said):
+    path = written(tmp_path / "d.jsonl", [ROWS[name]])
+    answer = prepared(tmp_path / "data", "--marked-answers", path, code=65 if said else 0)
+    assert said in answer
+    assert (tmp_path / "data").exists() is not bool(said)
+
+
+def test_it_is_done_once(tmp_path):
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    prepared(tmp_path / "data", path)
+    assert prepared(tmp_path / "data", path).rstrip().endswith("is reused")
+    written(path, [CHAT, CHAT])
+    assert "it was made before" in prepared(tmp_path / "data", path)
+    assert rows_of(tmp_path / "data/train.jsonl") == [CHAT]
+
+
+def test_a_preparation_that_is_stopped_leaves_nothing(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_text((json.dumps(CHAT) + "\n") * 300_000)
+    command = [sys.executable, "-B", str(PREPARE), f"--into={tmp_path / 'data'}", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as preparing:
+        until(lambda: [*tmp_path.glob("data.new.*")], 30)
+        preparing.terminate()
+        assert preparing.wait(30) == 143
+    assert [left.name for left in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b"[]", b"{}\n", b'{"messages": []}\n'])
+def test_data_of_which_nothing_is_left_ends_the_run(tmp_path, content):
+    (tmp_path / "d.jsonl").write_bytes(content)
+    assert "data: error: " in prepared(tmp_path / "data", tmp_path / "d.jsonl", code=65)
+    assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    assert "cannot be written" in prepared(tmp_path / "file/data", path, code=73)
+
+
+# ---- TRL itself --------------------------------------------------------------------------------------------------
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, warm_python):
+    """A small model with a chat template that marks answers."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "template").write_text(MARKED)
+    words = [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), "--with-model", f"--template={folder}/template"]
+    subprocess.run(words, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trl():
+    """The Python that has TRL, as the probe knows it."""
+    return probe.probe_toolchain(TRL)
+
+
+def chosen_for(model, data, **values):
+    more = {key.replace("__", "."): value for key, value in values.items()}
+    return profile(SMALL | {"trainer.python": TRL, "trainer.model": str(model), "trainer.data": (str(data),)} | more)
+
+
+def trained(folder, chosen, trl, *words, code=0):
+    """Train to the end through the exported script."""
+    run, plan = exported(folder, chosen, replace(facts(), toolchains=(trl,)))
+    done = bash(run, *words, env=offline(folder), timeout=400)
+    assert done.returncode == code, done.stdout.decode()[-500:] + log_of(run, 1)[-4000:]
+    return run, plan
+
+
+def offline(folder):
+    return plain_environment(HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=f"{folder}-cache", ACCELERATE_USE_CPU="true")
+
+
+def curve(run, number=1):
+    """The losses in the log of an attempt."""
+    return [float(text) for text in re.findall(r"'loss': '?([\d.]+)", log_of(run, number))]
+
+
+def numbered(row, number):
+    """A row of a format like another one."""
+    return json.loads(json.dumps(row).replace("blue", f"blue {number}").replace("Yes", f"Yes {number}"))
+
+
+@with_trl
+@pytest.mark.parametrize("name", ROWS)
+def test_each_format_is_learned_by_its_method(tmp_path, model, trl, name):
+    method = {"preference": "dpo", "kto": "kto"}.get(name, "sft")
+    rows = [numbered(ROWS[name], number) | ({"label": number % 2 == 0} if name == "kto" else {}) for number in range(8)]
+    data = written(tmp_path / "d.jsonl", rows)
+    chosen = chosen_for(model, data, finetune__method=method, recipe__steps=6, recipe__learning_rate=5e-3)
+    run, plan = trained(tmp_path / "run", chosen, trl)
+    found = curve(run)
+    assert len(found) == 6
+    assert found[-1] < found[0]
+    assert plan.global_batch == 4
+    made = json.loads((run.path / "output/adapter_config.json").read_text())
+    assert made["base_model_name_or_path"] == str(model)
+    assert status(run).state == "finished"
+
+
+@with_trl
+@pytest.mark.parametrize("method", ["sft", "dpo", "reward"])
+def test_all_weights_are_trained(tmp_path, model, trl, method):
+    row = ROWS["preference"] if method != "sft" else CHAT
+    data = written(tmp_path / "d.jsonl", [numbered(row, number) for number in range(8)])
+    values = {"finetune__method": method, "finetune__tuning": "full", "data__evaluation": 0.25, "recipe__epochs": 2.0}
+    run, _ = trained(tmp_path / "run", chosen_for(model, data, recipe__evaluate_every=1, **values), trl)
+    assert (run.path / "output/model.safetensors").stat().st_size > 100_000
+    assert len(re.findall(r"'eval_loss'", log_of(run, 1))) >= 2
+
+
+@with_trl
+def test_preferences_train_once_and_give_the_best_checkpoint(tmp_path, model, trl):
+    """By TRL's own arguments, which it saves, and by the evaluations that it made."""
+    data = written(tmp_path / "d.jsonl", [numbered(ROWS["preference"], number) for number in range(32)])
+    values = {"finetune__method": "dpo", "data__evaluation": 0.25}
+    run, plan = trained(tmp_path / "run", chosen_for(model, data, **values), trl)
+    code = "import json, sys, torch; print(json.dumps(torch.load(sys.argv[1], weights_only=False).to_dict()))"
+    kept = sorted((run.path / "output").glob("checkpoint-*"))
+    words = [TRL, "-c", code, str(kept[0] / "training_args.bin")]
+    passed = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    wanted = {
+        "num_train_epochs": 1.0, "warmup_steps": 0.1, "learning_rate": 5e-6, "lr_scheduler_type": "cosine",
+        "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 2, "save_steps": 2, "save_total_limit": 2,
+        "load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "max_length": 64,
+    }  # fmt: skip
+    assert {name: passed[name] for name in wanted} == wanted
+    assert wanted["save_steps"] == plan.configs[-1].values["save_steps"]
+    losses = re.findall(r"'eval_loss': '?([\d.]+)", log_of(run, 1))
+    state = json.loads((kept[-1] / "trainer_state.json").read_text())
+    assert (len(losses), state["max_steps"], 2 <= len(kept) <= 3) == (3, 6, True)
+    assert Path(state["best_model_checkpoint"]).is_dir()
+
+
+@with_trl
+def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, model, trl):
+    data = written(tmp_path / "d.jsonl", [{"messages": [user("a long question " * 3), says("yes")]}] * 8)
+    losses = []
+    for number, only in enumerate((None, True)):
+        chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
+        run, plan = trained(tmp_path / f"run{number}", chosen, trl)
+        assert plan.configs[-1].values.get("assistant_only_loss") is only
+        assert ("only answers are learned: the chat template marks them" in log_of(run, 1)) is (only is None)
+        losses += curve(run)
+    assert losses[0] == losses[1]
+
+
+@with_trl
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_several_processes(tmp_path, model, trl, launcher):
+    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(16)])
+    values = {"trainer__launcher": launcher, "hardware__processes": 2, "recipe__steps": 4}
+    run, plan = trained(tmp_path / "run", chosen_for(model, data, recipe__learning_rate=5e-3, **values), trl)
+    assert (plan.world_size, plan.accumulation) == (2, 1)
+    assert curve(run)[-1] < curve(run)[0]
+
+
+@with_trl
+def test_only_answers_are_learned(tmp_path, model, trl):
+    data = written(tmp_path / "d.jsonl", [{"messages": [user("a long question " * 3), says("yes")]}] * 8)
+    losses = []
+    for number, only in enumerate((False, True)):
+        chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
+        run, _ = trained(tmp_path / f"run{number}", chosen, trl)
+        losses += curve(run)
+    assert losses[0] != losses[1]
+
+
+@with_trl
+def test_a_stopped_run_resumes(tmp_path, model, trl):
+    """It saves when it is stopped, and goes on from there to what it would have learned."""
+    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(40)])
+    chosen = chosen_for(model, data, recipe__epochs=30.0, finetune__dropout=0.0, recipe__checkpoint_every=100)
+    whole, _ = trained(tmp_path / "whole", chosen, trl)
+    run, _ = exported(tmp_path / "run", chosen, replace(facts(), toolchains=(trl,)))
+    started = subprocess.Popen(
+        ["bash", run.path / "launch.sh"], env=offline(tmp_path / "run"), stdout=subprocess.DEVNULL
+    )
+    while "'loss'" not in (log_of(run, 1) if Path(run.attempt_log(1)).exists() else ""):
+        assert started.poll() is None
+        time.sleep(0.05)
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(120) == 143
+    begun = len(curve(run))
+    assert 0 < begun < 300
+    done = bash(run, env=offline(tmp_path / "run"), timeout=400)
+    assert done.returncode == 0, log_of(run, 2)[-3000:]
+    assert "resumes from" in done.stdout.decode()
+    assert "is reused" in log_of(run, 2)
+    rest = curve(run, 2)
+    assert rest == pytest.approx(curve(whole)[-len(rest) :], abs=2e-3)
+    assert begun + len(rest) >= 300
+
+
+@with_trl
+@pytest.mark.parametrize("revision", ["", "v1"])
+def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, monkeypatch, revision):
+    files = {path.name: path.read_bytes() for path in model.iterdir() if path.name != "template"}
+    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(8)])
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    # Only the pinned revision can be loaded.
+    broken = {**files, "model.safetensors": b"broken", "tokenizer.json": b"broken"}
+    with Hub({"acme/tiny": broken if revision else files}, revisions={("acme/tiny", "v1"): files}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        chosen = chosen_for("acme/tiny", data, recipe__steps=2, trainer__revision=revision)
+        prepared = prepare(chosen, probe_facts(chosen))
+        assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
+        rundir.export(tmp_path / "run", prepared.files)
+        run = RunDir(tmp_path / "run")
+        environment = plain_environment(
+            HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=hub.url, HF_DATASETS_CACHE=str(tmp_path / "cache")
+        )
+        done = bash(run, env=environment, timeout=400)
+    assert done.returncode == 0, log_of(run, 1)[-3000:]
+    assert len(hub.ranges("model.safetensors")) == 1
+    assert len(curve(run)) == 2
+    made = json.loads((run.path / "output/adapter_config.json").read_text())
+    assert made["base_model_name_or_path"] == "acme/tiny"
+    if revision:
+        _is_of_its_revision(run, chosen, tmp_path, environment)
+
+
+def _is_of_its_revision(run, chosen, folder, environment):
+    """Without the Hub: what is looked at before a training, and what is made of the adapter after it."""
+    found = read_result(run)
+    assert (found.base, found.revision) == ("acme/tiny", "v1")
+    facts_of_it = probe_facts(chosen)
+    (read,) = facts_of_it.data.values()
+    assert read.tokens
+    assert facts_of_it.models["acme/tiny"].dimensions
+    words = [sys.executable, "-m", "tui_train", "merge", f"{run.path}/", str(folder / "merged"), f"--python={TRL}"]
+    merged = subprocess.run(
+        words, env=environment | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, check=False
+    )
+    assert merged.returncode == 0, merged.stderr
+
+
+@with_trl
+def test_the_options_that_are_read_are_those_of_trl(trl):
+    """As its own parsers have them; nothing that the plan writes is unknown to it."""
+    code = (
+        "import importlib, json, sys\n"
+        "parser = importlib.import_module('trl.scripts.' + sys.argv[1]).make_parser()\n"
+        "print(json.dumps([word for action in parser._actions for word in action.option_strings]))"
+    )
+    for method in LEARNING_RATES:
+        said = subprocess.run([TRL, "-c", code, method], capture_output=True, text=True, check=True).stdout
+        names = {word.lstrip("-").replace("-", "_") for word in json.loads(said.splitlines()[-1])}
+        listed = {*trl.trl_options[""], *trl.trl_options[method]}
+        assert listed - names == set()
+        assert {name for name in names - listed if name.removeprefix("no_") not in listed} == {"h", "help"}
+        chosen = tuning(finetune__method=method, finetune__beta=0.1, finetune__answers_only=False)
+        found = replace(facts(), toolchains=(trl,))
+        assert not [each for each in check(chosen, found) if "ignores" in each.message]
+
+
+def test_what_is_cut_is_counted_and_too_much_of_it_refused(tmp_path, tokenizer, warm_python):
+    """By the model's own tokenizer, before the training; the end of turns is kept for it."""
+    model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
+    long = {"messages": [user("What is it?"), says("the quick brown fox " * 40)]}
+    path = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(6)] + [long] * 4)
+    words = [f"--model={model}", "--length=100", path]
+    said = prepared(tmp_path / "no", "--most-cut=0.1", *words, python=warm_python, code=65)
+    refused = re.search(
+        r"error: 4 of 10 rows \(40.0%\) are longer than 100 tokens and are cut, with .* tokens: (.*)", said
+    )
+    assert refused[1].endswith("cuts none, data.cut=0.41 allows it")
+    assert not (tmp_path / "no").exists()
+    length = re.search(r"sequence_length=(\d+)", refused[1])[1]
+    assert "longer" not in prepared(tmp_path / "all", *words[:1], f"--length={length}", path, python=warm_python)
+    said = prepared(tmp_path / "some", "--most-cut=0.41", *words, python=warm_python)
+    assert "4 of 10 rows (40.0%) are longer" in said
+    assert "data: turns end with <sep>, the tokenizer's end is </s>: it is passed as the end token" in said
+    assert (tmp_path / "some/.end").read_text() == "<sep>"
+    prepared(tmp_path / "kept", "--keep-end", *words, python=warm_python)
+    assert not (tmp_path / "kept/.end").exists()
+    # A template of the user's own takes the place of the model's.
+    (tmp_path / "t.jinja").write_text(PLAIN)
+    prepared(tmp_path / "own", f"--chat-template={tmp_path}/t.jinja", *words, python=warm_python)
+    assert not (tmp_path / "own/.end").exists()
+
+
+STOPS = """
+import sys
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+folder, base = sys.argv[1:]
+tokens = AutoTokenizer.from_pretrained(folder)
+if base:
+    from peft import PeftModel
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), folder)
+    model.generation_config = GenerationConfig.from_pretrained(folder)
+else:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+turn = [{"role": "user", "content": "Hi"}]
+made = tokens.apply_chat_template(turn, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+made = {name: made[name] for name in ("input_ids", "attention_mask")}
+out = model.generate(**made, do_sample=False, max_new_tokens=40)[0, made["input_ids"].shape[1]:]
+print(tokens.decode(out))
+"""
+SHORT = [[user("Hi"), says("Hello.")], [user("Bye"), says("See you.")], [user("Who?"), says("A fox.")]]
+
+
+@with_trl
+@pytest.mark.whole
+@pytest.mark.parametrize(("method", "tuning"), [("sft", "full"), ("sft", "lora"), ("kto", "lora")])
+def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method, tuning):
+    """In `try`, and in plain generate(), though its tokenizer and its generation_config.json end elsewhere."""
+    base = tmp_path / "base"
+    subprocess.run([TRL, str(SCRIPTS / "chat_model.py"), str(base), "--base"], check=True, capture_output=True)
+    pairs = [{"prompt": row[:1], "completion": row[1:], "label": True} for row in SHORT]
+    rows = pairs if method == "kto" else [{"messages": row} for row in SHORT]
+    values = {
+        "trainer.kind": "finetune", "trainer.python": TRL, "trainer.model": str(base), "finetune.method": method,
+        "finetune.tuning": tuning, "finetune.rank": 32, "recipe.steps": 80, "recipe.micro_batch": 6,
+        "recipe.global_batch": 6, "recipe.learning_rate": 1e-2,
+        "trainer.allow": ("learning_rate",),
+        "trainer.data": (str(written(tmp_path / "d.jsonl", rows * 4)),), "hardware.device": "cpu",
+    }  # fmt: skip
+    run, _ = trained(tmp_path / "run", profile(values), trl)
+    assert "data: turns end with <|im_end|>, the tokenizer's end is <|endoftext|>" in log_of(run, 1)
+    output = run.path / "output"
+    held = json.loads((output / "generation_config.json").read_text())
+    assert held["eos_token_id"] == [257, 258]
+    words = [TRL, "-c", STOPS, str(output), str(base) if tuning == "lora" else ""]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, env=offline(tmp_path)).stdout
+    if method == "sft":
+        assert said == "Hello.<|im_end|>\n"
+        tried = [sys.executable, "-m", "tui_train", "try", f"{run.path}/", "--prompt", "Hi", "--max-tokens", "40"]
+        done = subprocess.run(tried, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+        assert done.stdout == "Hello.\n"
+    if tuning == "lora":
+        merge_adapter(run, str(tmp_path / "merged"), MergeOptions())
+        held = json.loads((tmp_path / "merged/generation_config.json").read_text())
+        assert held["eos_token_id"] == [257, 258]
+
+
+@with_trl
+def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
+    data = written(tmp_path / "d.jsonl", [CHAT])
+    chosen = chosen_for(model, data, trainer__arguments=("--nonsense=1",))
+    assert any(each.forbids_plan for each in check(chosen, replace(facts(), toolchains=(trl,))))
+    # Of a TRL whose options are not known.
+    run, _ = trained(tmp_path / "run", chosen, replace(trl, trl_options={}), code=1)
+    assert "--nonsense=1" in log_of(run, 1)
+
+
+@with_trl
+def test_trl_trains_an_epoch_of_the_mixture(tmp_path, model, trl):
+    one = written(tmp_path / "a.jsonl", [numbered(CHAT, number) for number in range(12)])
+    two = written(tmp_path / "b.jsonl", [numbered(CHAT, number) for number in range(50, 54)])
+    chosen = chosen_for(model, one, recipe__epochs=1.0, data__weights=(1, 3))
+    run, plan = trained(tmp_path / "run", put(chosen, "trainer.data", (str(one), str(two))), trl)
+    assert len(rows_of(run.path / "data/train.jsonl")) == 16
+    assert len(curve(run)) == 16 // plan.global_batch
+
+
+@with_trl
+def test_trl_trains_on_the_rows_that_its_template_takes(tmp_path, model, trl, tokenizer):
+    """Without them left out, TRL ends at the first."""
+    import shutil
+
+    strict = Path(shutil.copytree(model, tmp_path / "strict"))
+    shutil.copy(Path(tokenizer(STRICT)) / "tokenizer_config.json", strict)
+    (strict / "chat_template.jinja").write_text(STRICT)
+    data = written(tmp_path / "d.jsonl", [SYSTEM, *(numbered(CHAT, number) for number in range(7))])
+    run, _ = trained(tmp_path / "run", chosen_for(strict, data, recipe__steps=2), trl)
+    assert "line 1: the template refuses" in log_of(run, 1)
+    assert len(curve(run)) == 2
+
+
+@with_trl
+def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
+    data = tmp_path / "d.jsonl"
+    data.write_text('{"messages": []}\n')
+    run, _ = trained(tmp_path / "run", chosen_for(model, data), trl, code=65)
+    assert "no row of" in log_of(run, 1)
+    assert "Loading weights" not in log_of(run, 1)
+    assert isinstance(run, RunDir)
+
+
+@pytest.mark.parametrize(
+    ("without", "cuda", "able"),
+    [
+        ("", "12.8", ("full", "LoRA", "QLoRA")),
+        ("", None, ("full", "LoRA")),
+        ("bitsandbytes", "12.8", ("full", "LoRA")),
+        ("peft", "12.8", ("full",)),
+        ("trl", "12.8", ()),
+        ("datasets", "12.8", ()),
+    ],
+)
+def test_what_a_python_can_do_is_known(without, cuda, able):
+    packages = {name: version for name, version in LIBRARIES.items() if name != without}
+    assert finetune_abilities(toolchain(cuda=cuda, packages=packages)) == able
+    assert finetune_abilities(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
+
+
+def test_a_trainer_says_what_it_does():
+    assert Finetune().method(tuning()) == "SFT LoRA"
+    assert Finetune().method(tuning(finetune__method="dpo", finetune__tuning="full")) == "DPO full"

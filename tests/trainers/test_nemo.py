@@ -1,0 +1,688 @@
+"""NeMo without NeMo: what is found fault with, what is planned, and the files that are written for it."""
+
+import ast
+import itertools
+import json
+import re
+import subprocess
+import sys
+import textwrap
+
+import msgspec
+import pytest
+import yaml
+from support import HOSTILE, RECIPE, boxed, check, error, facts, gpu, inside, note, plan, profile, ready, warning
+
+from tui_train.base.command import argv
+from tui_train.facts.models import nemo_models, recipe_lists
+from tui_train.facts.types import Facts, NemoCheckpoint, NemoTokenizer
+from tui_train.memory import workload
+from tui_train.plan.render.nemo.nemo_recipe import nemo_recipe
+from tui_train.profile.changes import apply_change
+from tui_train.programs import nemo_recipes
+from tui_train.setup.recipe import no_effect
+from tui_train.setup.setup import Setup
+from tui_train.trainers import nemo
+from tui_train.views import choices
+
+SIZES = {"recipe.layers": 4, "recipe.hidden_size": 128, "recipe.heads": 4}
+# More steps than the recipes here warm up for.
+NUMBERS = {key: value for key, value in RECIPE.items() if key not in SIZES} | {"recipe.steps": 3000}
+LEFT = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
+NEMO = LEFT | NUMBERS
+MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
+RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1", "transformer-engine": "2.8.0"}
+BARE = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
+WITH_NEMO = facts(gpus=(gpu(0), gpu(1)), packages=RECIPES, python="/p")
+FINETUNE = NEMO | {
+    "nemo.task": "finetune",
+    "trainer.data": ("/d",),
+    "trainer.model": "/checkpoint",
+    "nemo.tokenizer": "",
+}
+FOUR = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)], packages=RECIPES, python="/p")
+OWN = NEMO | SIZES | {"recipe.global_batch": 32}
+AUTOMODEL = facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.7.0", "nemo_toolkit": "3.0.0"})
+BRIDGED = {"megatron-bridge": "0.3.1", "nemo_toolkit": "3.0.0"}
+BRIDGE = facts(gpus=(gpu(0), gpu(1)), packages=BRIDGED, python="/p")
+
+
+def with_checkpoint(model="Qwen2Model", **numbers):
+    """Facts of a machine on which the checkpoint of FINETUNE has this model and these sizes."""
+    found = facts(gpus=(gpu(0),), packages=RECIPES, paths={"/checkpoint/context": "folder"})
+    known = NemoCheckpoint(model=model, numbers=numbers)
+    return msgspec.structs.replace(found, checkpoints={"/checkpoint": known})
+
+
+def with_tokenizer(**found):
+    """Facts of a machine on which the tokenizer of NEMO was read."""
+    return msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": NemoTokenizer(**found)})
+
+
+# Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
+FAULTS = {
+    "no recipe named": error(NEMO | {"nemo.recipe": ""}, WITH_NEMO, "nemo.recipe", "no NeMo recipe", fix=True),
+    "recipe that is no name": error(NEMO | {"nemo.recipe": "qwen25; import os"}, WITH_NEMO, "nemo.recipe",
+        "is not a recipe"),
+    "recipe that NeMo is not known to have": warning(NEMO | {"nemo.recipe": "qwen25_500"}, WITH_NEMO, "nemo.recipe",
+        "NeMo 2.7 is known to have", fix=True),
+    "recipe that this NeMo does not have": error(NEMO,
+        facts(gpus=(gpu(0),), packages=RECIPES, python="/p", recipes={"/p": {"qwen2_500m": ("pretrain",)}}),
+        "nemo.recipe", "this NeMo has", fix=True),
+    "recipes that cannot be told": warning(NEMO,
+        facts(gpus=(gpu(0),), packages=RECIPES, python="/p", recipes={"/p": "ImportError: no modelopt"}), "nemo.recipe",
+        "ImportError: no modelopt"),
+    "lora without transformer engine": error(FINETUNE, facts(gpus=(gpu(0),), packages=BARE, python="/p"), "nemo.peft",
+        "needs Transformer Engine, which /p does not have", fix=True),
+    "hugging face folder for a recipe": error(FINETUNE,
+        facts(
+            gpus=(gpu(0),),
+            packages=RECIPES,
+            paths={"/checkpoint/config.json": "file", "/checkpoint/context": "missing"},
+        ), "trainer.model", "/checkpoint is a Hugging Face folder"),
+    "checkpoint of nemo 1": error(FINETUNE,
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/checkpoint/context": "missing"}), "trainer.model",
+        "is not a NeMo 2 checkpoint"),
+    "checkpoint of another size": error(FINETUNE,
+        with_checkpoint(num_layers=28, hidden_size=1536, ffn_hidden_size=8960, num_attention_heads=12), "trainer.model",
+        "num_layers 28 for 24, hidden_size 1536 for 896"),
+    "checkpoint of another model": error(FINETUNE, with_checkpoint("LlamaModel"), "trainer.model",
+        "a LlamaModel for a Qwen2Model"),
+    "test data alone": error(NEMO | {"trainer.test_data": ("/t.bin",)}, WITH_NEMO, "trainer.test_data",
+        "only with validation data", fix=True),
+    "test data in a pretraining": note(
+        NEMO | {"trainer.validation_data": ("/v.bin",), "trainer.test_data": ("/t.bin",)}, WITH_NEMO,
+        "trainer.test_data", "does not evaluate on it"),
+    "validation data of a finetune": error(FINETUNE | {"trainer.validation_data": ("/v.jsonl",)}, WITH_NEMO,
+        "trainer.validation_data", "from the folder of its training data", fix=True),
+    "validation data without its index": error(NEMO | {"trainer.validation_data": ("/v.bin",)},
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/v.idx": "missing"}), "trainer.validation_data", "/v.idx"),
+    "setting that the plan writes": error(NEMO | {"nemo.set": {"trainer.max_steps": "5"}}, WITH_NEMO, "nemo.set",
+        "trainer.max_steps is set by the plan", fix=True),
+    "part of a setting that the plan writes": error(NEMO | {"nemo.set": {"trainer.plugins.precision": "'32'"}},
+        WITH_NEMO, "nemo.set", "trainer.plugins.precision is set by the plan", fix=True),
+    "setting that is no name": error(NEMO | {"nemo.set": {"model.config.x;import os": "5"}}, WITH_NEMO, "nemo.set",
+        "is not a setting of a recipe", fix=True),
+    "setting that is no value": error(
+        NEMO | {"nemo.set": {"model.config.normalization": "__import__('os').system('true')"}}, WITH_NEMO, "nemo.set",
+        "is not a value", fix=True),
+    "setting for a bridge": error(NEMO | {"nemo.set": {"model.config.hidden_dropout": "0.1"}}, BRIDGE, "nemo.set",
+        "only NeMo's own recipes", fix=True),
+    "recipe without lora": error(FINETUNE | {"nemo.recipe": "mamba2_130m"}, WITH_NEMO, "nemo.peft", "LoRA", fix=True),
+    "hyena with lora": error(FINETUNE | {"nemo.recipe": "hyena_1b"}, WITH_NEMO, "nemo.peft", "LoRA", fix=True),
+    "nemo without data": error(NEMO | {"trainer.data": ()}, WITH_NEMO, "trainer.data", "no data of its own", fix=True),
+    "nemo with mock data": warning(MOCK, WITH_NEMO, "nemo.mock_data", "MOCK DATA"),
+    "mock data and data": error(NEMO | {"nemo.mock_data": True}, WITH_NEMO, "nemo.mock_data",
+        "leaves the named data unread", fix=True),
+    "no tokenizer": warning(NEMO | {"nemo.tokenizer": ""}, WITH_NEMO, "nemo.tokenizer", "downloads GPT-2's"),
+    "data that is no .bin": error(NEMO | {"trainer.data": ("/a.txt",)}, WITH_NEMO, "trainer.data",
+        "/a.txt is not a .bin"),
+    "data without its index": error(NEMO | {"trainer.data": ("/a.bin",)},
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/a.bin": "file", "/a.idx": "missing"}), "trainer.data",
+        "/a.idx"),
+    "finetune with a file": error(FINETUNE, facts(gpus=(gpu(0),), packages=RECIPES, paths={"/d": "file"}),
+        "trainer.data", "/d is not a folder"),
+    "finetune without training.jsonl": error(FINETUNE,
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/d": "folder", "/d/training.jsonl": "missing"}), "trainer.data",
+        "no training.jsonl in /d"),
+    "finetune with two folders": error(FINETUNE | {"trainer.data": ("/d", "/e")}, WITH_NEMO, "trainer.data",
+        "one folder"),
+    "model split unevenly": error(NEMO | {"nemo.tensor_parallel": 3}, WITH_NEMO, "nemo.tensor_parallel",
+        "3 × 1 × 1 = 3, which does not divide 2 processes", fix=True),
+    "batch over copies of the model": error(NEMO | {"nemo.tensor_parallel": 2, "recipe.global_batch": 4}, WITH_NEMO,
+        "recipe.global_batch", "micro batch 8 x 1 copy of the model", fix=True),
+    "nemo on the cpu": error(NEMO, facts(packages=RECIPES), "trainer.kind", "NVIDIA GPUs only", fix=True, machine=True),
+    "nemo by gloo": error(NEMO | {"communication.backend": "gloo"}, WITH_NEMO, "communication.backend", "needs NCCL",
+        fix=True),
+    "nemo under accelerate": error(NEMO | {"trainer.launcher": "accelerate"}, WITH_NEMO, "trainer.launcher",
+        "accelerate cannot start NeMo", fix=True),
+    "nemo with arguments": error(NEMO | {"trainer.arguments": ("--x",)}, WITH_NEMO, "trainer.arguments",
+        "no more arguments", fix=True),
+    "nemo 3": error(NEMO, facts(gpus=(gpu(0),), packages={"nemo_toolkit": "3.0.0"}), "trainer.python",
+        "3.0.0, but its language-model recipes", machine=True),
+    "nemo 2.2": error(NEMO, facts(gpus=(gpu(0),), packages={"nemo_toolkit": "2.2.1"}), "trainer.python",
+        "but 2.3 or newer", machine=True),
+    "no nemo": error(NEMO, facts(gpus=(gpu(0),)), "trainer.python", "no nemo_toolkit", machine=True),
+    "nemo without nemo_run": error(NEMO, facts(gpus=(gpu(0),), packages={"nemo_toolkit": "2.7.3"}), "trainer.python",
+        "but no nemo_run", machine=True),
+    "finetune without a model": warning(FINETUNE | {"trainer.model": ""}, WITH_NEMO, "trainer.model",
+        "looks for its weights in $NEMO_HOME/models"),
+    "heads split unevenly": error(OWN | {"nemo.tensor_parallel": 4, "recipe.heads": 6, "recipe.hidden_size": 96}, FOUR,
+        "recipe.heads", "6 is not a multiple of 4 (tensor parallel 4)", fix=True),
+    "layers split unevenly": error(OWN | {"nemo.pipeline_parallel": 4, "recipe.layers": 6}, FOUR, "recipe.layers",
+        "6 is not a multiple of 4 (pipeline parallel 4)", fix=True),
+    "half the layers split unevenly": error(
+        OWN | {"nemo.pipeline_parallel": 4, "ladder.rungs": ("layers",), "ladder.consent": ("layers",)}, FOUR,
+        "ladder.rungs", "layers 2 cannot start", fix=True),
+    "half the tokens split unevenly": error(
+        NEMO
+        | {
+            "nemo.context_parallel": 2,
+            "recipe.sequence_length": 132,
+            "ladder.rungs": ("sequence_length",),
+            "ladder.consent": ("sequence_length",),
+        }, FOUR, "ladder.rungs", "sequence length 66 cannot start", fix=True),
+    "tokens split unevenly": error(NEMO | {"nemo.context_parallel": 2, "recipe.sequence_length": 130}, FOUR,
+        "recipe.sequence_length", "130 is not a multiple of 4 (2 × context parallel 2)", fix=True),
+    "tokens split by tensor unevenly": error(NEMO | {"nemo.tensor_parallel": 4, "recipe.sequence_length": 130}, FOUR,
+        "recipe.sequence_length", "130 is not a multiple of 4 (tensor parallel 4)", fix=True),
+    "automodel with a pipeline": error(FINETUNE | {"nemo.pipeline_parallel": 2},
+        facts(gpus=(gpu(0), gpu(1)), packages={"nemo_automodel": "0.7.0"}), "nemo.pipeline_parallel", "no pipeline",
+        fix=True),
+    "automodel 0.2": error(FINETUNE, facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.2.0"}), "trainer.python",
+        "nemo_automodel 0.2.0, but 0.4 or newer", machine=True),
+    "automodel in place of recipes": note(FINETUNE | {"trainer.model": "/m"}, AUTOMODEL, "trainer.kind",
+        "3.0.0 has no recipes any more"),
+    "bridge in place of recipes": note(NEMO, BRIDGE, "trainer.kind", "Megatron-Bridge 0.3.1 trains"),
+    "bridge 0.2": error(NEMO, facts(gpus=(gpu(0),), packages={"megatron-bridge": "0.2.2"}), "trainer.python",
+        "megatron-bridge 0.2.2, but 0.3 or newer", machine=True),
+    "recipe that bridges are not known to have": warning(NEMO | {"nemo.recipe": "baichuan2_7b"}, BRIDGE, "nemo.recipe",
+        "Megatron-Bridge 0.3 and 0.6 are known to have"),
+    "recipe that this bridge does not have": error(NEMO,
+        facts(gpus=(gpu(0),), packages=BRIDGED, python="/p", recipes={"/p": {"qwen2_500m": ("pretrain",)}}),
+        "nemo.recipe", "this Megatron-Bridge has", fix=True),
+    "recipe of a bridge without lora": error(FINETUNE,
+        facts(gpus=(gpu(0),), packages=BRIDGED, python="/p", recipes={"/p": {"qwen25_500m": ("finetune",)}}),
+        "nemo.recipe", "not a recipe to finetune"),
+    "bridge without a tokenizer": warning(NEMO | {"nemo.tokenizer": ""}, BRIDGE, "nemo.tokenizer",
+        "takes the data's numbers as they are"),
+    "bridge without weights": error(FINETUNE | {"trainer.model": ""}, BRIDGE, "trainer.model",
+        "starts from a checkpoint"),
+    "bridge with weights of Hugging Face": error(FINETUNE,
+        facts(gpus=(gpu(0),), packages=BRIDGED, paths={"/checkpoint/config.json": "file"}), "trainer.model",
+        "/checkpoint is a Hugging Face"),
+    "bridge with arguments": error(NEMO | {"trainer.arguments": ("--x",)}, BRIDGE, "trainer.arguments",
+        "no more arguments", fix=True),
+    "tokens of a bridge split unevenly": error(
+        NEMO | {"nemo.tensor_parallel": 2, "recipe.sequence_length": 129, "recipe.micro_batch": 2}, BRIDGE,
+        "recipe.sequence_length", "129 is not a multiple of 2 (tensor parallel 2)", fix=True),
+    "recipe for more GPUs": error(NEMO | {"nemo.recipe": "gemma2_9b"}, WITH_NEMO, "nemo.tensor_parallel",
+        "8 × 1 × 1 = 8, which does not divide 2 processes", fix=True),
+    "warm-up longer than the training": warning(NEMO | {"recipe.steps": 40}, WITH_NEMO, "recipe.warmup",
+        "warms up for 500 steps", fix=True),
+    "tokenizer of transformers 5": error(NEMO, with_tokenizer(kind="TokenizersBackend"), "nemo.tokenizer",
+        "was saved by transformers 5"),
+    "tokenizer with more tokens": error(NEMO, with_tokenizer(vocabulary=160001), "nemo.tokenizer",
+        "the tokenizer has 160,001 tokens, and the model 151,936", fix=True),
+    "automodel that pretrains": error(NEMO | {"trainer.model": "/m"}, AUTOMODEL, "nemo.task", "only to finetune",
+        fix=True),
+    "automodel without a model": error(FINETUNE | {"trainer.model": ""}, AUTOMODEL, "trainer.model", "needs a model"),
+}  # fmt: skip
+
+
+def without_the_note(findings):
+    return [item for item in findings if item.level != "note"] or findings
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_and_only_that(name):
+    fault = FAULTS[name]
+    findings = without_the_note(check(profile(fault.values), fault.facts))
+    assert [(item.level, item.key, item.machine) for item in findings] == [(fault.level, fault.key, fault.machine)]
+    assert fault.part in findings[0].message
+    assert findings[0].message.isprintable()
+    assert findings[0].remedy.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_finding_offers_fixes_it(name):
+    fault = FAULTS[name]
+    change = without_the_note(check(profile(fault.values), fault.facts))[0].change
+    assert (change is not None) == fault.fix
+    if change:
+        changed = check(apply_change(change, profile(fault.values)), fault.facts)
+        assert (fault.level, fault.key) not in [(item.level, item.key) for item in changed]
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        (NEMO, WITH_NEMO),
+        (NEMO | {"nemo.tensor_parallel": 2}, WITH_NEMO),
+        (FINETUNE, WITH_NEMO),
+        (FINETUNE | {"nemo.recipe": "mamba2_130m", "nemo.peft": "none"}, WITH_NEMO),
+        (NEMO, facts(gpus=(gpu(0),), packages=RECIPES, python="/p", recipes={"/p": {"qwen25_500m": ("pretrain",)}})),
+    ],
+)
+def test_what_is_right_is_not_found_fault_with(values, where):
+    assert check(profile(values), where) == ()
+
+
+def test_nemo_trains_with_as_many_processes_on_each_machine():
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 48}
+    (finding,) = without_the_note(check(profile(NEMO | several), WITH_NEMO))
+    assert (finding.level, finding.key) == ("error", "nodes.processes")
+    fixed = apply_change(finding.change, profile(NEMO | several | {"recipe.global_batch": 32}))
+    assert without_the_note(check(fixed, WITH_NEMO)) == ()
+
+
+def test_a_finetune_in_a_container_must_be_given_its_weights():
+    chosen, where = profile(FINETUNE | {"trainer.model": ""} | inside()), boxed(gpus=(gpu(0),), packages=RECIPES)
+    found = [(item.level, item.message) for item in check(chosen, where) if item.key == "trainer.model"]
+    assert [level for level, _ in found] == ["error"]
+    assert "the image's cache, which is empty" in found[0][1]
+
+
+def test_a_split_model_has_fewer_copies_that_take_samples():
+    four = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)], packages=RECIPES)
+    split = {"nemo.tensor_parallel": 2, "recipe.micro_batch": 2, "recipe.global_batch": 16}
+    chosen = profile(NEMO | split)
+    made = plan(chosen, four)
+    assert (made.world_size, made.accumulation, Setup(chosen, four).copies) == (4, 4, 2)
+    assert made.attempts[0].batch == "micro batch 2 x accumulation 4 x 2 copies of the model = global batch 16"
+    assert [word for word in argv(made.attempts[0].command, "/run") if "nproc" in word] == ["--nproc-per-node=4"]
+    assert {item.name: item.value for item in made.attempts[0].command.env}["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    whole = plan(profile(NEMO | {"recipe.global_batch": 32}), four)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in {item.name for item in whole.attempts[0].command.env}
+
+
+def test_each_attempt_says_what_it_changes_and_the_global_batch_stays():
+    made = plan(profile(NEMO), facts(gpus=(gpu(0),), packages=RECIPES, python="/py"))
+    told = [argv(attempt.command, "/run") for attempt in made.attempts]
+    assert told[0] == ["/py", "/run/nemo_recipe.py", "--output=/run/output", "--micro-batch=8", "--sequence-length=128"]
+    batches = [word for words in told for word in words if word.startswith("--micro-batch")]
+    assert batches == [f"--micro-batch={size}" for size in (8, 8, 4, 2, 1, 1)]
+    assert told[-1][-1] == "--activation-checkpointing"
+    assert all(attempt.batch.endswith("global batch 16") for attempt in made.attempts)
+    assert made.resumes_itself
+
+
+def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
+    mine = NEMO | SIZES | {"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}
+    made = plan(profile(mine), WITH_NEMO)
+    assert (made.nemo.layers, made.nemo.hidden_size, made.nemo.heads) == (4, 128, 4)
+    assert [argv(attempt.command, "/run")[-1] for attempt in made.attempts] == ["--layers=4", "--layers=2"]
+    kept = plan(profile({key: value for key, value in mine.items() if key not in SIZES}), WITH_NEMO)
+    assert (kept.nemo.layers, len(kept.attempts)) == (None, 1)
+    loads = profile(mine | {"trainer.model": "/m"})
+    assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {*SIZES}
+    assert no_effect.why_no_effect("recipe.layers", Setup(loads, WITH_NEMO)) == "the model folder decides"
+
+
+@pytest.mark.parametrize("where", [WITH_NEMO, BRIDGE], ids=["recipes", "bridge"])
+def test_what_is_not_chosen_stays_the_recipes_own(where):
+    made = plan(profile(LEFT), where)
+    words = argv(made.attempts[0].command, "/run")
+    assert [word for word in words if word.startswith("--") and "recipe.py" not in word][-1] == "--output=/run/output"
+    assert (made.numbers, made.global_batch, made.steps) == ((), 0, 0)
+    assert made.attempts[0].batch.endswith("batch: the recipe's default")
+    text = written(LEFT, where)
+    for name in (".lr =", "min_lr", "warmup", "max_steps", "train_iters", "plugins =", "mixed_precision",
+                 "save_interval", "every_n_train_steps", "seed", "global_batch_size = "):  # fmt: skip
+        assert name not in text, name
+    one = written(LEFT | {"recipe.steps": 7}, where)
+    gone = {line.strip() for line in one.splitlines()} - {line.strip() for line in text.splitlines()}
+    assert any(line.endswith("= 7") for line in gone)
+    assert not [line for line in gone if ".lr =" in line or "precision" in line or "seed" in line]
+
+
+def test_hidden_size_and_heads_of_a_recipe_change_together():
+    (finding,) = check(profile(NEMO | {"recipe.hidden_size": 128}), WITH_NEMO)
+    assert (finding.level, finding.key) == ("error", "recipe.heads")
+    text = written(NEMO | {"recipe.layers": 2})
+    assert "num_layers = arguments.layers" in text
+    assert "hidden_size" not in text
+
+
+def written(values, where=WITH_NEMO):
+    """The text of the file that NeMo is given."""
+    files = {file.path: file.text for file in ready(profile(values), where).files}
+    return next(files[name] for name in nemo.FILE_NAMES.values() if name in files)
+
+
+@pytest.mark.parametrize("word", [word for word in HOSTILE if word])
+def test_any_path_reaches_the_file_as_it_is(word):
+    text = written(
+        NEMO | {"trainer.data": (f"/{word}.bin",), "nemo.tokenizer": f"/{word}", "trainer.model": f"/m{word}"}
+    )
+    strings = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    assert {f"/{word}", f"/m{word}"} <= strings
+    for task in (NEMO, FINETUNE):
+        paths = {"trainer.data": (f"/{word}.bin",), "nemo.tokenizer": f"/t{word}", "trainer.model": f"/m{word}"}
+        tree = ast.parse(written(task | paths, BRIDGE))
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        assert {f"/{word}" if task is NEMO else f"/{word}.bin", f"/t{word}", f"/m{word}"} <= strings
+    model = yaml.safe_load(written(FINETUNE | {"trainer.model": f"/{word}"}, AUTOMODEL))["model"]
+    assert model["pretrained_model_name_or_path"] == f"/{word}"
+
+
+@pytest.mark.parametrize("name", ["x; import os", "x()", "x.y", "class", "ü", ""])
+def test_a_name_that_is_none_in_python_never_becomes_code(name):
+    for where in (WITH_NEMO, BRIDGE):
+        assert any(item.level == "error" for item in check(profile(NEMO | {"nemo.recipe": name}), where))
+
+
+def test_the_file_is_clean_python(tmp_path):
+    file = tmp_path / "nemo_recipe.py"
+    variants = [
+        NEMO,
+        MOCK,
+        FINETUNE,
+        NEMO | SIZES,
+        NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"},
+    ]
+    variants += [FINETUNE | {"nemo.peft": "none"}, MOCK | FINETUNE | {"trainer.data": (), "recipe.precision": "fp32"}]
+    for values, where in itertools.product(variants, (WITH_NEMO, BRIDGE)):
+        file.write_text(written(values, where))
+        ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,E7,B", str(file)]
+        done = subprocess.run(ruff, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+class Strategy:
+    """What is read of a strategy and set in it, as with fiddle's Config: what is neither is no attribute."""
+
+
+def split_of(values, **fields):
+    """The strategy that a recipe's own becomes, by the lines of the file that say how the model is split."""
+    strategy = Strategy()
+    vars(strategy).update(fields)
+    _, _, rest = written(values).partition("    strategy = recipe.trainer.strategy\n")
+    exec(textwrap.dedent(rest.partition("\n\n")[0]), {"strategy": strategy})  # noqa: S102 - they are our own
+    return vars(strategy)
+
+
+# Of llama31_70b: 4 x 4 x 2 GPUs. Of qwen3_30b_a3b: 4 x 2, and its experts on 4.
+MANY = {"nemo.recipe": "llama31_70b", "recipe.global_batch": 512, "recipe.micro_batch": 1}
+EXPERTS = MANY | {"nemo.recipe": "qwen3_30b_a3b"}
+
+
+def several(count):
+    return facts(gpus=[gpu(number, f"GPU-{number}") for number in range(count)], packages=RECIPES, python="/p")
+
+
+def test_a_recipes_own_split_stays_and_each_of_yours_replaces_that_one():
+    stages = {"num_layers_in_first_pipeline_stage": 3, "num_layers_in_last_pipeline_stage": 2}
+    own = {"tensor_model_parallel_size": 4, "expert_model_parallel_size": 64, "sequence_parallel": True, **stages}
+    for where in (several(32), BRIDGE):
+        text = written(NEMO | MANY, where)
+        assert "parallel_size" not in text
+        assert "sequence_parallel" not in text
+    assert split_of(NEMO | {"nemo.context_parallel": 2}, **own) == own | {"context_parallel_size": 2}
+    found = split_of(NEMO | {"nemo.tensor_parallel": 1}, **own)
+    assert found == own | {"tensor_model_parallel_size": 1, "sequence_parallel": False}
+    found = split_of(NEMO | {"nemo.pipeline_parallel": 1}, **own)
+    assert [found[stage] for stage in stages] == [None, None]
+    assert not stages.keys() & split_of(NEMO | {"nemo.pipeline_parallel": 1}).keys()
+
+
+def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
+    chosen = profile(NEMO | MANY)
+    assert Setup(chosen, several(32)).copies == 1
+    assert check(chosen, several(32)) == ()
+    for cards in (1, 2, 24):
+        (finding,) = check(chosen, several(cards))
+        assert (finding.level, finding.key) == ("error", "nemo.tensor_parallel")
+        assert "the recipe llama31_70b is made for more GPUs" in finding.message
+        assert "4 × 4 × 2 = 32, which does not divide" in finding.message
+        fixed = apply_change(finding.change, chosen)
+        assert (fixed.nemo.tensor_parallel, fixed.nemo.pipeline_parallel, fixed.nemo.context_parallel) == (1, 1, 1)
+        assert [item.level for item in check(fixed, several(cards)) if item.key.startswith("nemo.")] == []
+    own = profile(NEMO | MANY | {"nemo.pipeline_parallel": 1, "nemo.context_parallel": 1})
+    assert Setup(own, several(8)).copies == 2
+
+
+def test_experts_of_a_recipe_for_more_cards_are_found():
+    whole = profile(NEMO | EXPERTS)
+    assert check(whole, several(8)) == ()
+    one = profile(NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1})
+    (finding,) = check(one, several(1))
+    assert "distributes its experts over 4 GPUs" in finding.message
+    fixed = apply_change(finding.change, one)
+    assert check(fixed, several(1)) == ()
+    assert "recipe.trainer.strategy.expert_model_parallel_size = 1\n" in written(
+        NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1, "nemo.set": fixed.nemo.set},
+        several(1),
+    )
+
+
+def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
+    short = NEMO | {"recipe.steps": 40}
+    assert "warmup" not in written(short)
+    (finding,) = check(profile(short), WITH_NEMO)
+    assert (finding.level, finding.key) == ("warning", "recipe.warmup")
+    assert "warms up for 500 steps, and 40 steps are trained: its learning rate reaches 8%" in finding.message
+    assert check(apply_change(finding.change, profile(short)), WITH_NEMO) == ()
+    share = "    recipe.optim.lr_scheduler.warmup_steps = int(0.1 * recipe.trainer.max_steps)\n"
+    assert share in written(short | {"recipe.warmup": 0.1})
+    assert "    recipe.optim.lr_scheduler.warmup_steps = 7\n" in written(short | {"recipe.warmup": 7.0})
+    assert "lr_warmup_iters = int(0.1 * config.train.train_iters)" in written(short | {"recipe.warmup": 0.1}, BRIDGE)
+    assert 'raise SystemExit("the recipe warms up for more steps' in written(short, BRIDGE)
+
+
+def test_the_own_values_are_those_of_every_recipe():
+    tasks = {"pretrain": ("pretrain",), "finetune": ("lora", "none")}
+    known = {(name, own) for name, does in recipe_lists.known_recipes().items() for task in does for own in tasks[task]}
+    without = {name for name in recipe_lists.known_recipes() if name.startswith(("mamba2_", "nemotronh_"))}
+    own = nemo_models.recipe_defaults().keys()
+    assert own <= known
+    # These raise where they are called: no LoRA, or all weights.
+    assert {name for name, _ in known - own} <= without | {"nemotron4_340b", "qwen25_72b", "qwen2_72b"}
+
+
+def test_the_ffn_is_a_size_like_the_others():
+    assert "ffn_hidden_size = 512\n" in written(NEMO | SIZES)
+    for where in (WITH_NEMO, BRIDGE):
+        assert "ffn_hidden_size = 700\n" in written(NEMO | SIZES | {"recipe.ffn_hidden_size": 700}, where)
+        alone = written(NEMO | {"recipe.ffn_hidden_size": 700}, where)
+        assert "ffn_hidden_size = 700\n" in alone
+        assert ".hidden_size = " not in alone
+    loads = profile(FINETUNE | {"recipe.ffn_hidden_size": 700})
+    assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {
+        "recipe.ffn_hidden_size"
+    }
+
+
+def test_the_estimate_counts_the_size_that_is_chosen():
+    where = facts(gpus=(gpu(0),), packages=RECIPES, python="/p")
+
+    def parameters(**sizes):
+        chosen = profile(NEMO | {f"recipe.{name}": size for name, size in sizes.items()})
+        return workload.workload(Setup(chosen, where)).model.parameters
+
+    whole = parameters()
+    assert parameters(layers=12) < whole
+    # Three matrices of 896 x 1 a layer.
+    assert parameters(ffn_hidden_size=4865) - parameters(ffn_hidden_size=4864) == 24 * 3 * 896
+    own = {"layers": 2, "hidden_size": 64, "heads": 4}
+    assert parameters(**own, ffn_hidden_size=256) == parameters(**own)
+
+
+def test_the_tokens_of_a_tokenizer_must_have_rows_in_the_model(tmp_path):
+    folder = tmp_path / "tok"
+    folder.mkdir()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 7}, "merges": []}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": [{"id": 160000}]}))
+    found = nemo_models.read_tokenizer(str(folder))
+    assert (found.kind, found.vocabulary) == ("PreTrainedTokenizerFast", 160001)
+    where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": found})
+    (finding,) = check(profile(NEMO), where)
+    assert (finding.level, finding.key) == ("error", "nemo.tokenizer")
+    assert "the tokenizer has 160,001 tokens, and the model 151,936" in finding.message
+    fixed = apply_change(finding.change, profile(NEMO))
+    assert check(fixed, where) == ()
+    assert fixed.nemo.set == {"model.config.vocab_size": "160001"}
+    # A Llama recipe takes the tokenizer's own number.
+    assert check(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
+    assert nemo_models.read_tokenizer(str(tmp_path)).vocabulary == 0
+
+
+def test_mock_data_needs_nothing_from_the_network():
+    text = written(MOCK | {"nemo.tokenizer": ""})
+    assert "    recipe.data.tokenizer = run.Config(NullTokenizer, vocab_size=rows - 1)\n    return recipe\n" in text
+    own = written(MOCK | {"nemo.tokenizer": "", "nemo.set": {"model.config.vocab_size": "512"}})
+    assert own.index("vocab_size = 512") < own.index("rows = recipe.model.config.vocab_size or 50257")
+    assert [item.key for item in check(profile(MOCK | {"nemo.tokenizer": ""}), WITH_NEMO)] == ["nemo.mock_data"]
+
+
+def test_a_finetune_takes_the_tokenizer_that_is_named():
+    said = '    recipe.tokenizer = "data"\n'
+    assert said in written(FINETUNE | {"nemo.tokenizer": "/tok"})
+    assert said not in written(FINETUNE)
+    assert said not in written(NEMO)
+
+
+def test_a_helper_of_recipes_is_no_recipe():
+    assert "hyena_1b" in recipe_lists.known_recipes()
+    assert "hyena_base" not in recipe_lists.known_recipes()
+    assert "hyena_base".startswith(nemo_recipes.OTHERS)
+
+
+def test_mock_data_is_said_wherever_one_looks():
+    assert "MOCK DATA" in written(MOCK)
+    prepared = ready(profile(MOCK), WITH_NEMO)
+    assert "MOCK DATA" in " ".join(prepared.plan.notes)
+    assert "# MOCK DATA" in prepared.files[0].text
+    assert "MOCK DATA" not in written(NEMO)
+
+
+def test_automodel_is_started_with_its_file():
+    made = plan(profile(FINETUNE | {"trainer.model": "/m"}), AUTOMODEL)
+    words = argv(made.attempts[0].command, "/run")
+    assert words[1:4] == ["-m", "nemo_automodel.cli.app", "/run/automodel.yaml"]
+    assert words[4:] == [
+        "--checkpoint.checkpoint_dir=/run/output",
+        "--step_scheduler.local_batch_size=8",
+        "--dataset.seq_length=128",
+    ]
+    assert argv(made.attempts[-1].command, "/run")[-2] == "--distributed.activation_checkpointing=true"
+    told = yaml.safe_load(written(FINETUNE | {"trainer.model": "/m", "nemo.peft": "none"}, AUTOMODEL))
+    assert "peft" not in told
+    assert told["recipe"] == "TrainFinetuneRecipeForNextTokenPrediction"
+    assert told["step_scheduler"]["global_batch_size"] == 16
+
+
+def test_a_recipe_of_megatron_bridge_is_started_with_its_file():
+    made = plan(profile(NEMO), facts(gpus=(gpu(0),), packages=BRIDGED, python="/py"))
+    told = [argv(attempt.command, "/run") for attempt in made.attempts]
+    start = ["/py", "/run/megatron_bridge.py", "--output=/run/output", "--micro-batch=8", "--sequence-length=128"]
+    assert told[0] == start
+    assert told[-1] == [*start[:3], "--micro-batch=1", start[4], "--activation-checkpointing"]
+    assert made.title.startswith("Megatron-Bridge recipe qwen25_500m under")
+    assert made.resumes_itself
+    several = plan(profile(NEMO), BRIDGE)
+    assert "--nproc-per-node=2" in argv(several.attempts[0].command, "/run")
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, "qwen25_500m_pretrain_config"),
+        ({"nemo.task": "finetune", "nemo.peft": "lora"}, "qwen25_500m_peft_config"),
+        ({"nemo.task": "finetune", "nemo.peft": "none"}, "qwen25_500m_sft_config"),
+    ],
+)
+def test_each_task_has_a_recipe_of_its_own_in_megatron_bridge(values, name):
+    assert f"    config = recipes.{name}()\n" in written((FINETUNE if values else NEMO) | values, BRIDGE)
+    assert (
+        nemo.required_task(profile(NEMO | values).nemo, "bridge") in recipe_lists.known_recipes("bridge")["qwen25_500m"]
+    )
+
+
+def test_a_line_of_megatron_is_read():
+    """One of Megatron-Bridge 0.3.1, and one of a step that fp16 skipped, which has no loss."""
+    line = (
+        " [2026-11-21 07:30:10] iteration        2/      40 | consumed samples:            4 |"
+        " elapsed time per iteration (ms): 65.6 | learning rate: 2.000000E-04 | global batch size:     2 |"
+        " lm loss: 6.248657E+00 | loss scale: 1.0 | grad norm: 1.487 | number of skipped iterations:   0 |"
+    )
+    (expression,) = plan(profile(MOCK), BRIDGE).log.expressions
+    found = re.search(expression, line).groupdict()
+    assert found == {"step": "2", "steps": "40", "lr": "2.000000E-04", "loss": "6.248657E+00"}
+    skipped = line.replace(" lm loss: 6.248657E+00 |", "")
+    assert re.search(expression, skipped).groupdict() == found | {"loss": None}
+    assert re.search(expression, "saving checkpoint at iteration       2 to /out in torch_dist format") is None
+
+
+def test_a_python_with_megatron_bridge_goes_between_recipes_and_automodel():
+    automodel, bridge, toolkit = AUTOMODEL.toolchains[0], BRIDGE.toolchains[0], WITH_NEMO.toolchains[0]
+    assert [nemo.nemo_flavour(tool) for tool in (automodel, bridge, toolkit)] == ["automodel", "bridge", "recipes"]
+    assert sorted((automodel, bridge, toolkit), key=nemo.flavour_rank) == [toolkit, bridge, automodel]
+    both = facts(packages=BRIDGED | {"nemo_automodel": "0.7.0"}).toolchains[0]
+    assert nemo.nemo_flavour(both) == "bridge"
+
+
+def test_a_python_with_recipes_goes_before_one_with_automodel():
+    tools = (*AUTOMODEL.toolchains, *facts(python="/recipes", packages=RECIPES).toolchains)
+    found = Facts(machine=AUTOMODEL.machine, toolchains=tools)
+    assert Setup(profile(NEMO), found).toolchain.python == "/recipes"
+    assert nemo.nemo_flavour(tools[0]) == "automodel"
+
+
+def test_the_recipes_that_are_offered_do_the_task():
+    setup = Setup(profile(NEMO), WITH_NEMO)
+    names = [option.value for option in choices.field_options("nemo.recipe", setup)]
+    assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
+    finetune = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
+    assert "llama3_8b_64k" not in [option.value for option in finetune]
+    assert not [
+        name
+        for name in (*recipe_lists.known_recipes(), *recipe_lists.known_recipes("bridge"))
+        if not nemo.is_python_name(name)
+    ]
+    bridged = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
+    assert "qwen25_500m" in [option.value for option in bridged]
+    assert "deepseek_v3" not in [option.value for option in bridged]
+
+
+def test_asking_a_python_without_nemo_says_why():
+    told = recipe_lists.probe_recipes(sys.executable)
+    assert told.tasks == {}
+    assert "ModuleNotFoundError" in told.problem
+    assert "No module named 'megatron'" in recipe_lists.probe_recipes(sys.executable, "bridge").problem
+    assert recipe_lists.probe_recipes("/nowhere/python").problem.startswith("cannot be started")
+
+
+def test_what_needs_a_missing_library_is_off_and_nothing_else():
+    written = {}
+    for name, packages in {"bare": BARE, "apex": BARE | {"apex": "0.1"}, "whole": RECIPES}.items():
+        text = nemo_recipe(plan(profile(NEMO), facts(gpus=(gpu(0),), packages=packages)).nemo)
+        written[name] = set(re.findall(r"recipe\.([\w.]+) = False", text))
+    fused = {f"model.config.{name}" for name in ("masked_softmax_fusion", "persist_layer_norm", "apply_rope_fusion")}
+    assert written["bare"] - written["whole"] == fused | {"optim.config.use_distributed_optimizer"}
+    assert written["apex"] - written["whole"] == {"model.config.apply_rope_fusion"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("0.1", "= 0.1"),
+        ("true", "= True"),
+        ("None", "= None"),
+        ("'RMSNorm'", "= 'RMSNorm'"),
+        ("[1, 'a\\n']", "= [1, 'a\\n']"),
+    ],
+)
+def test_a_setting_of_ones_own_is_written_as_a_value(typed, line):
+    made = plan(profile(NEMO | {"nemo.set": {"model.config.own": typed}}), WITH_NEMO)
+    assert f"    recipe.model.config.own {line}\n    return recipe\n" in nemo_recipe(made.nemo)
+
+
+def test_data_for_validation_and_test_is_told_by_path():
+    more = {"trainer.validation_data": ("/v 1.bin", "/v2.bin"), "trainer.test_data": ("/t.bin",)}
+    text = nemo_recipe(plan(profile(NEMO | more), WITH_NEMO).nemo)
+    told = re.search(r"paths=(\{.*?\n        \}),", text, re.DOTALL).group(1)
+    assert ast.literal_eval(told) == {"train": ["/a"], "validation": ["/v 1", "/v2"], "test": ["/t"]}
+
+
+def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
+    sizes = nemo_models.sizes_by_recipe()["qwen25_1p5b"].numbers
+    found = with_checkpoint(**sizes)
+    finding = next(item for item in check(profile(FINETUNE), found) if item.key == "trainer.model")
+    assert apply_change(finding.change, profile(FINETUNE)).nemo.recipe in {"qwen25_1p5b", "qwen2_1p5b"}
+    own = FINETUNE | {"nemo.set": {f"model.config.{name}": str(size) for name, size in sizes.items()}}
+    assert not [item for item in check(profile(own), found) if item.key == "trainer.model"]
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "context").mkdir()
+    assert "weights/.metadata" in nemo_models.read_checkpoint(str(tmp_path)).problem
+    (tmp_path / "weights" / ".metadata").touch()
+    (tmp_path / "context" / "io.json").touch()
+    assert nemo_models.read_checkpoint(str(tmp_path)).problem == ""
+    (tmp_path / "context" / "model.yaml").write_text("config: [")
+    assert "model.yaml" in nemo_models.read_checkpoint(str(tmp_path)).problem
+    (tmp_path / "context" / "model.yaml").write_text("_target_: a.b.LlamaModel\nconfig: {num_layers: 3}\n")
+    assert nemo_models.read_checkpoint(str(tmp_path)).numbers == {"num_layers": 3}

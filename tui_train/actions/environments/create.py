@@ -1,0 +1,276 @@
+"""Creates an environment for training and verifies it; a failed one is removed."""
+
+import contextlib
+import os
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tui_train.actions import environments
+from tui_train.actions.environments import PackageSet, pip_settings, unfinished
+from tui_train.actions.environments.progress import why_failed
+from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
+from tui_train.base.files import reporting_write_errors
+from tui_train.base.text import counted, size, visible
+from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_wheel
+from tui_train.facts.machine import probe, trusted_pythons
+from tui_train.facts.machine.child_process import find_on_path, run_child, without_current_folder
+from tui_train.facts.machine.torch_builds import Wheel
+from tui_train.facts.models.recipe_lists import probe_recipes
+from tui_train.facts.types import Machine, Toolchain
+
+# Seconds; the first import of torch reads a gigabyte.
+_IMPORT_SECONDS = 180.0
+_STEPS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
+_POLL_SECONDS = 0.2
+_LAST_LINES = 40
+_MAX_LINE = 1 << 14
+
+# Credentials in a URL: everything before the last @.
+_SECRET = re.compile(r"://[^/\s]*@")
+_INDEX = "TUI_TRAIN_INDEX"
+
+
+class Cancelled(TuiTrainError):
+    """The user cancelled an installation."""
+
+
+class InstallPlan(Struct, frozen=True, kw_only=True):
+    """The commands that create an environment, in order, and their variables; `cuda` is that of torch, if known."""
+
+    package_set: PackageSet
+    path: Path
+    commands: tuple[tuple[str, ...], ...]
+    variables: dict[str, str]
+    cuda: str = ""
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment."""
+        return self.path / "bin" / "python"
+
+
+def plan_install(package_set: PackageSet, path: Path, python: str, wheel: Wheel, uv: str) -> InstallPlan:
+    """Return the commands that install a set at `path` with uv, or with pip if `uv` is empty."""
+    inside = str(path / "bin" / "python")
+    torch = environments.torch_requirement(package_set)
+    index = ("--index-url", wheel.index) if wheel.index else ()
+    if uv:
+        create_venv: tuple[str, ...] = (uv, "venv", "--quiet", "--allow-existing", "--python", python, str(path))
+        install: tuple[str, ...] = (uv, "pip", "install", "--compile-bytecode", "--python", inside)
+    else:
+        create_venv = (python, "-m", "venv", str(path))
+        install = (inside, "-m", "pip", "install", "--progress-bar", "off")
+    commands = (create_venv, (*install, *index, torch), (*install, "-r", str(package_set.lock)))
+    variables = pip_settings.for_uv(pip_settings.read(python)) if uv else {}
+    return InstallPlan(package_set=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
+
+
+def find_uv() -> str:
+    """Return the path of uv, on PATH or beside this Python, empty if there is none."""
+    beside = Path(sys.executable).with_name("uv")
+    return find_on_path("uv") or (str(beside) if beside.is_file() else "")
+
+
+def find_python(package_set: PackageSet) -> str:
+    """Return a Python that the set supports: this one, or one on PATH; Unavailable if there is none."""
+    names = [sys.executable, *(f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1))]
+    for name in names:
+        if fits(package_set, name):
+            return find_on_path(name) or name
+    remedy = f"Install Python 3.{package_set.newest}, or give one: --python /path/to/python3"
+    raise Unavailable(
+        f"{package_set.name} needs Python 3.{package_set.oldest} to 3.{package_set.newest}, and none was found", remedy
+    )
+
+
+def fits(package_set: PackageSet, python: str) -> bool:
+    """Return whether the set supports the version of an interpreter."""
+    version = run_child([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).out.split()
+    return version[:1] == [b"3"] and package_set.oldest <= int(version[1]) <= package_set.newest
+
+
+def create_environment(
+    plan: InstallPlan,
+    machine: Machine,
+    print_message: Callable[[str], None],
+    follow: Callable[[str], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Toolchain:
+    """Create the environment and return its contents; it is removed if any step fails, and if it is `cancelled`.
+
+    What the steps print goes to the terminal, or line by line to `follow`.
+    """
+    refuse_to_overwrite(plan.path)
+    _refuse_full_disk(plan)
+    with reporting_write_errors(plan.path):
+        plan.path.parent.mkdir(parents=True, exist_ok=True)
+        plan.path.mkdir()
+    lock = unfinished.mark_unfinished(plan.path)
+    try:
+        for step, command in zip(_STEPS, plan.commands, strict=False):
+            if follow:
+                print_message(step)
+            _run(command, plan, lock, follow, cancelled)
+        print_message("Checking it …")
+        contents = verify_environment(plan, machine, print_message)
+        unfinished.mark_finished(plan.path)
+    except BaseException:
+        shutil.rmtree(plan.path, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+    trusted_pythons.remember_choice(str(plan.python))
+    return contents
+
+
+def refuse_to_overwrite(path: Path) -> None:
+    """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
+    if unfinished.is_abandoned(path):
+        shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        remedy = f"Choose another path, such as --path {shlex.quote(str(free_path(path)))}, or remove it first."
+        raise CannotWrite(f"{visible(str(path))} already exists", visible(remedy))
+
+
+def free_path(path: Path) -> Path:
+    """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(
+        other for other in chain((path,), numbered) if unfinished.is_abandoned(other) or not os.path.lexists(other)
+    )
+
+
+def _refuse_full_disk(plan: InstallPlan) -> None:
+    """Raise CannotWrite where there is less room than the environment takes."""
+    existing = next(folder for folder in plan.path.parents if folder.is_dir())
+    room, needed = shutil.disk_usage(existing).free, plan.package_set.bytes_on_disk(cuda=bool(plan.cuda))
+    if room < needed:
+        message = f"{visible(str(existing))} has {size(room)} free, and the environment takes about {size(needed)}"
+        raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
+
+
+def shown_command(command: Sequence[str]) -> str:
+    """Return a command as typed in a shell, safe to show, without credentials in URLs."""
+    return visible(_SECRET.sub("://***@", shlex.join(command)))
+
+
+def _run(
+    command: Sequence[str],
+    plan: InstallPlan,
+    lock: int,
+    follow: Callable[[str], None] | None,
+    cancelled: Callable[[], bool],
+) -> None:
+    environment = {**os.environ, **without_current_folder(os.environ), **plan.variables}
+    environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    environment.pop("PIP_USER", None)
+    environment.pop("PIP_TARGET", None)
+    # In the current folder uv would read its settings, and Python import its `venv.py`.
+    options: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "cwd": os.sep, "pass_fds": (lock,)}
+    lines: list[str] = []
+    try:
+        if follow is None:
+            code = subprocess.run(command, check=False, **options).returncode
+        else:
+            code, lines = _run_followed(command, options, follow, cancelled)
+    except OSError as error:
+        raise Unavailable(
+            f"{visible(command[0])} cannot be started: {error.strerror}", "Choose another Python (--python)."
+        ) from None
+    if code and lines:
+        why, remedy = why_failed(lines)
+        raise Unavailable(f"torch and its libraries could not be installed: {why}", remedy)
+    if code:
+        remedy = (
+            "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"
+            " index. If Python has no venv (Debian): apt install python3-venv, or pip install uv."
+        )
+        raise Unavailable(f"exit code {code}: {shown_command(command)}", remedy)
+
+
+def _run_followed(
+    command: Sequence[str], options: dict[str, Any], follow: Callable[[str], None], cancelled: Callable[[], bool]
+) -> tuple[int, list[str]]:
+    """Run a command, hand on its lines, and return its exit code and the last lines; Cancelled if told so."""
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **options
+    )  # fmt: skip
+    try:
+        for line in _output_lines(process, cancelled):
+            last.append(line)
+            follow(line)
+        return process.wait(), list(last)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # Its group may outlive it.
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Iterator[str]:
+    """Yield what a process prints, line by line, until it has closed its output; Cancelled if told so."""
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    rest = b""
+    with selectors.DefaultSelector() as selector, process.stdout as pipe:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if cancelled():
+                raise Cancelled("the installation was cancelled", "Nothing of it is left.")
+            if not selector.select(_POLL_SECONDS):
+                continue
+            piece = os.read(pipe.fileno(), 65536)
+            *lines, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in lines if line.strip())
+            if not piece:
+                return
+            rest = rest[-_MAX_LINE:]
+
+
+def verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> Toolchain:
+    """Return the contents of the environment after checking torch, its support of the cards, and NeMo."""
+    python = str(plan.python)
+    answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _IMPORT_SECONDS)
+    if answer.code != 0:
+        raise Unavailable(f"torch cannot be imported: {visible(answer.why_unusable())}", "Please report this set.")
+    contents = probe.probe_toolchain(python, 20)
+    if plan.cuda and not contents.cuda:
+        message = f"the index has torch {contents.torch} only, which cannot use GPUs"
+        raise Unavailable(visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_INDEX}=URL.")
+    print_message(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
+    verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
+    usable = sum(verdict.kind != "blocked" for verdict in verdicts)
+    if verdicts:
+        print_message(f"it supports {usable} of {counted(len(verdicts), 'GPU')}")
+        for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
+            if verdict.kind == "blocked":
+                print_message(visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}"))
+    if plan.package_set.recipe:
+        nemo = probe_recipes(python)
+        if plan.package_set.recipe not in nemo.tasks:
+            why = nemo.problem or f"it has no {plan.package_set.recipe}"
+            raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this set.")
+        print_message(f"NeMo has {counted(len(nemo.tasks), 'recipe')}, {plan.package_set.recipe} among them")
+    return contents
+
+
+def build_for(machine: Machine, index: str) -> Wheel:
+    """Return the build of torch for a machine, from `index` if given; Unavailable if there is none."""
+    index = index or os.environ.get(_INDEX, "")
+    if index == "none":
+        return Wheel("", "the build in pip's default index")
+    if index:
+        return Wheel(index, "the build in the given index")
+    return recommended_wheel(machine)

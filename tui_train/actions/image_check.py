@@ -1,0 +1,89 @@
+"""Checks an image before a training: what its Python has, and whether the chosen cards are visible inside."""
+
+from msgspec import Struct
+
+from tui_train.base.text import visible
+from tui_train.facts.machine import container_images
+from tui_train.facts.machine.child_process import ChildResult
+from tui_train.facts.types import ContainerImage, Toolchain
+from tui_train.setup.machine.container import card_options
+
+_ANSWER_SECONDS = 60.0
+_NEMO = "nemo_toolkit"
+_BRIDGE = "megatron-bridge"
+# Where NeMo and Megatron-Bridge keep their recipes: found without importing them, which takes a minute.
+_FIND_RECIPE = """
+import importlib.util, pathlib, re, sys
+def below(package, folder):
+    found = importlib.util.find_spec(package)
+    return [pathlib.Path(place, folder) for place in found.submodule_search_locations] if found else []
+there = any((folder / (sys.argv[1] + ".py")).is_file() for folder in below("nemo", "collections/llm/recipes"))
+named = re.compile(r"\\b" + re.escape(sys.argv[1]) + r"_(pretrain|sft|peft)_config\\b")
+for folder in below("megatron", "bridge/recipes"):
+    files = (file for file in folder.rglob("*.py") if file.is_file() and file.stat().st_size < 1 << 22)
+    there = there or any(named.search(file.read_text("utf-8", "replace")) for file in files)
+print("there" if there else "missing")
+"""
+
+
+class Validation(Struct, frozen=True, kw_only=True):
+    """What an image contains; `cards` are nvidia-smi's lines inside, `wrong` the reasons why it cannot train."""
+
+    image: ContainerImage
+    cards: tuple[str, ...] = ()
+    recipe: str = ""
+    wrong: tuple[str, ...] = ()
+
+
+def validate_image(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> Validation:
+    """Return what an image of an engine contains, and whether cards (UUIDs) and a NeMo recipe are visible inside.
+
+    Takes up to minutes, so never on a screen's thread.
+    """
+    image = container_images.read_image(engine, name)
+    if image.missing:
+        fetch = "" if engine == "apptainer" else f": {engine} pull {name}"
+        return Validation(image=image, wrong=(f"the image is not on this machine{fetch}",))
+    if image.toolchain is None:
+        return Validation(image=image, wrong=(image.problem or "its Python could not be read",))
+    wrong = [] if image.toolchain.torch else ["the image has no torch"]
+    cards: tuple[str, ...] = ()
+    if gpus:
+        words = ("nvidia-smi", "-L")
+        answer = container_images.run_in_image(engine, name, words, _ANSWER_SECONDS, card_options(engine, gpus))
+        cards = _output_lines(answer)
+        unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
+        if answer.code != 0:
+            wrong.append(f"nvidia-smi does not answer inside: {answer.why_unusable()}")
+        elif unseen:
+            wrong.append(f"GPUs not visible inside: {', '.join(unseen)}")
+    location = ""
+    if recipe:
+        answer = container_images.run_in_image(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _ANSWER_SECONDS)
+        location = (_output_lines(answer) or ("missing",))[-1]
+        if location != "there":
+            wrong.append(f"the image does not have NeMo's recipe {recipe}")
+    return Validation(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
+
+
+def validation_text(validation: Validation) -> str:
+    """Return a validation as lines for people, safe to show."""
+    image, tool = validation.image, validation.image.toolchain
+    lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]
+    lines += _version_lines(tool) if tool else []
+    lines += [f"recipe  {validation.recipe}"] if validation.recipe else []
+    lines += [f"sees    {card}" for card in validation.cards]
+    lines += [f"! {problem}" for problem in validation.wrong] or ["It can train."]
+    return "\n".join(map(visible, lines))
+
+
+def _version_lines(tool: Toolchain) -> list[str]:
+    cuda = f", CUDA {tool.cuda} for {' '.join(tool.arch_list)}" if tool.cuda else ""
+    versions = {"Python": tool.version, "torch": f"{tool.torch}{cuda}" if tool.torch else "none"}
+    versions |= {"NeMo": tool.packages.get(_NEMO, ""), "Bridge": tool.packages.get(_BRIDGE, "")}
+    versions |= {"accelerate": tool.accelerate or "", "transformers": tool.transformers or ""}
+    return [f"{name:<7} {version}" for name, version in versions.items() if version]
+
+
+def _output_lines(answer: ChildResult) -> tuple[str, ...]:
+    return tuple(filter(None, (line.strip() for line in answer.out.decode("utf-8", "replace").splitlines())))

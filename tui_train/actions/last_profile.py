@@ -1,0 +1,29 @@
+"""The last profile, kept from one session to the next."""
+
+from tui_train.base.app_paths import last_profile_file
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.profile import store
+from tui_train.profile.secret_values import SecretValue, without_secrets
+from tui_train.profile.types import Profile
+
+
+def remember_profile(profile: Profile) -> tuple[SecretValue, ...]:
+    """Write the profile for the next session, and return what is left out, as it is a secret.
+
+    Errors are ignored, as nothing depends on it.
+    """
+    rest, left = without_secrets(profile)
+    try:
+        write_atomically(last_profile_file(), store.dumps(store.with_webhook_stored(rest)), PRIVATE)
+    except TuiTrainError:
+        return ()
+    return left
+
+
+def last_session_profile() -> Profile:
+    """Return the profile of the last session, or the default where it cannot be read."""
+    try:
+        return store.load(str(last_profile_file()))
+    except TuiTrainError:
+        return Profile()

@@ -1,0 +1,104 @@
+"""What `tui-train facts` reports of this machine, a machine file or another host, judged for any toolchain."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.gpus.verdicts import card_sets, gpu_verdicts, recommended_uuids, why_all_blocked
+from tui_train.facts.machine import probe
+from tui_train.facts.other_machines import saved
+from tui_train.facts.types import Facts, Toolchain
+from tui_train.profile import hosts
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.toolchain import pick_toolchain
+from tui_train.targets import Target, target_of
+
+
+class MachineSource(NamedTuple):
+    """Where facts come from (a machine file or a host; empty: this machine), and the toolchain to judge for.
+
+    `slurm`: the training is submitted to Slurm, here or on the host; its nodes are like the machine in the file.
+    """
+
+    machine: Path | None = None
+    toolchain: Path | None = None
+    host: str = ""
+    slurm: bool = False
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is another machine than this one, or the cluster."""
+        return bool(self.machine or self.host or self.slurm)
+
+    @property
+    def target(self) -> Target:
+        """The target of these options."""
+        return target_of(self.machine, self.host, slurm=self.slurm)
+
+
+def source_for(profile: Profile, source: MachineSource) -> MachineSource:
+    """Return where a profile trains: what a command names, else its own host or scheduler.
+
+    Another host than its own trains by itself, unless a command asks for Slurm.
+    """
+    hardware = profile.hardware
+    own_place = not source.host or hosts.address_of(source.host) == hosts.address_of(hardware.host)
+    slurm = source.slurm or (hardware.scheduler == "slurm" and own_place)
+    own = "" if source.machine and not slurm else hardware.host
+    return source._replace(host=source.host or own, slurm=slurm)
+
+
+def require_here(profile: Profile, what: str) -> Profile:
+    """Return a profile that trains on this machine; BadInput where another host or Slurm is chosen."""
+    hardware = profile.hardware
+    if host := hardware.host:
+        remedy = "Choose this machine: --set hardware.host="
+        raise BadInput(f"{what} runs on this machine, and the profile is for {visible(host)}", remedy)
+    if hardware.scheduler != "none":
+        remedy = "Choose this machine: --set hardware.scheduler=none"
+        raise BadInput(f"{what} runs on this machine, and the profile is for Slurm", remedy)
+    return profile
+
+
+def facts_from(source: MachineSource) -> tuple[Facts, Toolchain | None]:
+    """Return the facts of a source, and the toolchain for which to judge the cards."""
+    own = saved.load_toolchain(source.toolchain) if source.toolchain else None
+    # Judged for another PyTorch, the Pythons of this machine do not matter.
+    facts = Facts(machine=probe.probe_machine()) if own and not source.target.name else source.target.survey()
+    if own:
+        return msgspec.structs.replace(facts, toolchains=(own,)), own
+    # Whether a card can train depends on torch alone; the rest can be installed beside it.
+    torch = next((tool for tool in facts.toolchains if tool.torch and not tool.problem), None)
+    return facts, pick_toolchain(Profile(), facts) or torch
+
+
+def facts_for(profile: Profile, source: MachineSource, waits: Callable[[str], None] = lambda _: None) -> Facts:
+    """Return the facts that a plan of a profile needs, of where it trains; `waits` gets what may take longer."""
+    return source_for(profile, source).target.probe_for(profile, waits)
+
+
+def facts_as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
+    """Return the facts for JSON: machine, cards with verdicts, sets of cards, toolchains."""
+    cards = facts.machine.gpus
+    verdicts = gpu_verdicts(cards, toolchain, facts.machine.driver_cuda)
+    chosen = recommended_uuids(cards, verdicts)
+    machine = msgspec.to_builtins(facts.machine)
+    gpus = [
+        {**card, **msgspec.to_builtins(verdict), "verdict": verdict.kind, "chosen": card["uuid"] in chosen}
+        for card, verdict in zip(machine.pop("gpus"), verdicts, strict=True)
+    ]
+    for gpu in gpus:
+        del gpu["kind"]
+    return {
+        "machine": machine,
+        **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
+        "gpus": gpus,
+        "sets": msgspec.to_builtins(card_sets(cards, verdicts)),
+        "all_blocked": why_all_blocked(cards, verdicts, toolchain, facts.machine.driver_cuda),
+        "judged_for": msgspec.to_builtins(toolchain),
+        "toolchains": msgspec.to_builtins(facts.toolchains),
+    }

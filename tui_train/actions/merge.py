@@ -1,0 +1,137 @@
+"""Merging an adapter into its base model: a folder that serves like any model, whole or not there at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from tui_train.actions.dialogue import Dialogue, interpreter_of
+from tui_train.base.app_paths import expand_home
+from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
+from tui_train.base.files import reporting_write_errors
+from tui_train.base.text import visible
+from tui_train.runs.results.result import Result, read_result
+from tui_train.runs.results.weights import Weights
+from tui_train.runs.rundir import RunDir
+
+# Seconds without a word: reading or writing a large model from a slow disk takes minutes.
+SILENCE_SECONDS = 1800.0
+
+
+class MergeResult(Struct, frozen=True):
+    """A merged model: its folder, the type of its weights, and shares of the largest logit for a short prompt.
+
+    `difference` is between the adapter and the merged model, at most `tolerance`; `change` is what the adapter changes
+    of its base. `note` says what else is to be known of it.
+    """
+
+    folder: str
+    dtype: str
+    difference: float
+    tolerance: float
+    change: float
+    note: str = ""
+
+
+class MergeOptions(Struct, frozen=True):
+    """Another base model than the one that was trained on, and another Python than the one that trained.
+
+    `trusted`: Python code that came with the model may run.
+    """
+
+    base: str = ""
+    python: str = ""
+    trusted: bool = False
+
+
+def require_weights(run_result: Result) -> Weights:
+    """Return the weights of a run that can be loaded; NotFound where there are none, BadInput for broken ones."""
+    if run_result.weights is None:
+        where = f" in {visible(run_result.output)}" if run_result.output else ""
+        raise NotFound(
+            f"{visible(run_result.run)} has no adapter and no model{where}", "See its log: tui-train logs RUN"
+        )
+    if run_result.weights.problem:
+        weights = run_result.weights
+        why = f"the {weights.kind} in {visible(weights.path)} cannot be loaded: {weights.problem}"
+        raise BadInput(why, "Resume the run, which writes it again.")
+    return run_result.weights
+
+
+def merge_adapter(
+    run: RunDir,
+    folder: str,
+    options: MergeOptions,
+    on_step: Callable[[str, str], None] = lambda _what, _of: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> MergeResult:
+    """Merge a run's adapter into `folder`, which must not exist, and return what came of the check.
+
+    `on_step` is told each step. TuiTrainError where it cannot be done; then nothing is left.
+    """
+    run_result = read_result(run)
+    adapter = require_weights(run_result)
+    into = expand_home(folder).absolute()
+    if os.path.lexists(into):
+        raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
+    if not into.parent.is_dir():
+        raise NotFound(f"there is no folder {visible(str(into.parent))}", "Make it first, or name another one.")
+    if adapter.kind != "adapter":
+        raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use it as it is.")
+    base, revision = (options.base, "") if options.base else (run_result.base, run_result.revision)
+    if not base:
+        raise BadInput("the adapter does not name its base model", "Name it: --base FOLDER")
+    python = interpreter_of(run, options.python)
+    with reporting_write_errors(into):
+        beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
+    try:
+        request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
+        request |= {"trusted": options.trusted}
+        child = Dialogue(python, "merge_child.py", request)
+        try:
+            merged = _await_merge(child, str(into), on_step, cancelled)
+        finally:
+            child.close()
+        with reporting_write_errors(into):
+            _apply_umask(beside)
+            if os.path.lexists(into):
+                raise AlreadyExists(f"{visible(str(into))} was created meanwhile", "Name a new folder.")
+            beside.rename(into)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    note = "The base was quantized for the training; these are its unquantized weights." if run_result.quantized else ""
+    return MergeResult(merged.folder, merged.dtype, merged.difference, merged.tolerance, merged.change, note)
+
+
+def _await_merge(
+    child: Dialogue, into: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
+) -> MergeResult:
+    """Return what a child measured; Unavailable where the merged model answers otherwise than the adapter."""
+    while (message := child.read(SILENCE_SECONDS, cancelled))["event"] != "done":
+        on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
+    try:
+        difference, tolerance, change = (float(message[name]) for name in ("difference", "tolerance", "change"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _differs_error("no difference was measured") from error
+    merged = MergeResult(into, visible(str(message.get("dtype"))), difference, tolerance, change)
+    if not merged.difference <= merged.tolerance:
+        raise _differs_error(f"a logit differs by {merged.difference:.2%}, more than {merged.tolerance:.2%}")
+    return merged
+
+
+def _differs_error(why: str) -> TuiTrainError:
+    message = f"the merged model does not answer like the adapter: {why}"
+    return Unavailable(message, "Serve the adapter beside its base model instead.")
+
+
+def _apply_umask(folder: Path) -> None:
+    """Give a folder that was private the modes of what is newly made; safetensors writes private files."""
+    # The mask can only be read by setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    # The folder last: until then nobody else can put a link in it.
+    for path in (*folder.rglob("*"), folder):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)

@@ -1,0 +1,208 @@
+"""Prepares data and converts checkpoints for NeMo, in a child process of a Python that has NeMo."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
+from tui_train.base.files import create_own_folder, reporting_write_errors, write_atomically
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.text import display_path, visible
+from tui_train.facts.machine import memory_bound, probe
+from tui_train.facts.types import Toolchain
+from tui_train.supervisor import safe_open
+from tui_train.trainers import nemo
+
+# The longest line read from a child; its own have a few hundred bytes.
+_MAX_LINE = 1 << 16
+
+
+class ChildProgress(Struct):
+    """A line of a child: its progress, or its result.
+
+    `tokenizer` is the folder of a tokenizer that had to be rewritten for NeMo; `difference` is that of the logits of
+    two models, as share of the largest, None where they were not compared.
+    """
+
+    split: str = ""
+    done: int = 0
+    total: int = 0
+    documents: int = 0
+    tokens: int = 0
+    finished: bool | dict[str, dict[str, int]] | None = None
+    tokenizer: str = ""
+    difference: float | None = None
+    problem: str = ""
+    remedy: str = ""
+
+
+class TextData(Struct, frozen=True, kw_only=True):
+    """Text to prepare: the files of each split, the tokenizer's folder, and the prefix of the new files."""
+
+    splits: Mapping[str, tuple[Path, ...]]
+    tokenizer: Path
+    out: Path
+
+
+def nemo_python(named: str) -> str:
+    """Return the given Python with NeMo, or the first one found; Unavailable where there is none."""
+    tools = [probe.probe_toolchain(named)] if named else list(probe.probe_toolchains())
+    able: list[Toolchain] = [tool for tool in tools if nemo.nemo_flavour(tool) == "recipes"]
+    if able:
+        return able[0].python
+    lacking = "; ".join(
+        f"{display_path(tool.python)} has {nemo.why_unusable(tool.packages) or 'other trainers only'}" for tool in tools
+    )
+    raise Unavailable(
+        f"no Python here has NeMo: {visible(lacking) or 'none was found'}", "Create one: tui-train env create nemo"
+    )
+
+
+def output_files(data: TextData) -> dict[str, Path]:
+    """Return the .bin files to write, by split."""
+    return {name: data.out.parent / f"{data.out.name}_{name}.bin" for name, files in data.splits.items() if files}
+
+
+def prepare_data(
+    data: TextData, interpreter: str, on_progress: Callable[[ChildProgress], None], *, force: bool = False
+) -> ChildProgress:
+    """Write .bin and .idx files from text, resuming an interrupted preparation; return the counts."""
+    question = _question(data)
+    outputs_of = output_files(data)
+    work = data.out.parent / f"{data.out.name}.preparing"
+    question_file = work / "question.json"
+    resumes = _contains_exactly(question_file, question)
+    existing = [
+        path
+        for data_file in outputs_of.values()
+        for path in (data_file, data_file.with_suffix(".idx"))
+        if path.exists()
+    ]
+    if existing and not resumes and not force:
+        raise CannotWrite(
+            f"{visible(str(existing[0]))} already exists", "Name another --out, or replace it with --force."
+        )
+    if work.exists() and not resumes:
+        if not question_file.is_file():
+            remedy = "Remove it, or name another --out."
+            raise CannotWrite(f"{visible(str(work))} already exists, and is not from an earlier preparation", remedy)
+        with reporting_write_errors(work):
+            shutil.rmtree(work)
+    create_own_folder(work)
+    if not resumes:
+        write_atomically(question_file, question)
+    result = _run_child(interpreter, "nemo_prepare.py", (str(question_file),), on_progress)
+    shutil.rmtree(work, ignore_errors=True)
+    return result
+
+
+def _contains_exactly(path: Path, data: bytes) -> bool:
+    """Return whether a regular file contains exactly this."""
+    try:
+        return safe_open.read(path, len(data) + 1) == data
+    except OSError:
+        return False
+
+
+def _question(data: TextData) -> bytes:
+    """Return the child's input; it changes with each file and the tokenizer."""
+    state: dict[str, list[list[object]]] = {}
+    for name, files in {**data.splits, "tokenizer": tuple(sorted(data.tokenizer.glob("*token*")))}.items():
+        for path in files:
+            if not path.is_file():
+                raise NotFound(f"{visible(str(path))} is not a file", 'Name files of text, or JSONL with a "text".')
+            about = path.stat()
+            state.setdefault(name, []).append([str(path), about.st_size, about.st_mtime_ns])
+    if "tokenizer" not in state:
+        remedy = "Name a Hugging Face folder with tokenizer.json or the like."
+        raise NotFound(f"no tokenizer in {visible(str(data.tokenizer))}", remedy)
+    question = {
+        "tokenizer": str(data.tokenizer),
+        "splits": {name: [str(path) for path in files] for name, files in data.splits.items() if files},
+        "out": {name: str(path.with_suffix("")) for name, path in output_files(data).items()},
+        "rewritten": f"{data.out}_tokenizer",
+        "state": state,
+    }
+    try:
+        return msgspec.json.encode(question)
+    except UnicodeEncodeError:
+        raise BadInput("the name of a file is not UTF-8", "Rename it.") from None
+
+
+def convert_model(what: str, source: Path, target: Path, interpreter: str) -> ChildProgress:
+    """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export").
+
+    Unavailable if the logits of the two differ; then nothing is written.
+    """
+    marker = {"import": "config.json", "export": "context/io.json"}[what]
+    if not (source / marker).is_file():
+        kind = {"import": "Hugging Face folder", "export": "NeMo checkpoint"}[what]
+        raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another one.")
+    if os.path.lexists(target):
+        raise CannotWrite(f"{visible(str(target))} already exists", "Name another place, or remove it first.")
+    with reporting_write_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:40]}."))
+    try:
+        model, work = beside / "model", beside / "work"
+        with reporting_write_errors(target):
+            work.mkdir()
+        result = _run_child(interpreter, "nemo_convert.py", (what, str(source), str(model), str(work)), lambda _: None)
+        with reporting_write_errors(target):
+            model.rename(target)
+        return result
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _run_child(
+    interpreter: str, program: str, words: Sequence[str], on_progress: Callable[[ChildProgress], None]
+) -> ChildProgress:
+    """Run one of this package's programs in a Python, pass on its progress, return its last line."""
+    path = str(resources.files("tui_train").joinpath(f"programs/nemo/{program}"))
+    memory = memory_bound.loading_limit(words, cuda=False)
+    with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
+        quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
+        try:
+            process = memory_bound.start_limited([interpreter, "-B", path, *words], memory, quiet, folder, stderr=log)
+        except OSError as error:
+            why = f"{visible(interpreter)} cannot be started: {error.strerror}"
+            raise Unavailable(why, "Name another Python: --python PATH") from None
+        last = ChildProgress()
+        try:
+            while line := process.stdout.readline(_MAX_LINE) if process.stdout else b"":
+                last = _parse_line(line) or last
+                if last.total:
+                    on_progress(last)
+            # Its own exit code has to be read before it is killed.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            memory_bound.kill_and_close(process, 2.0)
+        if last.problem:
+            remedy = (
+                last.remedy or "NeMo rejected it: check that the model is complete and of a kind that NeMo supports."
+            )
+            raise Unavailable(visible(last.problem), visible(remedy))
+        if not last.finished:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
+            log_lines = log.read(4000).decode("utf-8", "replace").strip().splitlines()
+            ending = visible(log_lines[-1][:300]) if log_lines else "no output"
+            if why := memory_bound.out_of_memory_reason(process.returncode, ending, memory):
+                raise Unavailable(f"NeMo's process: {why}", "Use a machine with more memory, or smaller files.")
+            why = f"NeMo's process ended with exit code {process.returncode}: {ending}"
+            raise Unavailable(why, "Start it again: prepared data is kept.")
+        return last
+
+
+def _parse_line(line: bytes) -> ChildProgress | None:
+    """Return the progress in a line, None for a library's own line."""
+    try:
+        return json_as(line, ChildProgress)
+    except Unparsable:
+        return None

@@ -1,0 +1,65 @@
+"""The commands that serve a result, quoted for a shell; where one cannot, why not."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from tui_train.plan.render.quoting import quoted
+from tui_train.runs.results.result import Result
+
+# The ranks that vLLM takes for --max-lora-rank, and its default.
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+_DEFAULT_RANK = 16
+
+
+class ServeCommand(Struct, frozen=True):
+    """A server and the command that starts it; without a command, `why` says what to do first."""
+
+    server: str
+    command: str = ""
+    why: str = ""
+
+
+def serve_commands(run_result: Result) -> tuple[ServeCommand, ...]:
+    """Return how a result is served by vLLM and by transformers; none where there is nothing to serve."""
+    weights = run_result.weights
+    if weights is None or weights.problem or weights.scores:
+        return ()
+    if weights.kind == "model":
+        return tuple(
+            ServeCommand(name, shell_command(name, "serve", weights.path)) for name in ("vllm", "transformers")
+        )
+    first = "merge the adapter first"
+    return (_vllm_command(run_result, first), ServeCommand("transformers", why=first))
+
+
+def shell_command(*words: str) -> str:
+    """Return words as one command."""
+    return " ".join(map(quoted, words))
+
+
+def _vllm_command(found: Result, first: str) -> ServeCommand:
+    weights = found.weights
+    if weights is None or weights.method != "LORA" or not weights.plain or not found.base or weights.rank > _RANKS[-1]:
+        return ServeCommand("vllm", why=first)
+    at = ["--revision", found.revision] if found.revision else []
+    words = [
+        "vllm",
+        "serve",
+        found.base,
+        *at,
+        "--enable-lora",
+        "--lora-modules",
+        f"{_adapter_name(found)}={weights.path}",
+    ]
+    if weights.rank > _DEFAULT_RANK:
+        words += ["--max-lora-rank", str(next(rank for rank in _RANKS if rank >= weights.rank))]
+    if (Path(weights.path) / "generation_config.json").is_file():
+        # The base's own may name another end than the adapter was trained with.
+        words += ["--generation-config", weights.path]
+    return ServeCommand("vllm", shell_command(*words))
+
+
+def _adapter_name(found: Result) -> str:
+    """Return the name under which clients ask for an adapter: the run's, without what separates name and path."""
+    return Path(found.run).name.replace("=", "-")

@@ -1,0 +1,205 @@
+"""What may be tried for speed with a profile, and the short training that tries one setting; pure."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from tui_train.actions.tune.search import AS_FAST_SHARE, Setting, Space, Trial
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import visible
+from tui_train.memory.data_defaults import set_up
+from tui_train.memory.predict import Prediction, predict
+from tui_train.memory.verdict import Band
+from tui_train.profile import batch, fields
+from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe.options import user_arguments, user_batch_arguments
+from tui_train.setup.setup import Setup
+
+# Micro batches that are closer to each other differ little in speed.
+_MIN_FACTOR = 1.5
+_MAX_FACTOR = 8
+# A trial is ended long before: its training is not to end, save, and hand on what it has, by itself.
+_TRIAL_STEPS = 1000
+_QUIET_VARIABLES = {"WANDB_MODE": "disabled"}
+
+
+def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
+    """Return what may be tried: with these precisions besides the profile's own; BadInput where nothing can be."""
+    _refuse_untunable(setup)
+    recipe = setup.settled.recipe
+    micro, global_batch = recipe.micro_batch, recipe.global_batch
+    if micro is None or global_batch is None:
+        remedy = "Set recipe.micro_batch and recipe.global_batch."
+        raise BadInput("the trainer's own batch is not known: there is nothing to start from", remedy)
+    share, rest = divmod(global_batch, setup.copies)
+    if rest or share % micro:
+        raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
+    saving = "activation_checkpointing"
+    can_checkpoint = saving in setup.context.accepted and not user_arguments(saving, setup.profile, setup.preset)
+    own = Setting(micro, bool(recipe.activation_checkpointing and can_checkpoint), recipe.precision or "")
+    if precisions and "precision" not in setup.context.accepted:
+        raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
+    tried_precisions = tuple(dict.fromkeys((own.precision, *precisions)))
+    settings = [
+        Setting(size, saving, precision)
+        for size in _spaced_micro_batches(share, micro)
+        for saving in ((False, True) if can_checkpoint else (False,))
+        for precision in tried_precisions
+    ]
+    predicted = {setting: predict(set_up(_with_setting(setting, setup), setup.facts)) for setting in settings}
+    hopeless = frozenset(setting for setting, prediction in predicted.items() if _cannot_fit(prediction))
+    bands: dict[Setting, Band] = {
+        setting: prediction.band for setting, prediction in predicted.items() if prediction.band
+    }
+    # Steps are as large as the largest that may be tried: where nothing is predicted, none is far from the own one.
+    near = (
+        settings
+        if bands
+        else [
+            setting
+            for setting in settings
+            if own.micro_batch / _MAX_FACTOR <= setting.micro_batch <= own.micro_batch * _MAX_FACTOR
+        ]
+    )
+    micros = {setting.micro_batch for setting in near if setting not in hopeless}
+    return Space(
+        profile_setting=own,
+        global_batch=global_batch,
+        micro_batches=tuple(sorted(micros)),
+        precisions=tried_precisions,
+        checkpointing=can_checkpoint,
+        bands=bands,
+        cannot_fit=hopeless,
+    )
+
+
+def settings_of(among: Space) -> tuple[Setting, ...]:
+    """Return the settings that may be tried, the profile's own first."""
+    savings = (False, True) if among.checkpointing else (False,)
+    each = (Setting(m, saving, p) for p in among.precisions for saving in savings for m in among.micro_batches)
+    return tuple(
+        dict.fromkeys((among.profile_setting, *(setting for setting in each if setting not in among.cannot_fit)))
+    )
+
+
+def trial_profile(setting: Setting, among: Space, setup: Setup, output: str) -> Profile:
+    """Return the short training that tries a setting and writes to `output`.
+
+    All trials have one global batch, so that they can be compared: the least in which each micro batch comes twice, as
+    gradients are kept between, or the profile's own. No checkpoint is due.
+    """
+    profile = setup.profile
+    share = (setup.settled.recipe.global_batch or 1) // setup.copies
+    edits: dict[str, fields.Value] = {
+        "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * setup.copies,
+        "recipe.lr_scaling": "none",
+        "ladder.rungs": (),
+        "trainer.output": output if setup.user_output else "",
+        "trainer.environment": {**profile.trainer.environment, **_QUIET_VARIABLES},
+        "tracking.tensorboard": False,
+        "tracking.wandb": False,
+        "tracking.project": "",
+    }
+    for name in ("steps", "checkpoint_every"):
+        if name in setup.context.accepted and not user_arguments(name, profile, setup.preset):
+            edits[f"recipe.{name}"] = _TRIAL_STEPS
+    return apply_change(Change("trial", "to see how fast it is", tuple(edits.items())), _with_setting(setting, setup))
+
+
+def change_to(fastest: Trial, among: Space, first: Trial | None) -> Change | None:
+    """Return the change to a setting that was tried, None where the profile's own is as fast as far as one can tell."""
+    own = among.profile_setting
+    setting = fastest.setting
+    if setting == own or (first and fastest.rate * AS_FAST_SHARE <= first.rate):
+        return None
+    titles = {
+        "recipe.micro_batch": f"micro batch {own.micro_batch} -> {setting.micro_batch}",
+        "recipe.activation_checkpointing": f"{'with' if setting.checkpointing else 'without'} activation checkpointing",
+        "recipe.precision": f"precision {setting.precision}",
+    }
+    differ = [edit for edit in _edits(setting) if edit not in _edits(own)]
+    faster = (
+        f"{fastest.rate / first.rate:.2f} times as fast" if first and first.rate else "it fits, and was the fastest"
+    )
+    title = ", ".join(titles[key] for key, _ in differ)
+    if setting.micro_batch != own.micro_batch:
+        differ.append(("recipe.global_batch", among.global_batch))
+    return Change(title, f"{faster} in short trials; the global batch stays", tuple(differ))
+
+
+def _edits(setting: Setting) -> tuple[tuple[str, fields.Value], ...]:
+    return (
+        ("recipe.micro_batch", setting.micro_batch),
+        ("recipe.activation_checkpointing", setting.checkpointing),
+        ("recipe.precision", setting.precision or None),
+    )
+
+
+def _with_setting(setting: Setting, setup: Setup) -> Profile:
+    """Return the profile with a setting; what the trainer does not take, and a value it has by itself, is not set."""
+    edits = tuple(
+        (key, value)
+        for key, value in _edits(setting)
+        if setup.context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
+        and value != fields.get(setup.settled, key)
+    )
+    return apply_change(Change("setting", "to be tried", edits), setup.profile)
+
+
+def _cannot_fit(prediction: Prediction) -> bool:
+    """Tell whether a setting is not to be tried: a card refuses what is too much, a host may end other programs.
+
+    Where something is not modelled there is always hope: an own script may well train less than is thought.
+    """
+    if not prediction.estimate or not prediction.pools or prediction.estimate.caveats:
+        return False
+    place = prediction.pools[0][0]
+    if not place.cuda:
+        return prediction.band == "will not fit"
+    return prediction.estimate.peak.total * (1 - prediction.estimate.error) > place.free
+
+
+def _spaced_micro_batches(share: int, own: int) -> Iterator[int]:
+    """Yield micro batches that divide a share, the own one and, from it on, those well apart."""
+    yield own
+    yield from _spaced((divisor for divisor in batch.divisors(share) if divisor > own), own)
+    yield from _spaced((divisor for divisor in reversed(batch.divisors(share)) if divisor < own), own)
+
+
+def _spaced(numbers: Iterable[int], last: int) -> Iterator[int]:
+    for number in numbers:
+        if max(number, last) >= _MIN_FACTOR * min(number, last):
+            yield number
+            last = number
+
+
+def _refuse_untunable(setup: Setup) -> None:
+    profile = setup.profile
+    passed = setup.context.accepted
+    if profile.nodes.machines > 1:
+        alone = "--set nodes.hosts=" if profile.nodes.hosts else "--set nodes.count=1"
+        raise BadInput("trials run on one machine, and this profile trains on several", f"Tune with {alone}.")
+    if not passed & {"micro_batch", "total_batch"} or not passed & {
+        "accumulation",
+        "total_accumulation",
+        "global_batch",
+    }:
+        remedy = "Choose a preset that passes both, or add them to your arguments: {micro_batch}, {accumulation}."
+        raise BadInput("the trainer is passed neither micro batch nor accumulation: there is nothing to tune", remedy)
+    if batch_options := user_batch_arguments(profile, setup.preset):
+        remedy = "Remove it from the arguments: tui-train plan offers to set it in the recipe."
+        raise BadInput(
+            f"{visible(' '.join(batch_options[0].words))} in your arguments sets the batch: trials cannot change it",
+            remedy,
+        )
+    if setup.nemo:
+        return
+    if "output" not in passed:
+        remedy = "Add the option for its output folder to your arguments: --the-option={output}."
+        raise BadInput("the trainer is not passed an output folder: trials would write to its own", remedy)
+    if output_options := user_arguments("output", profile, setup.preset):
+        remedy = "Remove it from the arguments, and set trainer.output."
+        raise Unavailable(
+            f"{visible(' '.join(output_options[0].words))} in your arguments sets the output: trials would write there",
+            remedy,
+        )

@@ -1,0 +1,230 @@
+"""One trial: a short real training, watched until its speed is known, then ended with all its processes."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+from msgspec import Struct
+
+from tui_train.actions.tune.search import Outcome, Setting, Trial
+from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.files import error_reason, reporting_write_errors
+from tui_train.base.text import visible
+from tui_train.diagnose import diagnose_run
+from tui_train.facts.gpus.live_samples import live_samples
+from tui_train.runs.conflicts import refuse_clashes, start_lock
+from tui_train.runs.logs.tail import Tail
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop_run
+from tui_train.supervisor import safe_open, state
+from tui_train.supervisor.progress import Progress, advance
+from tui_train.supervisor.state import Status
+
+# The first steps are slower: kernels are chosen, the allocator takes its blocks.
+_WARMUP_STEPS = 2
+_MIN_STEPS = 3
+_MIN_SECONDS = 3.0
+_PAUSE_SECONDS = 0.05
+_POLL_SECONDS = 0.5
+# The share of the host's memory that a trial leaves: below it the kernel kills programs.
+_MIN_FREE_SHARE = 0.05
+
+
+class Pace:
+    """The speed of steps, from the moments when each was first reported."""
+
+    def __init__(self) -> None:
+        """Start without a step."""
+        self._first = 0
+        self._reported: list[tuple[float, int]] = []
+
+    def record(self, step: int, now: float) -> None:
+        """Record the step reached at a moment, in seconds."""
+        if step and not self._first:
+            self._first = step
+        if step and (not self._reported or step > self._reported[-1][1]):
+            self._reported.append((now, step))
+
+    @property
+    def steps(self) -> int:
+        """The steps that are timed: those after the first, where there are enough."""
+        return self._window()[1]
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of a step, 0 while none is timed."""
+        took, steps = self._window()
+        return took / steps if steps else 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether more steps would change the speed little."""
+        took, steps = self._window()
+        warm = self._reported and self._reported[-1][1] - self._first >= _WARMUP_STEPS + _MIN_STEPS
+        return bool(warm) and steps >= _MIN_STEPS and took >= _MIN_SECONDS
+
+    def _window(self) -> tuple[float, int]:
+        warm = [(now, step) for now, step in self._reported if step - self._first >= _WARMUP_STEPS]
+        window = warm if len(warm) > 1 else self._reported[-2:]
+        return (window[-1][0] - window[0][0], window[-1][1] - window[0][1]) if len(window) > 1 else (0.0, 0)
+
+
+class TrialResources(Struct, frozen=True):
+    """What a trial runs on: the UUIDs of its cards, none for the CPU, and how many seconds it has at most."""
+
+    cards: tuple[str, ...]
+    deadline: float
+
+
+def run_trial(
+    run: RunDir, setting: Setting, global_batch: int, resources: TrialResources, cancelled: Callable[[], bool]
+) -> Trial:
+    """Start a run folder's training, time its steps, end it, and return what came of it.
+
+    Raises Unavailable where it cannot be started beside what runs, or something of it cannot be ended.
+    """
+    memory = PeakMemory(run, resources.cards)
+    pace = Pace()
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        process = _start(run, resources.deadline)
+        _wait_for_start(run, process, cancelled)
+        why = _time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
+        now = status(run)
+    finally:
+        memory.end()
+        _end(run, process)
+        # The model of a trial is useless.
+        for output in run.path.glob("output*"):
+            shutil.rmtree(output, ignore_errors=True)
+    log = str(run.attempt_log(1))
+    if memory.host_is_low:
+        return Trial(setting=setting, outcome="out of memory", memory=memory.peak, why="the host's memory", log=log)
+    if pace.step_seconds and not _failed(now):
+        rate = global_batch / pace.step_seconds
+        return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.peak, log=log)
+    outcome, words = _what_failed(run, now)
+    words = words or why if outcome == "failed" else ""
+    return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)
+
+
+def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
+    """Start launch.sh under timeout, so that a trial ends even when this program was killed."""
+    tools = {name: shutil.which(name) for name in ("bash", "timeout")}
+    if missing := [name for name, path in tools.items() if path is None]:
+        raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
+    with start_lock(), reporting_write_errors(run.launcher_log), run.launcher_log.open("wb") as log:
+        refuse_clashes(run)
+        return subprocess.Popen(
+            [str(tools["timeout"]), "--kill-after=30", str(int(deadline) + 60), str(tools["bash"]), str(run.script)],
+            cwd="/",
+            env={**os.environ, "TUI_TRAIN_GRACE": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
+    """Wait until a trial has started or ended; drivers and container engines may be slow."""
+    while status(run).state == "new" and process.poll() is None and not cancelled():
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
+    if process is not None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=40)
+    stop_run(run, at_once=True)
+
+
+def _time_steps(run: RunDir, pace: Pace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
+    """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
+    tail, progress, reading = Tail(run.attempt_log(1)), Progress(), run.log_reading()
+    until = time.monotonic() + resources.deadline
+    polled_at = 0.0
+    while not cancelled():
+        now = time.monotonic()
+        progress = advance(progress, [*tail.lines(), tail.bar], reading)
+        pace.record(progress.step, now)
+        if pace.is_known:
+            return ""
+        if now > until:
+            return f"no two steps reported within {resources.deadline:.0f} s"
+        if now - polled_at > _POLL_SECONDS:
+            polled_at = now
+            if not status(run).live:
+                return "the training ended before its speed was known"
+        time.sleep(_PAUSE_SECONDS)
+    return "stopped"
+
+
+def _failed(now: Status) -> bool:
+    return now.state in {"failed", "lost"}
+
+
+def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
+    if now.state == "new":
+        try:
+            launcher_log = safe_open.read(run.launcher_log, 1000, end=True).decode(errors="replace").strip()
+        except OSError as error:
+            launcher_log = f"{run.launcher_log} cannot be read: {error_reason(error)}"
+        return "failed", visible(launcher_log)
+    try:
+        diagnosis = diagnose_run(run) if _failed(now) else None
+    except TuiTrainError:
+        diagnosis = None
+    # A card that another program fills is no result for the setting.
+    by_other_process = diagnosis is not None and diagnosis.failure == "cuda_oom_other_process"
+    if any(attempt.out_of_memory for attempt in now.attempts) and not by_other_process:
+        return "out of memory", ""
+    return "failed", diagnosis.cause if diagnosis else ""
+
+
+class PeakMemory:
+    """The peak memory of a trial, read twice a second: of its fullest card, or of the host."""
+
+    def __init__(self, run: RunDir, cards: tuple[str, ...]) -> None:
+        """Start reading in a thread."""
+        self.peak: int | None = None
+        self.host_is_low = False
+        self._run = run
+        self._cards = cards
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._on_cards if cards else self._on_host, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self._thread.join(timeout=5)
+
+    def _on_cards(self) -> None:
+        for now in live_samples(self._ended.is_set):
+            for card in now:
+                if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
+                    self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
+
+    def _on_host(self) -> None:
+        while not self._ended.wait(_POLL_SECONDS):
+            now = status(self._run)
+            if now.mark:
+                used = sum(map(_resident, state.run_family(str(self._run.path), now).living()))
+                self.peak = max(self.peak or 0, used)
+            memory = psutil.virtual_memory()
+            self.host_is_low |= memory.available < _MIN_FREE_SHARE * memory.total
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,99 @@
+"""tune(): finds the fastest setting of a profile that fits, by a few short real trainings."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.actions.tune.search import Setting, Space, Trial, best_trial, next_setting
+from tui_train.actions.tune.space import change_to, search_space, trial_profile
+from tui_train.actions.tune.trial import TrialResources, run_trial
+from tui_train.base.app_paths import trials_folder
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.checks import find_problems
+from tui_train.facts.types import Facts
+from tui_train.memory.data_defaults import set_up
+from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.runs.rundir import RunDir
+from tui_train.setup.setup import Setup
+
+TRIAL_SECONDS = 180.0
+TABLE_FILE = "trials.json"
+
+
+class TuningState(Struct, frozen=True, kw_only=True):
+    """The trials so far, the setting being tried (None at the end), and the change to the fastest.
+
+    `tokens` are per sample, 0 where unknown. `folder` has the trials' logs and their table.
+    """
+
+    folder: Path
+    trials: tuple[Trial, ...] = ()
+    trying: Setting | None = None
+    change: Change | None = None
+    tokens: int = 0
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far."""
+        return best_trial(self.trials)
+
+
+def tune(
+    profile: Profile,
+    facts: Facts,
+    *,
+    precisions: tuple[str, ...] = (),
+    deadline: float = TRIAL_SECONDS,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[TuningState]:
+    """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible."""
+    setup = set_up(profile, facts)
+    among = tuning_space(setup, precisions)
+    tokens = setup.settled.recipe.sequence_length or 0
+    now = TuningState(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
+    resources = TrialResources(tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), deadline)
+    while not cancelled() and (setting := next_setting(among, now.trials)):
+        now = msgspec.structs.replace(now, trying=setting)
+        yield now
+        run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
+        short = trial_profile(setting, among, setup, str(run.path / "output"))
+        trial = run_setting(run, setting, prepare(set_up(short, facts)), resources, cancelled)
+        if cancelled():
+            break
+        trials = (*now.trials, trial)
+        first = next((trial_of for trial_of in trials if trial_of.setting == among.profile_setting), None)
+        fastest = best_trial(trials)
+        change = change_to(fastest, among, first) if fastest else None
+        now = msgspec.structs.replace(now, trials=trials, change=change)
+        _write_table(now, profile)
+    yield msgspec.structs.replace(now, trying=None)
+
+
+def tuning_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
+    """Return the settings to try with a profile; BadInput or Unavailable where there are none."""
+    if wrong := next((finding for finding in find_problems(setup) if finding.forbids_plan), None):
+        raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
+    return search_space(setup, precisions)
+
+
+def run_setting(
+    run: RunDir, setting: Setting, prepared: Prepared, resources: TrialResources, cancelled: Callable[[], bool]
+) -> Trial:
+    """Write a setting's short training to a folder, run it, and return the result."""
+    if prepared.plan is None:
+        wrong = next(finding for finding in prepared.findings if finding.forbids_plan)
+        return Trial(setting=setting, outcome="failed", why=wrong.message)
+    rundir.write_files(run.path, prepared.files)
+    return run_trial(run, setting, prepared.plan.global_batch, resources, cancelled)
+
+
+def _write_table(now: TuningState, profile: Profile) -> None:
+    """Write the table of trials beside their logs."""
+    table = {"profile": profile.name, "tokens_per_sample": now.tokens, "trials": now.trials}
+    write_atomically(now.folder / TABLE_FILE, msgspec.json.format(msgspec.json.encode(table)), PRIVATE)

@@ -1,0 +1,1 @@
+"""Checks of this machine: cards, disk, container, communication, what other runs use."""

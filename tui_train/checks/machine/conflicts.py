@@ -1,0 +1,57 @@
+"""Checks of what other live runs use: cards, an output folder, a port."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.gpus.verdicts import recommended_uuids
+from tui_train.facts.machine.exclusive_resources import normalized_paths, resource_conflict
+from tui_train.facts.types import Facts, ResourcesInUse
+from tui_train.profile.changes import Change
+from tui_train.setup.setup import Setup
+
+_STOP_REMEDY = "Wait for it, or end it (tui-train stop {})"
+
+
+def cards(setup: Setup) -> Iterator[Finding]:
+    """Cards on which a live run trains: two on one card run out of its memory, or halve each other's speed."""
+    facts = setup.facts
+    for words, other in _resource_conflicts(ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts):
+        used = {uuid for run in facts.resources_in_use for uuid in run.gpus}
+        pairs = zip(facts.machine.gpus, setup.verdicts, strict=True)
+        free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
+        others = recommended_uuids([gpu for gpu, _ in free], [verdict for _, verdict in free])
+        change = Change("train on free GPUs", "another run uses the chosen ones", (("hardware.gpus", others),))
+        yield Finding(
+            level="error",
+            key="hardware.gpus",
+            message=words,
+            remedy=f"{_STOP_REMEDY.format(visible(other.run))}, or choose other GPUs.",
+            change=change if others else None,
+            machine=True,
+            start=True,
+        )
+
+
+def output(setup: Setup) -> Iterator[Finding]:
+    """The output folder of a live run: their checkpoints would replace each other."""
+    for words, other in _resource_conflicts(
+        ResourcesInUse(outputs=normalized_paths(setup.profile.trainer.output or setup.user_output)), setup.facts
+    ):
+        remedy = f"{_STOP_REMEDY.format(visible(other.run))}, or name another output folder."
+        yield Finding(level="error", key="trainer.output", message=words, remedy=remedy, machine=True, start=True)
+
+
+def port(setup: Setup) -> Iterator[Finding]:
+    """The port at which several machines meet: the first one has to open it."""
+    profile, facts = setup.profile, setup.facts
+    if profile.nodes.machines == 1 or facts.scheduler:
+        return
+    for words, _ in _resource_conflicts(ResourcesInUse(port=profile.nodes.port), facts):
+        remedy = "Choose another one, for all machines (nodes.port)."
+        yield Finding(level="error", key="nodes.port", message=words, remedy=remedy, machine=True, start=True)
+
+
+def _resource_conflicts(resources: ResourcesInUse, facts: Facts) -> Iterator[tuple[str, ResourcesInUse]]:
+    conflicts = ((resource_conflict(resources, other), other) for other in facts.resources_in_use)
+    yield from ((words, other) for words, other in conflicts if words)

@@ -1,0 +1,212 @@
+"""Checks of the container: its engine, its image, what is mounted and how much memory is shared."""
+
+import re
+from collections.abc import Iterator
+
+from tui_train.base.text import visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import ContainerImage, Facts
+from tui_train.profile import fields, mounts
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Container, Profile
+from tui_train.setup.machine import container
+from tui_train.setup.machine.toolchain import image_of, why_unusable
+from tui_train.setup.recipe.hub_model import loaded_model_id
+from tui_train.setup.setup import Setup
+
+_MEMORY_SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
+# A mount over one of these would hide what the image needs.
+_SYSTEM_FOLDERS = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
+_USR_FOLDERS = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
+_IMAGE_FOLDERS = frozenset({"/", container.CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_USR_FOLDERS))})
+_HUB_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+_GPU_SETUP = {
+    "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
+    "podman": "describe the GPUs (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
+}
+
+
+def engine(setup: Setup) -> Iterator[Finding]:
+    """An engine that is installed, answers, and can show the chosen cards."""
+    facts = setup.facts
+    name = setup.profile.container.engine
+    if name == "none":
+        return
+    if facts.other_machine:
+        message = f"what {name} has on another machine ({facts.other_machine}) is not known here"
+        yield Finding(level="error", key="container.engine", message=message, remedy="Make this plan there.")
+        return
+    bare = Change(
+        "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
+    )
+    state = next((candidate for candidate in facts.engines if candidate.name == name), None)
+    reason = state.problem if state else "it is not installed"
+    if reason:
+        message, remedy = f"{name} cannot be used: {reason}", "Fix that, or choose another engine or none."
+        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
+    elif state and setup.gpus and not state.gpus:
+        message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
+        remedy = f"Install nvidia-container-toolkit and {_GPU_SETUP.get(name, 'set it up')}."
+        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
+
+
+def image(setup: Setup) -> Iterator[Finding]:
+    """An image that is on this machine and contains the trainer."""
+    profile, facts = setup.profile, setup.facts
+    chosen = profile.container
+    if chosen.engine == "none" or facts.other_machine:
+        return
+    shown = visible(chosen.image)
+    chosen_image = image_of(profile, facts)
+    if not chosen.image:
+        message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+    elif not _is_image_name(chosen):
+        message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+    elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
+        message, remedy = f"{shown} is not an absolute path", "Write the full path of the .sif file, from /."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+    elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
+        return
+    elif chosen_image is None or chosen_image.missing:
+        yield _missing_image(profile, facts)
+    elif reason := _why_image_unusable(profile, chosen_image):
+        message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
+
+
+def _is_image_name(chosen: Container) -> bool:
+    if chosen.image.startswith("-") or not chosen.image.isprintable():
+        return False
+    return chosen.engine == "apptainer" or not any(letter.isspace() for letter in chosen.image)
+
+
+def _missing_image(profile: Profile, facts: Facts) -> Finding:
+    chosen = profile.container
+    message = f"the image {chosen.image} is not on this machine"
+    if chosen.engine == "apptainer":
+        remedy = "Build or copy it there first."
+    else:
+        local = next((candidate.images for candidate in facts.engines if candidate.name == chosen.engine), ())
+        listing = f" Here are: {', '.join(local[:4])}." if local else ""
+        remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. NVIDIA's are many GB.{listing}"
+    return Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
+
+
+def _why_image_unusable(profile: Profile, image_facts: ContainerImage) -> str:
+    if image_facts.problem or image_facts.toolchain is None:
+        return image_facts.problem or "it could not be started"
+    return why_unusable(profile, image_facts.toolchain)
+
+
+def shared_memory(setup: Setup) -> Iterator[Finding]:
+    """A size that engines read."""
+    chosen = setup.profile.container
+    if chosen.engine == "none" or chosen.shared_memory == container.HOST_SHARED_MEMORY:
+        return
+    host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
+    if not _MEMORY_SIZE.fullmatch(chosen.shared_memory):
+        message, remedy = f"{chosen.shared_memory!r} is not a memory size", "Write host, or a size such as 16g."
+        yield Finding(level="error", key="container.shared_memory", message=message, remedy=remedy, change=host)
+    elif chosen.engine == "apptainer":
+        message, remedy = "apptainer always shares the machine's /dev/shm: the size is not used", "Write host."
+        yield Finding(level="note", key="container.shared_memory", message=message, remedy=remedy, change=host)
+
+
+def valid_mounts(setup: Setup) -> Iterator[Finding]:
+    """Mounts that parse, exist, can be written for the engine, and hide nothing that the image needs."""
+    profile, facts = setup.profile, setup.facts
+    chosen = profile.container
+    if chosen.engine == "none":
+        return
+    for text in chosen.mounts:
+        mount_point = mounts.parse_mount(text)
+        if mount_point is None:
+            message = f"{text} is not a mount"
+            remedy = "Write HOST:INSIDE or HOST:INSIDE:ro, both absolute paths."
+            yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
+        elif facts.paths.get(mount_point.host) in {"missing", "unreadable"}:
+            what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[mount_point.host]]
+            message, remedy = f"the mount {mount_point.host} {what}", "Name a path that exists."
+            yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
+    for path in container.unmountable_paths(profile):
+        message = f"{chosen.engine} cannot mount {path}"
+        remedy = "Move it to a path without colons, commas, quotes and line breaks."
+        yield Finding(level="error", key=_key_of_path(profile, path), message=message, remedy=remedy)
+    outputs = (profile.trainer.output,) if profile.trainer.output else ()
+    for mount in container.container_mounts(profile, outputs):
+        inside = mount.inside.rstrip("/") or "/"
+        if inside in _IMAGE_FOLDERS or any(f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FOLDERS):
+            message = f"{mount.host} would hide the image's own {inside}"
+            remedy = "Move it to a folder of its own, such as one in your home."
+            yield Finding(level="error", key=_key_of_path(profile, mount.host), message=message, remedy=remedy)
+
+
+def hub_cache(setup: Setup) -> Iterator[Finding]:
+    """A cache of Hugging Face that outlives the container."""
+    profile = setup.profile
+    own = profile.trainer.environment
+    if profile.container.engine == "none":
+        return
+    outputs = (profile.trainer.output,) if profile.trainer.output else ()
+    persistent = (
+        container.CACHE_FOLDER,
+        *(mount.inside.rstrip("/") for mount in container.container_mounts(profile, outputs)),
+    )
+    lost_variables = [
+        name
+        for name in _HUB_VARIABLES
+        if own.get(name) and not any(f"{own[name]}/".startswith(f"{at}/") for at in persistent)
+    ]
+    if not lost_variables:
+        return
+    rest = {name: value for name, value in own.items() if name not in lost_variables}
+    change = Change(
+        f"without {', '.join(lost_variables)}", "the machine's own cache is mounted", (("trainer.environment", rest),)
+    )
+    yield Finding(
+        level="error" if loaded_model_id(setup) else "warning",
+        key="trainer.environment",
+        message=f"{lost_variables[0]}={own[lost_variables[0]]} is not mounted: "
+        "what is downloaded there is lost with the container",
+        remedy="Remove it, and export HF_HOME in the shell where you start the run: launch.sh mounts that folder.",
+        change=change,
+    )
+
+
+def arguments(setup: Setup) -> Iterator[Finding]:
+    """Paths in the arguments that the container sees."""
+    profile = setup.profile
+    chosen = profile.container
+    if chosen.engine == "none":
+        return
+    outputs = (profile.trainer.output,) if profile.trainer.output else ()
+    visible_folders = [f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, outputs)]
+    for word in profile.trainer.arguments:
+        path = word.partition("=")[2] if word.startswith("-") else word
+        if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in visible_folders):
+            continue
+        mount = f"{path}:{path}:ro"
+        change = Change(
+            f"mount {path}", "the training can then read it", (("container.mounts", (*chosen.mounts, mount)),)
+        )
+        message = f"{path} is not visible in the container, unless the image has it"
+        remedy = "Mount it, under More mounts."
+        yield Finding(level="warning", key="container.mounts", message=message, remedy=remedy, change=change)
+
+
+def _key_of_path(profile: Profile, path: str) -> str:
+    """Return the field that names a path."""
+    trainer = profile.trainer
+    if path == trainer.working_directory:
+        return "trainer.working_directory"
+    if path == trainer.output:
+        return "trainer.output"
+    for name in ("data", "validation_data", "test_data"):
+        if path in getattr(trainer, name):
+            return f"trainer.{name}"
+    if path == container.script_mount(profile):
+        return "trainer.script"
+    return "trainer.model" if trainer.model.startswith(path) else fields.field("container.mounts").key

@@ -1,0 +1,74 @@
+"""The check that compares the disk which checkpoints need with the disk that is there."""
+
+import math
+from collections.abc import Iterator
+
+from tui_train.base.text import counted, display_path, size
+from tui_train.checks.finding import Finding
+from tui_train.memory.disk import LIMIT_OPTION, CheckpointDisk, checkpoint_disk
+from tui_train.profile.changes import Change
+from tui_train.setup.recipe import no_effect
+from tui_train.setup.recipe.data_questions import training_steps
+from tui_train.setup.recipe.options import set_options
+from tui_train.setup.setup import Setup
+
+
+def checkpoint_space(setup: Setup) -> Iterator[Finding]:
+    """Checkpoints for which the disk of the output has no room: not for one, or not for all that are kept."""
+    profile, facts = setup.profile, setup.facts
+    key, output = "trainer.output", profile.trainer.output or setup.user_output
+    free = facts.free.get(output)
+    required = checkpoint_disk(setup) if free is not None and not no_effect.why_no_effect(key, setup) else None
+    if free is None or required is None:
+        return
+    free_text = f"{display_path(output) if output else 'the disk of the runs'} has {size(free)} free"
+    remedy = "Free some, or name a folder on another disk (trainer.output)"
+    if free < required.checkpoint_bytes * (1 - required.error):
+        yield Finding(
+            level="error",
+            key=key,
+            message=f"a checkpoint takes {size(required.checkpoint_bytes)} ({_parts_text(required)}), and {free_text}",
+            remedy=f"{remedy}.",
+            start=True,
+        )
+    # What is there already of a run that goes on is removed as it goes.
+    elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
+        change = _fewer_checkpoints(setup, required, free)
+        at_once = f"{counted(required.max_at_once or 1, 'checkpoint')} of {size(required.checkpoint_bytes)}"
+        yield Finding(
+            level="warning",
+            key=key,
+            message=f"{at_once} at a time take up to {size(required.peak_bytes())}, and {free_text}",
+            remedy=f"{remedy}{f'; or: {change.title}' if change else ''}.",
+            change=change,
+        )
+
+
+def _parts_text(required: CheckpointDisk) -> str:
+    return f"weights {size(required.weights)}, optimizer {size(required.states)}"
+
+
+def _fewer_checkpoints(setup: Setup, required: CheckpointDisk, free: int) -> Change | None:
+    """Return the change with which the most checkpoints stay for which there is room, None if there is none."""
+    profile = setup.profile
+    max_kept = free // required.checkpoint_bytes - 1
+    if required.can_be_limited and max_kept >= required.min_kept:
+        words, set_already = profile.trainer.arguments, set_options(profile.trainer.arguments, bare=False)
+        for argument in reversed([each for each in set_already if each.option == LIMIT_OPTION]):
+            words = argument.removed_from(words)
+        edits = (("trainer.arguments", (*words, f"--{LIMIT_OPTION}={max_kept}")),)
+        return Change(
+            f"keep {counted(max_kept, 'checkpoint')}",
+            f"{size((max_kept + 1) * required.checkpoint_bytes)} at a time",
+            edits,
+        )
+    fitting_count = (free - required.weights) // required.checkpoint_bytes
+    steps = training_steps(setup)
+    if fitting_count < 1 or not steps:
+        return None
+    every = math.ceil(steps / fitting_count)
+    return Change(
+        f"a checkpoint every {counted(every, 'step')}",
+        f"{counted(fitting_count, 'checkpoint')} in all, for which there is room",
+        (("recipe.checkpoint_every", every),),
+    )

@@ -1,0 +1,137 @@
+"""Checks of cards, processes and precision."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.gpus.verdicts import ever_supported, find_gpus, supports_bf16, why_unsupported
+from tui_train.facts.types import Gpu
+from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.profile.changes import Change
+from tui_train.setup.setup import Setup
+
+_MAX_NCCL_GPUS = 32
+
+
+def devices(setup: Setup) -> Iterator[Finding]:
+    """Cards that are chosen and cannot train, should not, or are busy."""
+    profile = setup.profile
+    gpus = setup.facts.machine.gpus
+    cards = dict(zip((gpu.uuid for gpu in gpus), setup.verdicts, strict=True))
+    names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in gpus}
+    if profile.hardware.device == "cpu":
+        return
+    for name in profile.hardware.gpus:
+        matches = find_gpus(gpus, name)
+        if len(matches) != 1:
+            message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
+            remedy = f"Choose the GPUs again{_gpu_list(matches or gpus)}."
+            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+            continue
+        uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
+        reasons = "; ".join(verdict.reasons)
+        if verdict.kind == "blocked":
+            message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
+            if profile.container.engine == "none" and _is_unsupported(matches[0], setup):
+                remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
+            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+        elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
+            message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
+    for gpu in setup.gpus:
+        if user := cards[gpu.uuid].busy:
+            message = f"{names[gpu.uuid]} is busy: {visible(user)}"
+            remedy = "Wait until it is free, or choose another GPU."
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+
+
+def _is_unsupported(gpu: Gpu, setup: Setup) -> bool:
+    tool = setup.toolchain
+    no_code = tool is not None and bool(why_unsupported(gpu, tool, setup.facts.machine.driver_cuda)[0])
+    return no_code and not gpu.problem and ever_supported(gpu)
+
+
+def _gpu_list(gpus: tuple[Gpu, ...]) -> str:
+    return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
+
+
+def unreadable_gpus(setup: Setup) -> Iterator[Finding]:
+    """Cards that keep NCCL from starting, though they are not chosen."""
+    if setup.backend != "nccl" or setup.profile.container.engine in {"docker", "podman"}:
+        return  # these show a container the chosen cards alone
+    # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
+    boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}
+    alternative = "show a container the chosen GPUs alone, or choose Gloo."
+    for gpu in boards.values():
+        if gpu.problem:
+            message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
+            remedy = f"Repair or remove that GPU, {alternative}"
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+    if len(boards) > _MAX_NCCL_GPUS:
+        message = f"NCCL fails on a machine of more than {_MAX_NCCL_GPUS} GPUs, and this one has {len(boards)}"
+        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one GPU, {alternative}")
+
+
+def logout(setup: Setup) -> Iterator[Finding]:
+    """What logging out would do to the training."""
+    policy = setup.facts.machine.logout
+    if policy and policy.kills:
+        message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
+        remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
+        yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
+    if policy and policy.removes_shared_memory and setup.backend == "nccl":
+        message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
+        remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
+        yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
+    if policy and policy.unknown:
+        message = f"unknown whether this machine ends your processes when you log out: {policy.unknown}"
+        remedy = "See KillUserProcesses and RemoveIPC in `man logind.conf`, or stay logged in."
+        yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
+
+
+def processes(setup: Setup) -> Iterator[Finding]:
+    """As many processes as devices, and a launcher that can start them."""
+    profile = setup.profile
+    process_count, cards = setup.processes, len(setup.gpus)
+    devices = cards if setup.device == "cuda" else process_count
+    world_size = profile.nodes.machines * max(process_count, devices)
+    launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machines
+    starts_only_one = not launcher.STARTS_SEVERAL and world_size > 1
+    if starts_only_one or (not launcher.SPANS_MACHINES and machines > 1):
+        change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
+        suitable = launcher_labels(lambda other: other.SPANS_MACHINES or (machines == 1 and other.STARTS_SEVERAL))
+        what = f"one process, and {world_size}" if starts_only_one else f"processes on one machine, and {machines}"
+        yield Finding(
+            level="error",
+            key="trainer.launcher",
+            message=f"{launcher.LABEL} starts {what} are wanted",
+            remedy=f"Choose {suitable}, or fewer.",
+            change=change,
+        )
+    elif setup.device == "cuda" and cards and process_count != cards:
+        change = Change(
+            "one process per GPU", "more would share a GPU, fewer leave one idle", (("hardware.processes", 0),)
+        )
+        message = f"{counted(process_count, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
+        remedy = "Set the processes to 0: one per GPU."
+        yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
+
+
+def precision(setup: Setup) -> Iterator[Finding]:
+    """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
+    precision_value, cuda = setup.values["precision"], setup.device == "cuda"
+    if "precision" not in setup.context.accepted:
+        return
+    source = f" ({visible(precision_value.source)})" if precision_value.source else ""
+    level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
+    if precision_value.value == "fp16" and not cuda:
+        message, remedy, other = f"fp16{source} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
+    elif precision_value.value == "bf16" and cuda and not supports_bf16(setup.gpus):
+        message = f"not every chosen GPU has bf16{source}: it begins with compute capability 8.0"
+        remedy, other = "Choose fp16 or fp32.", "fp16"
+    else:
+        return
+    why = "works everywhere" if other == "fp32" else "works on older GPUs"
+    change = Change(f"precision {other}", why, (("recipe.precision", other),))
+    yield Finding(level=level, key="recipe.precision", message=message, remedy=remedy, change=change)

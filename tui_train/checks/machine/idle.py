@@ -1,0 +1,138 @@
+"""Checks that the CPU, or fewer or lesser cards than there are, train only where the user chose that."""
+
+import shlex
+from collections.abc import Iterator
+
+from tui_train.base.text import display_path
+from tui_train.checks.finding import EnvironmentInstall, Finding
+from tui_train.facts.gpus.verdicts import recommended_uuids
+from tui_train.facts.types import Facts
+from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.idle_cards import IdleCards, all_cards_idle, card_counts, card_names, some_cards_idle
+from tui_train.setup.setup import Setup
+from tui_train.trainers import trainer_of
+
+_CPU_REMEDY = "train on the CPU: --set hardware.device=cpu"
+# What its wheel and the libraries of CUDA take to download.
+_DOWNLOAD_SIZE = "about 2.4 GB"
+
+
+def all_cards(setup: Setup) -> Iterator[Finding]:
+    """Cards that stay idle while the CPU trains."""
+    profile, facts = setup.profile, setup.facts
+    chosen = profile.hardware
+    if chosen.device == "cpu" or chosen.gpus or setup.gpus:
+        return
+    idle = all_cards_idle(setup)
+    cuda_chosen = chosen.device == "cuda"
+    if idle is None and not cuda_chosen:
+        return
+    change: Change | None
+    change = Change("train on the CPU", "no GPU can be used", (("hardware.device", "cpu"), ("hardware.gpus", ())))
+    if facts.other_machine and not facts.machine.hostname and idle:
+        # Nothing is known of a host that did not answer: its CPU would be no remedy.
+        gap = next(gap for gap in facts.machine.gaps if gap.hides)
+        yield Finding(
+            level="error", key="hardware.host", message=f"{gap.what}: {gap.why}", remedy=gap.remedy, machine=True
+        )
+        return
+    install = keys = None
+    if idle is None:
+        why = "; ".join(reason for verdict in setup.verdicts for reason in verdict.reasons)
+        why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
+        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
+    else:
+        why = f"{_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        subject = _idle_clause(idle) if idle.cards else "what GPUs there are stay idle"
+        message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
+        remedy = f"{_idle_remedy(profile, idle)} Or {_CPU_REMEDY}."
+        change, install = _python_change(idle) or change, _install(profile, facts, idle)
+        keys = f"{_screen_remedy(profile, idle, install)} Or choose the device CPU."
+    yield Finding(
+        level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True,
+        install=install, keys=keys or "",
+    )  # fmt: skip
+
+
+def some_cards(setup: Setup) -> Iterator[Finding]:
+    """Cards that stay idle because this PyTorch has no code for them, while fewer or lesser ones train."""
+    profile, facts = setup.profile, setup.facts
+    if profile.hardware.device == "cpu" or profile.hardware.gpus or not setup.gpus:
+        return
+    if idle := some_cards_idle(setup):
+        usable = recommended_uuids(facts.machine.gpus, setup.verdicts)
+        cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
+        use_these = Change(
+            f"train on {card_names(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
+        )
+        why = f"{_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        message = f"only {card_names(cards)} would train; {_idle_clause(idle)}: {why}"
+        remedy = f"{_idle_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
+        change, install = _python_change(idle) or use_these, _install(profile, facts, idle)
+        keys = f"{_screen_remedy(profile, idle, install)} Or choose the GPUs above."
+        yield Finding(
+            level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True,
+            install=install, keys=keys,
+        )  # fmt: skip
+
+
+def all_but_one_card(setup: Setup) -> Iterator[Finding]:
+    """Cards that stay idle because the launcher starts one process."""
+    chosen = setup.profile.hardware
+    if LAUNCHERS[setup.launcher].STARTS_SEVERAL or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
+        return
+    usable = recommended_uuids(setup.facts.machine.gpus, setup.verdicts)
+    if len(usable) > 1:
+        change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
+        label = LAUNCHERS[setup.launcher].LABEL
+        message = f"{label} trains on one GPU, and {len(usable)} are here to train on"
+        several = launcher_labels(lambda other: other.STARTS_SEVERAL)
+        remedy = f"Choose {several}; or name the one GPU, such as hardware.gpus={usable[0]}."
+        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
+
+
+def _idle_remedy(profile: Profile, idle: IdleCards) -> str:
+    """Return a remedy: how the idle cards could train."""
+    if profile.container.engine != "none" and idle.wheel:
+        return "Choose an image whose PyTorch has code for them."
+    remedies = []
+    if idle.python:
+        remedies.append(f"Use a Python that can: --set trainer.python={shlex.quote(idle.python)}.")
+    elif idle.wheel:
+        name = trainer_of(profile).library_set
+        remedies.append(f"Make an environment that can: tui-train env create {name} ({idle.wheel.name}).")
+    return " ".join([*remedies, idle.remedy]).strip() or "Fix what is reported for them."
+
+
+def _python_or_image(profile: Profile) -> str:
+    return "this Python's" if profile.container.engine == "none" else "this image's"
+
+
+def _idle_clause(idle: IdleCards) -> str:
+    return f"{card_counts(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
+
+
+def _install(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
+    """Return the environment that lets idle cards train, where one can be made here and none is there."""
+    if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.other_machine:
+        return None
+    return EnvironmentInstall(trainer_of(profile).library_set, f"install {idle.wheel.name}")
+
+
+def _screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
+    """Return the remedy for idle cards in the keys of the screens."""
+    if idle.python:
+        return f"F2 uses {display_path(idle.python)}, which can."
+    if install and idle.wheel:
+        return f"F2 installs {idle.wheel.name} ({_DOWNLOAD_SIZE}) into an environment of its own."
+    return _idle_remedy(profile, idle)
+
+
+def _python_change(idle: IdleCards) -> Change | None:
+    if not idle.python:
+        return None
+    return Change(
+        f"use {display_path(idle.python)}", "its PyTorch can use the GPUs", (("trainer.python", idle.python),)
+    )

@@ -1,0 +1,362 @@
+"""Checks of NeMo: the recipe's name, its data, how the model is split, and what it cannot do."""
+
+import difflib
+import math
+from collections.abc import Iterator
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.models import recipe_lists
+from tui_train.facts.types import Facts
+from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.profile.changes import Change
+from tui_train.profile.fields import similar_word_remedy
+from tui_train.profile.types import Profile, Recipe
+from tui_train.setup.setup import Setup
+from tui_train.trainers import nemo
+
+_SUGGESTED_RECIPE = "qwen25_500m"
+_EXPERT_PARALLEL = "trainer.strategy.expert_model_parallel_size"
+_EXPERT_TENSOR_PARALLEL = "trainer.strategy.expert_tensor_parallel_size"
+_VOCABULARY_SIZE = "model.config.vocab_size"
+_PREFIXES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
+
+
+def known_recipe(setup: Setup) -> Iterator[Finding]:
+    """A recipe that exists for the chosen task."""
+    profile, facts = setup.profile, setup.facts
+    if setup.nemo == "automodel":
+        return
+    name, task = profile.nemo.recipe, nemo.required_task(profile.nemo, setup.nemo)
+    python = setup.toolchain.python if setup.toolchain else ""
+    tasks_by_name, from_python = recipe_lists.recipes_of_python(facts, python, setup.nemo)
+    names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
+    if not name:
+        suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]
+        change = Change(f"recipe {suggested}", "a small model", (("nemo.recipe", suggested),))
+        remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
+        yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
+    elif not nemo.is_python_name(name) or name not in names:
+        whose = _recipe_source(setup.nemo, from_python=from_python)
+        yield _unknown_recipe(name, task, names, whose, certain=from_python or not nemo.is_python_name(name))
+    problem = facts.recipes[python].problem if python in facts.recipes else ""
+    if problem:
+        message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
+        remedy = "Make a Python for it: tui-train env create nemo."
+        yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
+    if (
+        setup.nemo != "bridge"
+        and task == "finetune"
+        and profile.nemo.peft == "lora"
+        and name.startswith(_PREFIXES_WITHOUT_LORA)
+    ):
+        change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
+        message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
+        yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
+    if setup.nemo == "recipes":
+        yield from _initial_weights(profile)
+
+
+def _initial_weights(profile: Profile) -> Iterator[Finding]:
+    """Weights that a finetune by a recipe starts from: those of a NeMo checkpoint."""
+    if profile.nemo.task != "finetune" or profile.trainer.model:
+        return
+    contained = profile.container.engine != "none"
+    where = "the image's cache, which is empty" if contained else "$NEMO_HOME/models, and are there only if converted"
+    yield Finding(
+        level="error" if contained else "warning",
+        key="trainer.model",
+        message=f"no model is named: the recipe looks for its weights in {where}",
+        remedy="Name a NeMo checkpoint (trainer.model); `tui-train nemo import` makes one of a Hugging Face folder.",
+    )
+
+
+def _recipe_source(flavour: nemo.Flavour | None, *, from_python: bool) -> str:
+    if flavour == "bridge":
+        return "this Megatron-Bridge has" if from_python else "Megatron-Bridge 0.3 and 0.6 are known to have"
+    return "this NeMo has" if from_python else "NeMo 2.7 is known to have"
+
+
+def _unknown_recipe(name: str, task: str, names: tuple[str, ...], whose: str, *, certain: bool) -> Finding:
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    change = Change(f"recipe {close[0]}", "the nearest name", (("nemo.recipe", close[0]),)) if close else None
+    what = "finetune with LoRA" if task == "lora" else task
+    remedy = f"Nearest: {', '.join(close)}." if close else similar_word_remedy(name, names[:8])
+    return Finding(
+        level="error" if certain else "warning",
+        key="nemo.recipe",
+        message=f"{visible(name)} is not a recipe to {what} that {whose}",
+        remedy=f"{remedy} `tui-train recipes` lists those of the Python.",
+        change=change,
+    )
+
+
+def data(setup: Setup) -> Iterator[Finding]:
+    """Data of the user, or mock data that the user asked for."""
+    profile = setup.profile
+    chosen, trainer = profile.nemo, profile.trainer
+    use_mock = Change("mock data", "random tokens: only to see whether it runs", (("nemo.mock_data", True),))
+    use_data = Change(
+        "train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),)
+    )
+    if chosen.mock_data and trainer.data:
+        message, remedy = "mock data leaves the named data unread", "Switch one of them off."
+        yield Finding(level="error", key="nemo.mock_data", message=message, remedy=remedy, change=use_data)
+    elif chosen.mock_data:
+        message = "MOCK DATA: it trains on random tokens, and learns nothing of use"
+        remedy = "Name data (trainer.data) once it runs."
+        yield Finding(level="warning", key="nemo.mock_data", message=message, remedy=remedy)
+    elif not trainer.data:
+        wants = {
+            "pretrain": "Name .bin files (trainer.data); `tui-train nemo prepare` makes them of text.",
+            "finetune": "Name the folder with training.jsonl (trainer.data).",
+        }[chosen.task]
+        message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=use_mock)
+    else:
+        yield from _data_format(profile, setup.facts)
+    if setup.nemo == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
+        message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
+        remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
+        yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
+    if setup.nemo == "bridge":
+        yield from _bridge_tokenizer(profile)
+
+
+def _bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
+    """The tokenizer of data for Megatron-Bridge, whose recipes to pretrain have none."""
+    chosen = profile.nemo
+    if chosen.tokenizer or chosen.task == "finetune" or chosen.mock_data or not profile.trainer.data:
+        return
+    message = "no tokenizer is named: the recipe takes the data's numbers as they are, up to those of its own model"
+    remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
+    yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
+
+
+def _data_format(profile: Profile, facts: Facts) -> Iterator[Finding]:
+    paths, task = profile.trainer.data, profile.nemo.task
+    if task == "pretrain":
+        for name in ("data", "validation_data", "test_data"):
+            for path in getattr(profile.trainer, name):
+                yield from _bin_with_index(f"trainer.{name}", path, facts)
+        return
+    (folder, *others) = paths
+    if others:
+        message, remedy = "a finetune takes one folder of data", "Put the samples into one training.jsonl."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+    elif facts.paths.get(f"{folder}/training.jsonl", "file") != "file":
+        message = f"data: there is no training.jsonl in {visible(folder)}"
+        remedy = 'Write one sample a line: {"input": "…", "output": "…"}.'
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def _bin_with_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
+    """A .bin file with its index."""
+    if not path.endswith(".bin"):
+        message = f"data: {visible(path)} is not a .bin file"
+        remedy = (
+            "Name the .bin; its .idx lies beside it. Text: `tui-train nemo prepare`; on the Backend screen, P does it."
+        )
+        yield Finding(level="error", key=key, message=message, remedy=remedy)
+    elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":
+        message = f"data: {visible(index)}, the index of that .bin, cannot be read"
+        yield Finding(level="error", key=key, message=message, remedy="Prepare the data again, or copy it too.")
+
+
+def parallel_sizes(setup: Setup) -> Iterator[Finding]:
+    """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
+    profile = setup.profile
+    sizes, world = nemo.parallel_sizes(profile.nemo, setup.nemo), setup.world_size
+    gpus_per_copy = nemo.gpus_per_copy(profile.nemo, setup.nemo)
+    if world % gpus_per_copy:
+        edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
+        key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
+        whose = "" if key else f"the recipe {profile.nemo.recipe} is made for more GPUs: its "
+        yield Finding(
+            level="error",
+            key=key or edits[0][0],
+            message=f"{whose}tensor × pipeline × context parallel is "
+            f"{' × '.join(map(str, sizes.values()))} = {gpus_per_copy},"
+            f" which does not divide {counted(world, 'process', 'processes')}",
+            remedy="Choose sizes whose product divides the number of GPUs.",
+            change=Change("do not split the model", "each GPU holds all of it", edits),
+        )
+    elif setup.nemo:
+        yield from _expert_split(setup)
+        yield from _even_splits(profile, setup.nemo)
+    if setup.nemo == "automodel" and sizes["pipeline_parallel"] > 1:
+        change = Change(
+            "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
+        )
+        message, remedy = (
+            "tui-train passes no pipeline settings to AutoModel",
+            "Use tensor parallelism, or none.",
+        )
+        yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
+
+
+def _expert_split(setup: Setup) -> Iterator[Finding]:
+    """Experts of an MoE that the recipe distributes over more GPUs than there are."""
+    profile = setup.profile
+    defaults, chosen = nemo.own_recipe_defaults(profile.nemo, setup.nemo), profile.nemo.set
+    stages = nemo.parallel_sizes(profile.nemo, setup.nemo)["pipeline_parallel"]
+    if defaults is None or _EXPERT_PARALLEL in chosen or (setup.world_size // stages) % defaults.expert_parallel == 0:
+        return
+    change = Change(
+        "all experts on each GPU",
+        "the recipe's GPUs are not here",
+        (("nemo.set", {**chosen, _EXPERT_PARALLEL: "1", _EXPERT_TENSOR_PARALLEL: "none"}),),
+    )
+    yield Finding(
+        level="error",
+        key="nemo.set",
+        message=f"the recipe {visible(profile.nemo.recipe)} distributes its experts "
+        f"over {defaults.expert_parallel} GPUs,"
+        f" which does not divide {counted(setup.world_size, 'process', 'processes')}",
+        remedy=f"Set {_EXPERT_PARALLEL} to a number of GPUs (nemo.set).",
+        change=change,
+    )
+
+
+def warmup(setup: Setup) -> Iterator[Finding]:
+    """A warm-up of the recipe that is longer than the training."""
+    profile = setup.profile
+    defaults, recipe = nemo.own_recipe_defaults(profile.nemo, setup.nemo), profile.recipe
+    if defaults is None or recipe.warmup is not None or not recipe.steps or defaults.warmup < recipe.steps:
+        return
+    reached = (recipe.steps + 1) / (defaults.warmup + 1)
+    yield Finding(
+        level="warning",
+        key="recipe.warmup",
+        message=f"the recipe warms up for {defaults.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
+        f" learning rate reaches {min(reached, 1):.0%}",
+        remedy="Set a warm-up (recipe.warmup), such as 0.1: a tenth of the steps.",
+        change=Change("warm up for a tenth of the steps", "to reach the learning rate", (("recipe.warmup", 0.1),)),
+    )
+
+
+def tokenizer(setup: Setup) -> Iterator[Finding]:
+    """A tokenizer that this NeMo can load, and whose tokens the model has."""
+    profile = setup.profile
+    chosen = profile.nemo
+    tokenizer_facts = setup.facts.tokenizers.get(chosen.tokenizer)
+    if tokenizer_facts is None or setup.nemo != "recipes":
+        return
+    if tokenizer_facts.kind == "TokenizersBackend":
+        message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
+        remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
+        yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy)
+    defaults = nemo.own_recipe_defaults(chosen, setup.nemo)
+    rows = chosen.set.get(_VOCABULARY_SIZE, str(defaults.vocabulary) if defaults else "")
+    if not rows.isdecimal() or not int(rows) or tokenizer_facts.vocabulary <= int(rows):
+        return
+    message = (
+        f"the tokenizer has {tokenizer_facts.vocabulary:,} tokens, and the model {int(rows):,}: the others would end it"
+    )
+    change = None
+    if not profile.trainer.model:
+        why = "every token gets a row"
+        edits = (("nemo.set", {**chosen.set, _VOCABULARY_SIZE: str(tokenizer_facts.vocabulary)}),)
+        change = Change(f"{tokenizer_facts.vocabulary:,} tokens in the model", why, edits)
+    remedy = f"Name the recipe's own tokenizer, or set {_VOCABULARY_SIZE} (nemo.set); weights need their own tokenizer."
+    yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy, change=change)
+
+
+def _even_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
+    """Heads, layers and tokens that can be split evenly."""
+    recipe = profile.recipe
+    tensor, pipeline, context = nemo.parallel_sizes(profile.nemo, flavour).values()
+    if nemo.takes_size(profile, flavour):
+        yield from _hidden_size_and_heads(recipe)
+        yield from _even_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
+        yield from _even_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
+        yield from _halved_fallback(profile, "layers", recipe.layers, pipeline)
+    # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
+    tokens = context if flavour == "automodel" else context * tensor
+    unit = math.lcm(2 * context, tokens) if context > 1 else tokens
+    by = [f"2 × context parallel {context}"] if context > 1 else []
+    by += [f"tensor parallel {tensor}"] if tokens > context else []
+    yield from _even_split("sequence_length", recipe.sequence_length, unit, ", ".join(by))
+    yield from _halved_fallback(profile, "sequence_length", recipe.sequence_length, unit)
+
+
+def _hidden_size_and_heads(recipe: Recipe) -> Iterator[Finding]:
+    """A hidden size and heads that are chosen together: one alone would not fit the recipe's other."""
+    if (recipe.hidden_size is None) != (recipe.heads is None):
+        key = "recipe.heads" if recipe.heads is None else "recipe.hidden_size"
+        message, remedy = "hidden size and heads of a recipe change together", "Set both, or neither."
+        yield Finding(level="error", key=key, message=message, remedy=remedy)
+
+
+def _even_split(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]:
+    if value is None or value % unit == 0:
+        return
+    key, words = f"recipe.{name}", name.replace("_", " ")
+    below = value // unit * unit
+    sizes = tuple(size for size in (below, below + unit) if size)
+    best = min(sizes, key=lambda size: abs(size - value))
+    yield Finding(
+        level="error",
+        key=key,
+        message=f"{words}: {value} is not a multiple of {unit} ({by})",
+        remedy=f"Nearest: {' or '.join(map(str, sizes))}.",
+        change=Change(f"{words} {best}", "the nearest that can be split", ((key, best),)),
+    )
+
+
+def _halved_fallback(profile: Profile, rung: str, value: int | None, unit: int) -> Iterator[Finding]:
+    """A fallback to half of a value that can still be split evenly."""
+    chosen = profile.ladder
+    if value is None:
+        return
+    if rung not in chosen.rungs or rung not in chosen.consent or value % unit or value // 2 % unit == 0:
+        return
+    words = rung.replace("_", " ")
+    rungs = tuple(name for name in chosen.rungs if name != rung)
+    yield Finding(
+        level="error",
+        key="ladder.rungs",
+        message=f"the fallback to {words} {value // 2} cannot start: it is not a multiple of {unit}",
+        remedy=f"Take it off the ladder, or choose a multiple of {2 * unit} ({words}).",
+        change=Change(f"no fallback to half the {words}", "it could not start", (("ladder.rungs", rungs),)),
+    )
+
+
+def unsupported_uses(setup: Setup) -> Iterator[Finding]:
+    """What NeMo cannot do: train on the CPU, be started by accelerate, take more arguments."""
+    if setup.device == "cpu":
+        message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
+        change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
+        yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
+    if not LAUNCHERS[setup.launcher].STARTS_RECIPES:
+        launchers = launcher_labels(lambda other: other.STARTS_RECIPES)
+        change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
+        message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
+        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
+    if setup.profile.trainer.arguments and setup.nemo in {"recipes", "bridge"}:
+        none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
+        message, remedy = "a NeMo recipe takes no more arguments", f"Export it, and edit {nemo.FILE_NAMES[setup.nemo]}."
+        yield Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=none)
+
+
+def replaces_recipes(setup: Setup) -> Iterator[Finding]:
+    """AutoModel in place of recipes: what that means, and what it needs."""
+    profile = setup.profile
+    if setup.nemo != "automodel" or setup.toolchain is None:
+        return
+    packages = setup.toolchain.packages
+    toolkit = packages.get("nemo_toolkit")
+    why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
+    yield Finding(
+        level="note",
+        key="trainer.kind",
+        message=f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
+        remedy=f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES}.",
+    )
+    if profile.nemo.task != "finetune":
+        change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))
+        message, remedy = "tui-train uses AutoModel only to finetune", "Choose finetune, or a Python with recipes."
+        yield Finding(level="error", key="nemo.task", message=message, remedy=remedy, change=change)
+    if not profile.trainer.model:
+        message, remedy = "AutoModel needs a model to start from", "Name a Hugging Face folder (trainer.model)."
+        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)

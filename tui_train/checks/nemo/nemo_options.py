@@ -1,0 +1,151 @@
+"""Checks of what is set besides a NeMo recipe's own values: weights, LoRA, validation and test data, settings."""
+
+import shlex
+from collections.abc import Iterator
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.models.nemo_models import SIZE_NAMES, sizes_by_recipe
+from tui_train.facts.types import Facts
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile, Recipe
+from tui_train.setup.setup import Setup
+from tui_train.trainers import nemo, nemo_settings
+
+
+def lora(setup: Setup) -> Iterator[Finding]:
+    """LoRA, for which NeMo compares every layer with one of Transformer Engine."""
+    chosen, tools = setup.profile.nemo, setup.toolchain
+    if setup.nemo != "recipes" or chosen.task != "finetune" or chosen.peft != "lora" or tools is None:
+        return
+    if "transformer-engine" in tools.packages:
+        return
+    yield Finding(
+        level="error",
+        key="nemo.peft",
+        message=f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
+        remedy=f"Train in an image, {nemo.RECOMMENDED_IMAGES}, which has it; "
+        "install it there (`pip install --no-build-isolation"
+        " 'transformer_engine[pytorch]'`: it is built with the CUDA toolkit); or finetune all weights.",
+        change=Change("finetune all weights", "without LoRA: it takes much more memory", (("nemo.peft", "none"),)),
+    )
+
+
+def weights(setup: Setup) -> Iterator[Finding]:
+    """Weights that a recipe can start from: a NeMo checkpoint, of the recipe's own size."""
+    profile, facts = setup.profile, setup.facts
+    model = profile.trainer.model
+    if setup.nemo != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
+        return
+    if facts.paths.get(f"{model}/context", "folder") == "folder":
+        yield from _size_differences(profile, facts)
+        return
+    if facts.paths.get(f"{model}/config.json") == "file":
+        target = f"{model.rstrip('/')}-nemo"
+        message = f"{visible(model)} is a Hugging Face folder, and a NeMo recipe starts from a NeMo checkpoint"
+        words = shlex.join(["tui-train", "nemo", "import", model, target])
+        remedy = f"Convert it: {visible(words)}; on the Backend screen, I does it."
+    else:
+        message = f"{visible(model)} is not a NeMo 2 checkpoint: it has no folder context"
+        remedy = "Name one that has context and weights; checkpoints of NeMo 1 must be converted by NeMo itself."
+    yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+
+
+def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
+    model, chosen = profile.trainer.model, profile.nemo
+    checkpoint = facts.checkpoints.get(model)
+    if checkpoint is None:
+        return
+    if checkpoint.problem:
+        message = f"{visible(model)} cannot be used: {visible(checkpoint.problem)}"
+        yield Finding(level="error", key="trainer.model", message=message, remedy="Name a complete NeMo 2 checkpoint.")
+        return
+    recipe_sizes = sizes_by_recipe().get(chosen.recipe)
+    if recipe_sizes is None:
+        return
+    overrides = {name: chosen.set.get(f"model.config.{name}") for name in SIZE_NAMES}
+    differences = []
+    if checkpoint.model and checkpoint.model != recipe_sizes.model:
+        differences.append(f"a {checkpoint.model} for a {recipe_sizes.model}")
+    for name in SIZE_NAMES:
+        actual, expected = checkpoint.numbers.get(name), overrides[name] or recipe_sizes.numbers.get(name)
+        if actual is not None and expected is not None and str(actual) != str(expected):
+            differences.append(f"{name} {actual} for {expected}")
+    if differences:
+        matching = [
+            name
+            for name, size in sizes_by_recipe().items()
+            if (size.model, size.numbers) == (checkpoint.model, checkpoint.numbers)
+        ]
+        change = None
+        if matching and not any(overrides.values()):
+            why = "its model has the checkpoint's size"
+            change = Change(f"recipe {matching[0]}", why, (("nemo.recipe", matching[0]),))
+        yield Finding(
+            level="error",
+            key="trainer.model",
+            message=f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differences))}",
+            remedy="Name a checkpoint of the recipe's size, or the recipe of the checkpoint (nemo.recipe).",
+            change=change,
+        )
+
+
+def validation_and_test(setup: Setup) -> Iterator[Finding]:
+    """Data for validation and test, which only NeMo's recipes to pretrain take by path."""
+    profile = setup.profile
+    trainer = profile.trainer
+    set_keys = tuple(key for key in ("validation_data", "test_data") if getattr(trainer, key))
+    if not set_keys:
+        return
+    without_data = Change(
+        "no data for validation and test", "it cannot be passed", tuple((f"trainer.{key}", ()) for key in set_keys)
+    )
+    message = remedy = ""
+    if profile.nemo.mock_data:
+        message, remedy = "mock data leaves the data for validation and test unread", "Switch one of them off."
+    elif profile.nemo.task == "finetune":
+        message = "a finetune takes its validation and test data from the folder of its training data"
+        remedy = "Put them there as validation.jsonl and test.jsonl."
+    elif setup.nemo == "bridge":
+        message, remedy = "Megatron-Bridge gets no data for validation or test", "Leave it out."
+    elif not trainer.validation_data:
+        message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
+    if message:
+        yield Finding(level="error", key=f"trainer.{set_keys[0]}", message=message, remedy=remedy, change=without_data)
+    elif trainer.test_data:
+        message = "NeMo gets the test data, and does not evaluate on it in a pretraining"
+        yield Finding(
+            level="note", key="trainer.test_data", message=message, remedy="Evaluate the checkpoint after it."
+        )
+
+
+def _has_own_size(recipe: Recipe) -> bool:
+    """Return whether the user chose a model size other than the recipe's."""
+    return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.ffn_hidden_size, recipe.heads))
+
+
+def user_settings(setup: Setup) -> Iterator[Finding]:
+    """Settings of the recipe that the user named: names and values that can be written, and that the plan does not."""
+    profile = setup.profile
+    chosen = profile.nemo
+    if not chosen.set:
+        return
+    if setup.nemo in {"bridge", "automodel"}:
+        change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))
+        message, remedy = "only NeMo's own recipes take more settings", "Leave them out."
+        yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
+        return
+    for name, text in chosen.set.items():
+        rest = {key: value for key, value in chosen.set.items() if key != name}
+        change = Change("without that setting", "it cannot be passed", (("nemo.set", rest),))
+        why, remedy = nemo_settings.why_setting_refused(name, own_size=not _has_own_size(profile.recipe))
+        if why:
+            message = f"{visible(name)} {why}"
+            yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
+            continue
+        try:
+            nemo_settings.parse_setting(text)
+        except BadInput as error:
+            message = f"{visible(name)}: {error.message}"
+            yield Finding(level="error", key="nemo.set", message=message, remedy=error.remedy, change=change)

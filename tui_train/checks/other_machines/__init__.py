@@ -1,0 +1,1 @@
+"""Checks of other machines: hosts over ssh, the Slurm cluster."""

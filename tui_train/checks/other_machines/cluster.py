@@ -1,0 +1,134 @@
+"""Checks of what a job asks for against what the Slurm cluster has."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.checks.other_machines.slurm import sbatch_seconds
+from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, sbatch_time
+from tui_train.facts.other_machines.slurm import chosen_partitions, gres_option, possible_nodes
+from tui_train.facts.types import Facts
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.setup.setup import Setup
+
+_LIST_REMEDY = "`tui-train facts --slurm` lists what there is."
+
+
+def partition(setup: Setup) -> Iterator[Finding]:
+    """Partitions that there are, and that take jobs."""
+    cluster, names = setup.facts.cluster, setup.profile.slurm.partition
+    if cluster is None or cluster.problem:
+        return
+    by_name = {part.name: part for part in cluster.partitions}
+    default = next((part.name for part in cluster.partitions if part.default), "")
+    change = Change(f"partition {default}", "the cluster's default", (("slurm.partition", ""),)) if default else None
+    for name in filter(None, names.split(",")):
+        if name not in by_name:
+            message = f"the cluster has no partition {visible(name)}"
+            remedy = f"Choose one of: {visible(', '.join(by_name))}."
+            yield Finding(
+                level="error", key="slurm.partition", message=message, remedy=remedy, machine=True, change=change
+            )
+        elif not by_name[name].up:
+            message = f"the partition {visible(name)} takes no jobs now"
+            remedy = "The job would wait; choose another one."
+            yield Finding(level="warning", key="slurm.partition", message=message, remedy=remedy)
+    if not names and not default:
+        message = "no partition is chosen, and the cluster has no default"
+        remedy = f"Choose one of: {visible(', '.join(by_name))}."
+        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True)
+
+
+def account(setup: Setup) -> Iterator[Finding]:
+    """An account of the user's."""
+    facts = setup.facts
+    accounts, name = facts.cluster.accounts if facts.cluster else (), setup.profile.slurm.account
+    if accounts and name and name not in accounts:
+        message = f"you have no account {visible(name)}"
+        change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
+        remedy = f"Choose one of: {visible(', '.join(accounts))}."
+        yield Finding(level="error", key="slurm.account", message=message, remedy=remedy, machine=True, change=change)
+
+
+def time_limit(setup: Setup) -> Iterator[Finding]:
+    """A time limit that a chosen partition allows."""
+    profile = setup.profile
+    chosen = _chosen_partitions(profile, setup.facts)
+    requested, limits = sbatch_seconds(profile.slurm.time), [part.limit for part in chosen]
+    longest = max((limit for limit in limits if limit is not None), default=None)
+    if requested is None or not chosen or None in limits or longest is None or requested <= longest:
+        return
+    names = visible(", ".join(part.name for part in chosen))
+    change = Change(
+        f"time limit {sbatch_time(longest)}", f"the most in {names}", (("slurm.time", sbatch_time(longest)),)
+    )
+    message = f"the time limit is above that of {names}, {sbatch_time(longest)}"
+    # A quality of service may allow more than its partition.
+    allowed = any(option.startswith("--q") for option in profile.slurm.options)
+    remedy = "Shorten it, or choose another partition: near the limit it saves, is queued again and resumes."
+    level: Literal["warning", "error"] = "warning" if allowed else "error"
+    yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, machine=True, change=change)
+
+
+def nodes(setup: Setup) -> Iterator[Finding]:
+    """As many nodes as there are, with the GPUs that are asked for."""
+    profile, facts = setup.profile, setup.facts
+    chosen, gres = _chosen_partitions(profile, facts), gres_option(profile.slurm.options)
+    if facts.cluster is None or not chosen:
+        return
+    names, all_nodes = (
+        visible(", ".join(part.name for part in chosen)),
+        possible_nodes(facts.cluster, profile.slurm.partition),
+    )
+    matching = possible_nodes(facts.cluster, profile.slurm.partition, gres)
+    if not matching:
+        message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
+        remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_REMEDY}"
+        others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
+        change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
+        yield Finding(level="error", key="slurm.options", message=message, remedy=remedy, machine=True, change=change)
+        return
+    available = sum(kind.count for kind in matching)
+    if profile.nodes.count > available:
+        message = f"{counted(profile.nodes.count, 'node')} are asked for, and {names} has {available} of that kind"
+        change = Change(counted(available, "node"), f"all that {names} has", (("nodes.count", available),))
+        yield Finding(
+            level="error", key="nodes.count", message=message, remedy="Ask for fewer.", machine=True, change=change
+        )
+    elif profile.nodes.count > available - (unavailable := sum(kind.out for kind in matching)):
+        message = f"{unavailable} of {counted(available, 'node')} of {names} are down or drained: Slurm refuses the job"
+        remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."
+        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True, start=True)
+    yield from _mixed_gpu_types(matching, names, setup)
+
+
+def _mixed_gpu_types(matching: tuple[NodeGroup, ...], names: str, setup: Setup) -> Iterator[Finding]:
+    """Say which GPUs a job may get where it names no type, and nodes have several."""
+    profile = setup.profile
+    types = dict.fromkeys(kind for node in matching for kind, _ in node.cards)
+    named = any(kind for kind, _ in gres_gpus(gres_option(profile.slurm.options)))
+    if named or len(types) < 2 or setup.device != "cuda" or not setup.gpus:
+        return
+    max_count = {kind: max(dict(node.cards).get(kind, 0) for node in matching) for kind in types if kind}
+    count = len(setup.gpus)
+    fits = [kind for kind, there in max_count.items() if there >= count]
+    message = f"{names} has GPUs of several types, and the job may get any: {visible(', '.join(filter(None, types)))}"
+    change = None
+    if fits:
+        options = (*(option for option in profile.slurm.options if not option.startswith("--gre")),)
+        best = max(fits, key=lambda kind: sum(node.count for node in matching if kind in dict(node.cards)))
+        edits = (("slurm.options", (*options, f"--gres=gpu:{best}:{count}")),)
+        change = Change(f"only {best}", "so that the plan is for what it gets", edits)
+    remedy = "Name the type in slurm.options: --gres=gpu:TYPE:COUNT."
+    yield Finding(level="warning", key="slurm.options", message=message, remedy=remedy, change=change)
+
+
+def _chosen_partitions(profile: Profile, facts: Facts) -> tuple[Partition, ...]:
+    known: Cluster = facts.cluster or Cluster()
+    return chosen_partitions(known, profile.slurm.partition)
+
+
+def _gres_text(node: NodeGroup) -> str:
+    return visible(", ".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in node.cards)) or "none"

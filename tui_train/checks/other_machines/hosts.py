@@ -1,0 +1,223 @@
+"""Checks of the other hosts that a training is started on over ssh, against the first one."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts, Gpu, Toolchain, TrainingHost
+from tui_train.launchers import LAUNCHERS
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.other_hosts import choose_host_cards, process_counts
+from tui_train.setup.setup import Setup
+from tui_train.trainers import trainer_of
+
+# Hosts that are named in one finding.
+_MAX_NAMED_HOSTS = 4
+# Seconds after which clocks confuse whoever reads the logs.
+_MAX_CLOCK_OFFSET = 30.0
+_SAME_VERSIONS = "Install the same versions on all hosts."
+_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
+
+
+class _FirstHost(NamedTuple):
+    """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own."""
+
+    host: str
+    facts: Facts
+    toolchain: Toolchain | None
+    gpus: tuple[Gpu, ...]
+    uneven: bool
+
+
+class _HostProblem(NamedTuple):
+    """What is wrong with a host; an empty `remedy` is to see why it does not answer.
+
+    `processes` is how many it could have instead, 0 where that would not help.
+    """
+
+    level: Literal["error", "warning"]
+    message: str
+    remedy: str
+    processes: int = 0
+
+
+def differences(setup: Setup) -> Iterator[Finding]:
+    """Hosts that answer, and have what the first one trains with: Python, versions, GPUs, files, the time of day."""
+    profile, facts = setup.profile, setup.facts
+    first, *others = profile.nodes.hosts or ("",)
+    answered = {host: facts.training_hosts[host] for host in others if host in facts.training_hosts}
+    if real_first := next((host for host, peer in answered.items() if peer.is_first), ""):
+        # The others are compared once the right one is first.
+        yield _named_twice(profile, real_first) if _is_first_host(facts, first) else _wrong_order(profile, real_first)
+        return
+    by_problem: dict[_HostProblem, list[str]] = {}
+    allows_uneven = LAUNCHERS[setup.launcher].ALLOWS_UNEVEN and trainer_of(profile).allows_uneven
+    # A number of processes that is wrong for the first host is a finding of its own.
+    compares = setup.device == "cuda" and (profile.nodes.uneven_processes or setup.processes == len(setup.gpus))
+    first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
+    for host, wanted in zip(others, process_counts(setup)[1:], strict=False):
+        for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
+            by_problem.setdefault(problem, []).append(host)
+    for problem, names in by_problem.items():
+        is_error = problem.level == "error"
+        remedy = problem.remedy or f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work. Then look again."
+        yield Finding(
+            level=problem.level,
+            key="nodes.hosts",
+            message=visible(f"{_host_list(names)}: {problem.message}"),
+            remedy=visible(remedy),
+            machine=True,
+            start=is_error,
+            change=_fewer_processes(names, problem.processes, setup) if is_error else None,
+        )
+
+
+def _is_first_host(facts: Facts, host: str) -> bool:
+    return host in facts.training_hosts and facts.training_hosts[host].is_first
+
+
+def _named_twice(profile: Profile, same_host: str) -> Finding:
+    message = f"{profile.nodes.hosts[0]} and {same_host} are the same machine"
+    return _naming_error(message, "Name each machine once.", _without_hosts(profile, [same_host]))
+
+
+def _wrong_order(profile: Profile, real_first: str) -> Finding:
+    hosts, counts = profile.nodes.hosts, profile.nodes.processes
+    places = sorted(range(len(hosts)), key=lambda place: hosts[place] != real_first)
+    values = (
+        ("nodes.hosts", tuple(hosts[place] for place in places)),
+        *((("nodes.processes", tuple(counts[place] for place in places)),) if len(counts) == len(hosts) else ()),
+    )
+    change = Change(visible(f"put {real_first} first"), "it starts the others", values)
+    message = f"it would start on {real_first}, and {profile.nodes.hosts[0]} is named first"
+    return _naming_error(message, "Name the host on which it starts first.", change)
+
+
+def _naming_error(message: str, remedy: str, change: Change) -> Finding:
+    return Finding(
+        level="error",
+        key="nodes.hosts",
+        message=visible(message),
+        remedy=remedy,
+        machine=True,
+        start=True,
+        change=change,
+    )
+
+
+def _fewer_processes(names: list[str], processes: int, setup: Setup) -> Change:
+    """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
+    profile = setup.profile
+    if not processes:
+        return _without_hosts(profile, names)
+    current = dict(zip(profile.nodes.hosts, profile.nodes.uneven_processes, strict=False))
+    counts = {host: current.get(host, setup.processes) for host in profile.nodes.hosts} | dict.fromkeys(
+        names, processes
+    )
+    title = visible(f"{counted(processes, 'process', 'processes')} on {_host_list(names)}")
+    total = counted(sum(counts.values()), "process", "processes")
+    return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
+
+
+def _without_hosts(profile: Profile, names: list[str]) -> Change:
+    """Return the change that leaves hosts out; the first one alone needs none to be named."""
+    kept = [place for place, host in enumerate(profile.nodes.hosts) if host not in names]
+    hosts = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
+    counts = tuple(count for place, count in enumerate(profile.nodes.processes) if hosts and place in kept)
+    values = (("nodes.hosts", hosts), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
+    return Change(visible(f"train without {_host_list(names)}"), "fewer machines", values)
+
+
+def _host_list(names: list[str]) -> str:
+    more = len(names) - _MAX_NAMED_HOSTS
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {counted(more, 'other')}"
+
+
+def _host_problems(host: TrainingHost, wanted: int, first: _FirstHost) -> Iterator[_HostProblem]:
+    if host.problem:
+        yield _HostProblem("error", host.problem, "")
+        return
+    if first.toolchain:
+        yield from _python_problems(host, first.host, first.toolchain)
+    if first.gpus:
+        yield from _gpu_problems(host, wanted, first)
+    for path, state in host.paths.items():
+        if state in {"missing", "unreadable"} and first.facts.paths.get(path) in {"file", "folder"}:
+            why = "there is no" if state == "missing" else "it may not read"
+            yield _HostProblem("error", f"{why} {path}", f"Copy it there from {first.host}, to the same path.")
+    if abs(host.clock_offset) > _MAX_CLOCK_OFFSET:
+        side = "ahead of" if host.clock_offset > 0 else "behind"
+        # To the minute, or equal faults of hosts would differ.
+        apart = counted(max(1, round(abs(host.clock_offset) / 60)), "minute")
+        yield _HostProblem(
+            "warning",
+            f"the clock is about {apart} {side} that of {first.host}",
+            "Set it (NTP): times in the logs do not match.",
+        )
+
+
+def _python_problems(peer: TrainingHost, first: str, first_toolchain: Toolchain) -> Iterator[_HostProblem]:
+    toolchain, python = peer.toolchain, first_toolchain.python
+    if toolchain is None or toolchain.problem:
+        missing = peer.paths.get(first_toolchain.python) == "missing"
+        words = f"there is no {python}" if missing else f"{python} does not run there"
+        yield _HostProblem("error", words, "Put the same environment at the same path there.")
+        return
+    if _without_build(toolchain.torch) != _without_build(first_toolchain.torch):
+        yield _HostProblem(
+            "error",
+            f"{_name_and_version('torch', toolchain.torch)}, {first} has {first_toolchain.torch or 'none'}",
+            _SAME_VERSIONS,
+        )
+    elif toolchain.cuda != first_toolchain.cuda:
+        builds = f"torch for CUDA {toolchain.cuda or 'none'}, {first} has it for {first_toolchain.cuda or 'none'}"
+        yield _HostProblem("warning", builds, _SAME_VERSIONS)
+    own_versions, host_versions = _versions(first_toolchain), _versions(toolchain)
+    other = [name for name in own_versions if own_versions[name] != host_versions[name]]
+    if other:
+        has = ", ".join(_name_and_version(name, host_versions[name]) for name in other)
+        yield _HostProblem(
+            "warning", f"{has}; {first} has {', '.join(own_versions[name] or 'none' for name in other)}", _SAME_VERSIONS
+        )
+
+
+def _without_build(version: str | None) -> str:
+    """Return a version without what it was built for."""
+    return (version or "").partition("+")[0]
+
+
+def _versions(tool: Toolchain) -> dict[str, str]:
+    """Return the versions of what must agree among processes, besides torch."""
+    python = ".".join(tool.version.split(".")[:2])
+    named = {"Python": python, "accelerate": tool.accelerate or "", "transformers": tool.transformers or ""}
+    return named | {name: tool.packages.get(name, "") for name in _PACKAGES}
+
+
+def _name_and_version(name: str, version: str | None) -> str:
+    return f"{name} {version}" if version else f"no {name}"
+
+
+def _gpu_problems(peer: TrainingHost, wanted: int, first: _FirstHost) -> Iterator[_HostProblem]:
+    if peer.machine is None:
+        remedy = f"nvidia-smi gives no answer there over ssh; {first.host} asks again at the start."
+        yield _HostProblem("warning", "its GPUs are not known", remedy)
+        return
+    names = dict.fromkeys(gpu.name for gpu in first.gpus)
+    cards, usable_count, why = choose_host_cards(peer, wanted, names)
+    if why:
+        yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave it out.")
+    elif not cards:
+        has = counted(usable_count, "GPU") if usable_count else "no GPU"
+        expected = f"{first.host} trains on {wanted}" if wanted == len(first.gpus) else f"{wanted} are to train"
+        uneven_remedy = "give each machine its own number (nodes.processes)"
+        alternative = uneven_remedy if first.uneven else f"choose another number on {first.host} (hardware.gpus)"
+        yield _HostProblem(
+            "error", f"{has}, and {expected}", f"Leave it out, or {alternative}.", usable_count if first.uneven else 0
+        )
+    elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):
+        kinds = ", ".join(f"{count} × {name}" for name, count in other.items())
+        remedy = "The slowest sets the pace, and the memory estimate is for the GPUs of the first host."
+        yield _HostProblem("warning", f"{kinds}, and {first.host} trains on {', '.join(names)}", remedy)

@@ -1,0 +1,95 @@
+"""Checks of what is asked of Slurm."""
+
+import re
+from collections.abc import Iterator
+
+from tui_train.base.text import visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.other_machines.cluster import gres_gpus
+from tui_train.profile import fields
+from tui_train.setup.setup import Setup
+
+# Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
+SIGNAL_LEAD_SECONDS = 60
+# sbatch reads its options from comments, which it splits at spaces and unquotes.
+_SBATCH_VALUE = re.compile(r"[\w.,:@+/-]*", re.ASCII)
+_SBATCH_OPTION = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
+_SET_BY_PLAN = frozenset({
+    "nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "cpus-per-task",
+    "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task", "partition",
+    "account", "time", "signal", "requeue", "no-requeue", "output", "error", "open-mode", "chdir", "array", "wrap",
+    "parsable", "job-name",
+})  # fmt: skip
+# With these sbatch submits no job, or another one than is followed.
+_SUBMITS_NO_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
+_DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+
+
+def valid_job(setup: Setup) -> Iterator[Finding]:
+    """Values that a job of Slurm can have, and a training that Slurm can start."""
+    profile, facts = setup.profile, setup.facts
+    if facts.scheduler != "slurm":
+        return
+    for key in ("slurm.partition", "slurm.account", "slurm.time"):
+        value = str(fields.get(profile, key))
+        if not _SBATCH_VALUE.fullmatch(value):
+            message = f"{visible(value)!r} cannot be an option of sbatch"
+            yield Finding(level="error", key=key, message=message, remedy="Use letters, digits and ._:+/- only.")
+    for word in profile.slurm.options:
+        if refused := _why_refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
+            message, remedy = refused
+            yield Finding(level="error", key="slurm.options", message=message, remedy=remedy)
+    shortest = setup.preset.stop.grace + SIGNAL_LEAD_SECONDS
+    limit = sbatch_seconds(profile.slurm.time)
+    if limit is not None and limit <= shortest:
+        message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
+        remedy = "Set slurm.time longer, well above the time to the first checkpoint."
+        yield Finding(level="error", key="slurm.time", message=message, remedy=remedy)
+    if profile.container.engine != "none":
+        message = "a container is not started by Slurm here"
+        remedy = "Choose no container, and a Python on the shared disk (trainer.python)."
+        yield Finding(level="error", key="container.engine", message=message, remedy=remedy)
+    # Of cards that cannot train, another check says why.
+    no_gpus_known = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))
+    if setup.device == "cpu" and profile.hardware.device != "cpu" and no_gpus_known:
+        cluster_known = facts.cluster is not None and not facts.cluster.problem
+        asked_machine = facts.machine.hostname if cluster_known else "this machine"
+        message = f"the job asks Slurm for no GPU: {asked_machine} has none that can train"
+        remedy = "Plan for a compute node: run `tui-train facts --save node.json` there, then add --machine node.json."
+        if cluster_known:
+            remedy = "Choose another partition (slurm.partition); `tui-train facts --slurm` lists the GPUs of each."
+        yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
+
+
+def _why_refused(word: str, gpus: int) -> tuple[str, str] | None:
+    """Return why an option of sbatch cannot be passed and what to do, for a plan with so many GPUs on each node."""
+    match = _SBATCH_OPTION.fullmatch(word)
+    if match is None:
+        return f"{visible(word)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
+    name = match[1]
+    # sbatch takes the beginning of a name for the whole.
+    if any(option.startswith(name) for option in _SUBMITS_NO_JOB):
+        return f"--{name} cannot be used here: the job is submitted to one cluster and followed", "Leave it out."
+    if any(option.startswith(name) for option in _SET_BY_PLAN):
+        remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
+        return f"--{name} is set by the plan", remedy
+    requested = sum(count for _, count in gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpus
+    if requested != gpus:
+        remedy = f"Write gpu:{gpus} or gpu:TYPE:{gpus} in it, or change hardware.gpus."
+        return f"--{name} asks for {requested} GPUs on each node, the plan for {gpus}", remedy
+    return None
+
+
+def sbatch_seconds(limit: str) -> int | None:
+    """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
+    match = _DURATION.fullmatch(limit)
+    if match is None:
+        return None
+    days, first, second, third = (int(part or 0) for part in match.groups())
+    if match[1]:
+        total = ((days * 24 + first) * 60 + second) * 60 + third
+    elif match[4]:
+        total = (first * 60 + second) * 60 + third
+    else:
+        total = first * 60 + second
+    return -(-total // 60) * 60 or None

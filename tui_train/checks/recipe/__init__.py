@@ -1,0 +1,1 @@
+"""Checks of the recipe, its model and its data."""

@@ -1,0 +1,236 @@
+"""What is wrong with training data, of what was read in it; not of a profile, so none of CHECKS."""
+
+import math
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tui_train.base.text import counted, grouped_digits, percent, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
+from tui_train.facts.data.data_use import ACCEPTED_FORMATS, FORMAT_LABELS, suitable_methods, why_unsuitable
+from tui_train.profile.changes import Change
+
+DATA_KEY = "trainer.data"
+_MAX_NAMED = 3
+# A template that takes fewer rows than one in so many does not suit the data.
+_MAX_REFUSED_RATIO = 10
+_LEARN_WHOLE_TEXT = Change("learn the whole text", "not the answers alone", (("finetune.answers_only", None),))
+# In words of one row and of several, and what helps where no other row is left.
+_KIND_LABELS = {
+    "broken": ("is broken", "are broken", "Write each row as one JSON object on a line of its own."),
+    "empty": ("is empty", "are empty", "Fill its columns."),
+    "wrong": ("is invalid", "are invalid", "docs/data.md shows what a row must have."),
+    "other": ("has other columns", "have other columns", ""),
+    "refused": ("is refused by the chat template", "are refused by the chat template", "Choose another model."),
+}
+
+
+class LengthLimits(Struct, frozen=True):
+    """The share of the rows that may be cut, and the longest sequence length that can be trained; 0: not known."""
+
+    cut: float = 1.0
+    longest: int = 0
+
+
+def data_findings(
+    report: DataReport,
+    question: DataQuestion,
+    known_bad: frozenset[str] = frozenset(),
+    limits: LengthLimits | None = None,
+) -> tuple[Finding, ...]:
+    """Return what is wrong with the data for a training, the errors first; `known_bad` files are left out."""
+    if report.problem:
+        return (
+            _error(
+                f"the data could not be read: {report.problem}",
+                "Check that file, name fewer files, or choose another Python.",
+            ),
+        )
+    empty = not report.usable and not report.counts.get("unreadable")
+    findings = [
+        *_file_findings(report, known_bad),
+        *([_nothing(report, question)] if empty else _method_findings(report, question)),
+        *([] if empty else _row_findings(report)),
+        *_token_findings(report, question),
+        *_cut_findings(report, question, limits or LengthLimits()),
+    ]
+    return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+
+
+def _file_findings(report: DataReport, known_bad: frozenset[str]) -> Iterator[Finding]:
+    every = [problem for problem in report.problems if problem.kind == "unreadable"]
+    unreadable = [problem for problem in every if problem.file not in known_bad]
+    for problem in unreadable[:_MAX_NAMED]:
+        yield _error(f"{problem.file} {problem.why}", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
+    if len(unreadable) > _MAX_NAMED:
+        more = report.counts["unreadable"] - (len(every) - len(unreadable)) - _MAX_NAMED
+        yield _error(f"{more} more files cannot be read", "Fix or leave them out.")
+    if not report.all_read:
+        read = report.done / max(report.size, 1)
+        yield Finding(
+            level="note",
+            key=DATA_KEY,
+            message=f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the bytes)",
+            remedy="Numbers for all rows are estimated from them.",
+        )
+
+
+def _nothing(report: DataReport, question: DataQuestion) -> Finding:
+    """Return the one error of data without a row that can be trained on."""
+    if not report.rows:
+        return _error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
+    kinds = sorted((kind for kind in _KIND_LABELS if report.counts.get(kind)), key=lambda kind: -report.counts[kind])
+    formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
+    remedy = _KIND_LABELS[kinds[0]][2] if kinds else ""
+    why = _each_kind(report, kinds)
+    return _error(
+        f"none of the {grouped_digits(report.rows)} rows can be used: {why}"
+        if report.rows > 1
+        else f"the only row {why}",
+        remedy or f"{question.method} takes {formats}: rename the columns so (docs/data.md).",
+    )
+
+
+def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
+    if report.usable and (why := why_unsuitable(report, question.method)):
+        suitable = ", ".join(suitable_methods(report))
+        formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
+        remedy = f"Choose a method for this data: {suitable}." if suitable else f"Rename the columns as in {formats}."
+        first = next(iter(suitable_methods(report)), None)
+        change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
+        yield Finding(
+            level="error", key="finetune.method" if suitable else DATA_KEY, message=why, remedy=remedy, change=change
+        )
+    if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
+        label = "true" if report.desirable else "false"
+        yield _warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
+    for conversion in report.conversions:
+        # What does not suit the method is not converted for it either.
+        if not why_unsuitable(report, question.method):
+            yield Finding(
+                level="note",
+                key=DATA_KEY,
+                message=f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
+                remedy="The samples show the converted form.",
+            )
+
+
+def _row_findings(report: DataReport) -> Iterator[Finding]:
+    kinds = [kind for kind in _KIND_LABELS if report.counts.get(kind)]
+    refused = report.counts.get("refused", 0)
+    if report.tokens and refused >= _MAX_REFUSED_RATIO * report.tokens.counted and "refused" in kinds:
+        kinds.remove("refused")
+        yield _error(
+            _each_kind(report, ["refused"]), "Choose a model whose template suits the data, or change the data."
+        )
+    if total := sum(report.counts[kind] for kind in kinds):
+        left = f"{grouped_digits(total)} of {counted(report.rows, 'row')} {'is' if total == 1 else 'are'} left out"
+        yield _warning(f"{left}: {_each_kind(report, kinds)}", "Fix them to train on them too.")
+    if total := report.counts.get("duplicate", 0):
+        message = (
+            f"{counted(total, 'row is a copy', 'rows are copies')} of others: {_row_places(report, 'duplicate', total)}"
+        )
+        yield _warning(message, "Remove the copies, unless they should count more.")
+
+
+def _each_kind(report: DataReport, kinds: list[str]) -> str:
+    """Return what is wrong with rows, by kind, with the places of the first."""
+    parts = []
+    for kind in kinds:
+        total, (one, many, _) = report.counts[kind], _KIND_LABELS[kind]
+        said = one if total == 1 else many
+        number = "" if report.rows == 1 else f"{grouped_digits(total)} "
+        parts.append(f"{number}{said} ({_row_places(report, kind, total)})")
+    return ", ".join(parts)
+
+
+def _row_places(report: DataReport, kind: str, total: int) -> str:
+    problems = [problem for problem in report.problems if problem.kind == kind][:_MAX_NAMED]
+    named = "; ".join(_row_place(problem, several=report.file_count > 1) for problem in problems)
+    return named + (" …" if total > len(problems) else "")
+
+
+def _row_place(problem: DataProblem, *, several: bool) -> str:
+    where = f"{problem.file}, line {problem.line}" if several else f"line {problem.line}"
+    return f"{where}: {problem.why.removeprefix('other columns: ').removeprefix('unknown columns: ')}"
+
+
+def _token_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
+    if report.tokenizer:
+        message = f"tokens cannot be counted with {visible(question.model)}: {report.tokenizer}"
+        yield _warning(message, "Name a model folder, download the model first, or choose another Python.")
+    if report.template and report.tokens is None:
+        yield _error(
+            f"the chat template cannot be used: {report.template}", "Choose a model with a template for chats."
+        )
+    if question.answers_only and question.model and not report.answers.possible and report.tokens:
+        yield Finding(
+            level="error",
+            key="finetune.answers_only",
+            message=f"answers alone cannot be learned: {report.answers.why}",
+            remedy="Learn the whole text, or choose a model whose template marks answers.",
+            change=_LEARN_WHOLE_TEXT,
+        )
+    if question.answers_only and report.answers.caution:
+        yield _warning(report.answers.caution, "Learn the whole text, or edit the template.")
+    tokens = report.tokens
+    if tokens is None:
+        return
+    if tokens.lost and question.method != "reward":
+        cut_off = f" after {grouped_digits(question.length)} tokens" if tokens.cut else ""
+        yield _warning(f"in {counted(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL leaves them out.")
+    if report.limit and tokens.longest > report.limit and not 0 < question.length <= report.limit:
+        longest, limit = grouped_digits(tokens.longest), grouped_digits(report.limit)
+        message = f"the longest row has {longest} tokens, and the model's limit is {limit}"
+        yield _warning(message, f"Cut at {grouped_digits(report.limit)} or fewer.")
+
+
+def _cut_findings(report: DataReport, question: DataQuestion, limits: LengthLimits) -> Iterator[Finding]:
+    """Return rows that are longer than the sequence length, with one that cuts none of them, or as few as can be."""
+    lengths, usable = report.lengths, max(report.usable, 1)
+    if lengths is None or not question.length:
+        return
+    cut_rows = report.tokens.cut if report.tokens else lengths.effect_of(question.length).rows
+    cut = cut_rows if lengths.longest > question.length else 0
+    if not cut:
+        return
+    share, outcome = cut / usable, "left out" if question.method == "reward" else "cut"
+    verb = "is" if cut == 1 else "are"
+    message = f"{'about ' * lengths.estimated}{counted(cut, 'row')} ({percent(share, 1)}) {verb}"
+    message += f" longer than {grouped_digits(question.length)} tokens and {verb} {outcome}"
+    message += " (estimated from bytes: the model is not here)" if lengths.estimated else ""
+    refused = share > limits.cut and not lengths.estimated
+    consent = math.ceil(share * 100) / 100
+    allow = f"data.cut={consent:g} allows it." if refused else ""
+    change = _longer_length(lengths, question.length, limits.longest)
+    if refused and change is None:
+        title, why = f"allow {percent(consent)} of them", "what is beyond the length is not learned"
+        change = Change(title, why, (("data.cut", consent),))
+    yield Finding(
+        level="error" if refused else "warning",
+        key="recipe.sequence_length",
+        message=message,
+        remedy=f"99 % of the rows have up to {grouped_digits(lengths.p99)} tokens, the longest"
+        f" {grouped_digits(lengths.longest)}. {allow}".strip(),
+        change=change,
+    )
+
+
+def _longer_length(lengths: RowLengths, length: int, limit: int) -> Change | None:
+    """Return a sequence length that cuts no row, or fewer where the model or memory allows no more than `limit`."""
+    uncut = next(cut.length for cut in lengths.at if not cut.rows)
+    allowed = min(uncut, limit or uncut)
+    if allowed <= length:
+        return None
+    cut = lengths.effect_of(allowed).rows
+    why = f"{grouped_digits(cut)} rows are cut, all that fits" if cut else "no row is cut, at more memory"
+    return Change(f"take {grouped_digits(allowed)}", why, (("recipe.sequence_length", allowed),))
+
+
+def _error(message: str, remedy: str) -> Finding:
+    return Finding(level="error", key=DATA_KEY, message=message, remedy=remedy)
+
+
+def _warning(message: str, remedy: str) -> Finding:
+    return Finding(level="warning", key=DATA_KEY, message=message, remedy=remedy)

@@ -1,0 +1,85 @@
+"""What is so far beyond the usual that it is hardly meant: a learning rate, and a length beyond the model's."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import grouped_digits
+from tui_train.checks.finding import Finding
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe import data_questions
+from tui_train.setup.recipe.effective import is_default
+from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field
+from tui_train.trainers.finetune import METHOD_LABELS
+
+# A rate so many times off the usual one is hardly meant, and so many times above it trains nothing.
+_WARNING_FACTOR, _ERROR_FACTOR = 10.0, 100.0
+
+
+def learning_rate(setup: Setup) -> Iterator[Finding]:
+    """A rate that is far from the usual one of a trainer whose own is known to suit it."""
+    profile = setup.profile
+    chosen, default = setup.settled.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
+    if takes_field(profile, "trainer.script"):
+        return  # of a script it is not known what suits it
+    if (
+        chosen is None
+        or not isinstance(default, float)
+        or default / _WARNING_FACTOR < chosen < default * _WARNING_FACTOR
+    ):
+        return
+    # A rate on paper is rarely the very number: 1e-3 / 1e-5 is 99.99….
+    is_error = round(chosen / default, 3) >= _ERROR_FACTOR
+    what = _method_label(profile)
+    message = (
+        f"the learning rate {chosen:g} is high (usual for {what}: {default:g}): the model may forget what it knows"
+    )
+    if chosen < default:
+        message = f"the learning rate {chosen:g} is low (usual for {what}: {default:g}): the model may learn nothing"
+    if is_error:
+        times = grouped_digits(round(chosen / default))
+        message = (
+            f"the learning rate {chosen:g} is {times} x the usual {default:g} for {what}: the training will diverge"
+        )
+    yield Finding(
+        level="error" if is_error and "learning_rate" not in profile.trainer.allow else "warning",
+        key="recipe.learning_rate",
+        message=message,
+        remedy=f"Choose one nearer to {default:g}.{_allow_remedy('learning_rate', profile) if is_error else ''}",
+        change=Change(f"learning rate {default:g}", f"usual for {what}", (("recipe.learning_rate", default),)),
+    )
+
+
+def sequence_length(setup: Setup) -> Iterator[Finding]:
+    """A sequence length that the model takes, unless no row of the data is as long."""
+    profile = setup.profile
+    chosen, report = setup.settled.recipe.sequence_length, data_questions.data_report(setup)
+    folder = setup.facts.models.get(profile.trainer.model)
+    limit = (report.limit if report else 0) or (folder.limit if folder else 0)
+    longest = report.tokens.longest if report and report.tokens and not profile.finetune.packing else None
+    if not chosen or not 0 < limit < chosen or "sequence_length" not in setup.context.accepted:
+        return
+    if longest is not None and longest <= limit:
+        return
+    refused = not is_default(setup.values["sequence_length"]) and "length" not in profile.trainer.allow
+    yield Finding(
+        level="error" if refused else "warning",
+        key="recipe.sequence_length",
+        message=f"the sequence length {grouped_digits(chosen)} is beyond the model's limit "
+        f"of {grouped_digits(limit)} tokens",
+        remedy=f"Longer rows are learned badly, or end the run.{_allow_remedy('length', profile)}",
+        change=Change(
+            f"{grouped_digits(limit)} tokens", "as many as the model takes", (("recipe.sequence_length", limit),)
+        ),
+    )
+
+
+def _method_label(profile: Profile) -> str:
+    if not takes_field(profile, "finetune"):
+        return "this trainer"
+    trained = "all weights" if profile.finetune.tuning == "full" else "an adapter"
+    return f"{METHOD_LABELS[profile.finetune.method]} of {trained}"
+
+
+def _allow_remedy(name: str, profile: Profile) -> str:
+    return "" if name in profile.trainer.allow else f" trainer.allow={name} allows it."

@@ -1,0 +1,247 @@
+"""What keeps a fine-tuning from training as it is meant."""
+
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from tui_train.base.text import display_path, visible
+from tui_train.checks.finding import Finding
+from tui_train.checks.recipe.data import LengthLimits, data_findings
+from tui_train.facts.data.data_use import format_of_files, learns_whole_chats
+from tui_train.facts.types import Facts
+from tui_train.memory.data_defaults import longest_length
+from tui_train.profile import data_weights as weights_of_files
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe import data_questions, options
+from tui_train.setup.setup import Setup
+from tui_train.trainers import trainer_of
+from tui_train.trainers.finetune import METHOD_LABELS, default_learning_rate, is_evaluated, keeps_best
+from tui_train.trainers.finetune_options import ALL_LINEAR, learns_marked_answers
+
+# What the plan sets, each with the key for it.
+KEY_INSTEAD = {
+    "config": "",
+    "dataset_name": "trainer.data",
+    "datasets": "trainer.data",
+    "model_name_or_path": "trainer.model",
+    "model_revision": "trainer.revision",
+    "use_peft": "finetune.tuning",
+    "load_in_4bit": "finetune.tuning",
+    "eval_strategy": "data.evaluation",
+    "resume_from_checkpoint": "",
+}
+
+# Matrices that are embeddings, or the head: adapters of them are not what LoRA usually trains.
+_NO_TARGETS = frozenset({"embed_tokens", "lm_head", "wte", "wpe", "word_embeddings", "embed_in", "embed_out"})
+_SHOWN = 12
+
+
+def model_and_data(setup: Setup) -> Iterator[Finding]:
+    """A model to start from, and data to learn from."""
+    profile = setup.profile
+    if not profile.trainer.model:
+        message = "no model is chosen"
+        remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
+        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and has_no_weights(profile, setup.facts):
+        message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
+        remedy = "Name a complete model folder or an id of the Hub. Merge an adapter first (tui-train merge)."
+        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+    if not profile.trainer.data:
+        message = "no training data is chosen"
+        remedy = "Name files of rows: JSONL, JSON, CSV, Parquet or text."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def data_weights(setup: Setup) -> Iterator[Finding]:
+    """Weights of the data files: one for each, and rows in each that is to be learned from."""
+    profile = setup.profile
+    why, report = (
+        weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)),
+        data_questions.data_report(setup),
+    )
+    if why:
+        yield Finding(
+            level="error",
+            key="data.weights",
+            message=f"the weights of the files cannot be used: {why}",
+            remedy=weights_of_files.WEIGHTS_REMEDY,
+            change=Change("no weights", "every row counts once", (("data.weights", ()),)),
+        )
+    for share in report.shares if report else ():
+        if share.weight and not share.rows:
+            yield Finding(
+                level="error",
+                key="data.weights",
+                message=f"{share.file} has a weight but no usable row",
+                remedy="Leave the file out, or give it the weight 0.",
+            )
+
+
+def unread_answers(setup: Setup) -> Iterator[Finding]:
+    """Answers alone of data that is read where it trains: whether these are chats is known then."""
+    profile, facts = setup.profile, setup.facts
+    away = bool(facts.other_machine) or profile.container.engine != "none"
+    if away and learns_marked_answers(profile.finetune, format_of_files(profile.trainer.data, facts.data)):
+        yield Finding(
+            level="note",
+            key="finetune.answers_only",
+            message="answers alone can be learned of chats only, and the data is not checked before the run",
+            remedy="Other data ends the run before the model is loaded. For prompt + completion leave it unset.",
+        )
+
+
+def whole_chats(setup: Setup) -> Iterator[Finding]:
+    """Chats of which everything is learned, as the template does not mark answers."""
+    report, question = data_questions.data_report(setup), data_questions.question_of(setup)
+    if (
+        report
+        and question
+        and report.tokens
+        and setup.profile.finetune.answers_only is None
+        and learns_whole_chats(report, question)
+    ):
+        yield Finding(
+            level="note",
+            key="finetune.answers_only",
+            message=f"the users' words are learned too: {report.answers.caution or report.answers.why}",
+            remedy="To learn answers alone, name a chat template that marks them (--chat_template_path).",
+        )
+
+
+def has_no_weights(profile: Profile, facts: Facts) -> bool:
+    """Tell whether the model is a folder that was looked at and holds no weights."""
+    states = [facts.paths.get(path) for path in trainer_of(profile).paths(profile)]
+    return bool(states) and all(state == "missing" for state in states)
+
+
+def data_problems(setup: Setup) -> Iterator[Finding]:
+    """What is wrong with the data, but for paths that are no files: those are checked for every trainer."""
+    profile = setup.profile
+    question, report = data_questions.question_with_length(setup), data_questions.data_report(setup)
+    if question and report:
+        limits = LengthLimits(profile.data.cut, longest_length(setup))
+        known_bad = {
+            path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}
+        }
+        yield from data_findings(report, question, frozenset(map(visible, known_bad)), limits)
+
+
+def targets(setup: Setup) -> Iterator[Finding]:
+    """LoRA's targets that no layer of the model has as its name: PEFT refuses them if no other name fits."""
+    profile = setup.profile
+    names, model = profile.finetune.targets, setup.facts.models.get(profile.trainer.model)
+    if profile.finetune.tuning == "full" or not model or not model.layers or names == (ALL_LINEAR,):
+        return
+    missing = [name for name in names if not model.has_layer(name)]
+    if not missing:
+        return
+    known_bad = dict.fromkeys(path.rpartition(".")[2] for path in model.layers)
+    layers = ", ".join([name for name in known_bad if name not in _NO_TARGETS][:_SHOWN])
+    # Experts may be stored by other names than the classes of transformers have.
+    fails = len(missing) == len(names) and not (model.dimensions and model.dimensions.experts)
+    rest = tuple(name for name in names if name not in missing)
+    title = f"only {', '.join(rest)}" if rest else "all linear layers"
+    yield Finding(
+        level="error" if fails else "warning",
+        key="finetune.targets",
+        message=f"the model has no layer called {' or '.join(missing)}"
+        + (f": only {', '.join(rest)} would get an adapter" if rest else ": LoRA would have nothing to train"),
+        remedy=f"Its layers are {layers}. Leave the targets empty for all of them.",
+        change=Change(title, "the model has them", (("finetune.targets", rest),)),
+    )
+
+
+def qlora_device(setup: Setup) -> Iterator[Finding]:
+    """Weights in 4 bits need a GPU."""
+    if setup.profile.finetune.tuning == "qlora" and setup.device != "cuda":
+        yield Finding(
+            level="error",
+            key="finetune.tuning",
+            message="QLoRA needs a GPU: bitsandbytes keeps weights in 4 bits only there",
+            remedy="Choose lora.",
+            change=Change("LoRA", "it trains on the CPU too", (("finetune.tuning", "lora"),)),
+        )
+
+
+def fallback_rate(setup: Setup) -> Iterator[Finding]:
+    """A fallback to an adapter, which takes another rate than all weights."""
+    profile = setup.profile
+    chosen, ladder = profile.finetune, profile.ladder
+    may_fall_back = chosen.tuning == "full" and "lora" in ladder.rungs and "lora" in ladder.consent
+    if may_fall_back and profile.recipe.learning_rate is None:
+        adapter_rate = default_learning_rate(structs.replace(chosen, tuning="lora"))
+        yield Finding(
+            level="note",
+            key="recipe.learning_rate",
+            message=f"the fallback LoRA trains with a learning rate of {adapter_rate:g}, as adapters do",
+            remedy="Set a learning rate to use it for both.",
+        )
+
+
+def steps_or_epochs(setup: Setup) -> Iterator[Finding]:
+    """Epochs that the number of steps takes the place of."""
+    recipe = setup.profile.recipe
+    if recipe.steps is not None and recipe.epochs is not None:
+        yield Finding(
+            level="warning",
+            key="recipe.epochs",
+            message=f"steps and epochs are both set: {recipe.steps} steps end the training",
+            remedy="Leave one of them empty.",
+            change=Change("no steps", "the epochs end it", (("recipe.steps", None),)),
+        )
+
+
+def evaluations(setup: Setup) -> Iterator[Finding]:
+    """Evaluations without data for them, and those that fall on no checkpoint."""
+    profile = setup.profile
+    every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
+    if is_evaluated(setup.settled) and not keeps_best(setup.settled) and every and saved:
+        aligned = -(-saved // every) * every
+        yield Finding(
+            level="warning",
+            key="recipe.checkpoint_every",
+            message=f"the best checkpoint is not kept: it saves every {saved} steps and evaluates every {every}",
+            remedy="Save at evaluations, so that the best one is the result.",
+            change=Change(f"save every {aligned} steps", "each is evaluated", (("recipe.checkpoint_every", aligned),)),
+        )
+    if every is not None and not is_evaluated(setup.settled):
+        yield Finding(
+            level="warning",
+            key="recipe.evaluate_every",
+            message="there is no validation data, so nothing is evaluated",
+            remedy="Name validation data, or keep a share of the rows.",
+            change=Change("keep 5 % of the rows", "they are not trained on", (("data.evaluation", 0.05),)),
+        )
+
+
+def micro_batch(setup: Setup) -> Iterator[Finding]:
+    """A micro batch that is too small for the method."""
+    min_micro, micro = setup.context.min_micro, setup.settled.recipe.micro_batch
+    if micro is not None and micro < min_micro:
+        method = METHOD_LABELS[setup.profile.finetune.method]
+        yield Finding(
+            level="error",
+            key="recipe.micro_batch",
+            message=f"{method} needs a micro batch of {min_micro} or more: "
+            "it compares the answers in it with each other",
+            remedy="Raise the micro batch, and the global batch if it is smaller than micro batch x processes.",
+        )
+
+
+def undoing_arguments(setup: Setup) -> Iterator[Finding]:
+    """Arguments that would undo what the plan says, unseen."""
+    profile = setup.profile
+    for argument in options.set_options(profile.trainer.arguments):
+        instead = KEY_INSTEAD.get(argument.option)
+        if instead is not None:
+            words = " ".join(argument.words)
+            remaining = argument.removed_from(profile.trainer.arguments)
+            yield Finding(
+                level="error",
+                key="trainer.arguments",
+                message=f"{words} would override what the plan sets and checks",
+                remedy=f"Leave it out{f' and set {instead}' if instead else ''}.",
+                change=Change(f"without {words}", "the plan sets it", (("trainer.arguments", remaining),)),
+            )

@@ -1,0 +1,248 @@
+"""Checks of batch, model and ladder."""
+
+import math
+from collections.abc import Iterator
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import counted, grouped_digits, size, visible
+from tui_train.checks.finding import Finding
+from tui_train.memory.ladder.rungs import get_rung
+from tui_train.memory.predict import predict, smallest_fitting_change
+from tui_train.profile import batch
+from tui_train.profile.changes import Change
+from tui_train.setup.recipe.data_questions import training_steps
+from tui_train.setup.setup import Setup
+from tui_train.trainers import trainer_of
+
+# Checkpoints of a training that had none.
+_SUGGESTED_CHECKPOINTS = 4
+# So few steps are soon repeated.
+_MIN_STEPS = 20
+_UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
+
+
+def divisible_batch(setup: Setup) -> Iterator[Finding]:
+    """A global batch that micro batch and world size divide."""
+    micro, global_batch, world = setup.settled.recipe.micro_batch, setup.settled.recipe.global_batch, setup.copies
+    if not batch.BATCH_PLACEHOLDERS & setup.context.accepted:
+        return
+    if undivided := [*_undivided_totals(setup)]:
+        yield from undivided
+        return
+    if global_batch is None or micro is None:
+        yield from _unknown_batch(setup)
+        return
+    if batch.gradient_accumulation(global_batch, micro, world):
+        yield from _unknown_batch(setup)
+        return
+    nearest = batch.nearest_global_batches(global_batch, micro, world)
+    smaller = batch.nearest_micro_batches(global_batch, micro, world)
+    remedy = f"Nearest global batches: {_joined_by_or(nearest)}."
+    if smaller:
+        remedy += f" Or, for {global_batch}, a micro batch of {_joined_by_or(smaller)}."
+    best = min(nearest, key=lambda value: abs(value - global_batch))
+    change = Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
+    yield Finding(
+        level="error",
+        key="recipe.global_batch",
+        message=f"the global batch {global_batch} is not a multiple of micro batch {micro} x"
+        f" {counted(world, *_UNITS[world == setup.world_size])}",
+        remedy=remedy,
+        change=change,
+    )
+
+
+def _unknown_batch(setup: Setup) -> Iterator[Finding]:
+    """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
+    profile = setup.profile
+    recipe = profile.recipe
+    if recipe.global_batch is not None and setup.settled.recipe.micro_batch is None:
+        message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
+        yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
+        return
+    context = setup.context
+    if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.why_none:
+        message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
+        remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
+        keys = "Set Micro batch and Global batch, or switch “Smaller micro batch” off."
+        if context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
+            message = "after out of memory no smaller batch is tried: the script takes no gradient accumulation"
+            remedy, keys = "A smaller batch would change the training.", ""
+        yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy, keys=keys)
+
+
+def _undivided_totals(setup: Setup) -> Iterator[Finding]:
+    """Totals of the script's own that the processes do not divide, with the nearest that they do."""
+    copies = setup.copies
+    for name in ("micro_batch", "global_batch"):
+        effective = setup.values[name]
+        if not effective.undivided_total:
+            continue
+        micro = setup.settled.recipe.micro_batch or 1
+        shares = tuple(
+            share for share in (effective.undivided_total // copies, effective.undivided_total // copies + 1) if share
+        )
+        totals = tuple(share * copies for share in shares)
+        best = min(shares, key=lambda share: abs(share * copies - effective.undivided_total))
+        suggested = best if name == "micro_batch" else best * copies * micro
+        # Two totals may be as near; the remedy names both.
+        why = f"{best * copies} in all, {counted(best, 'sample' if name == 'micro_batch' else 'step')} a process"
+        label = "micro batch" if name == "micro_batch" else "global batch"
+        yield Finding(
+            level="error",
+            key=f"recipe.{name}",
+            message=f"{visible(effective.option)} {effective.undivided_total} ({visible(effective.source)}) "
+            f"is for all {copies} processes, "
+            "which do not divide it",
+            remedy=f"Nearest values: {_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",
+            change=Change(f"{label} {suggested}", why, ((f"recipe.{name}", suggested),)),
+        )
+
+
+def whole_numbers(setup: Setup) -> Iterator[Finding]:
+    """A warm-up or epochs for a script that takes whole numbers only."""
+    accepted, recipe = setup.context.accepted, setup.profile.recipe
+    if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.settled.recipe.steps:
+        yield Finding(
+            level="error",
+            key="recipe.warmup",
+            message=f"{setup.preset.named} takes the warmup in steps, and {recipe.warmup:g} is a share",
+            remedy="Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
+        )
+    if "whole_epochs" in accepted and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
+        whole_epochs = math.ceil(recipe.epochs)
+        yield Finding(
+            level="error",
+            key="recipe.epochs",
+            message=f"{setup.preset.named} takes whole epochs, and {recipe.epochs:g} are set",
+            remedy="Set a whole number, or recipe.steps.",
+            change=Change(
+                counted(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)
+            ),
+        )
+
+
+def learning_rate_scaling(setup: Setup) -> Iterator[Finding]:
+    """A learning rate that can be scaled: both it and the global batch are known."""
+    recipe = setup.profile.recipe
+    if recipe.lr_scaling == "none":
+        if recipe.lr_base_batch:
+            message, remedy = (
+                "an LR reference batch has no effect without LR scaling",
+                "Choose a scaling, or set it to 0.",
+            )
+            change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
+            yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
+        return
+    if "learning_rate" in setup.context.accepted and batch.scaled_learning_rate(setup.settled.recipe) is None:
+        what = "global batch" if setup.settled.recipe.global_batch is None else "learning rate"
+        message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
+        change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
+        yield Finding(level="error", key="recipe.lr_scaling", message=message, remedy=f"Set the {what}.", change=change)
+
+
+def hidden_size(setup: Setup) -> Iterator[Finding]:
+    """A hidden size that the heads divide."""
+    hidden, heads = setup.settled.recipe.hidden_size, setup.settled.recipe.heads
+    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.accepted:
+        return
+    unit = heads * 2
+    if hidden % unit:
+        below = hidden // unit * unit
+        sizes = tuple(size for size in (below, below + unit) if size)
+        best = min(sizes, key=lambda value: abs(value - hidden))
+        change = Change(f"hidden size {best}", "the nearest that the heads divide", (("recipe.hidden_size", best),))
+        yield Finding(
+            level="error",
+            key="recipe.hidden_size",
+            message=f"the hidden size {hidden} is not a multiple of 2 × {heads} heads",
+            remedy=f"Nearest hidden sizes: {_joined_by_or(sizes)}.",
+            change=change,
+        )
+
+
+def evaluations(setup: Setup) -> Iterator[Finding]:
+    """Evaluations of a pretraining without data for them."""
+    profile = setup.profile
+    if profile.recipe.evaluate_every is None or not trainer_of(profile).makes_model or profile.trainer.validation_data:
+        return
+    yield Finding(
+        level="warning",
+        key="recipe.evaluate_every",
+        message="there is no validation data, so nothing is evaluated",
+        remedy="Name validation data (trainer.validation_data).",
+        change=Change("no evaluations", "nothing else changes", (("recipe.evaluate_every", None),)),
+    )
+
+
+def fallbacks(setup: Setup) -> Iterator[Finding]:
+    """Rungs that exist, once each, with the consent they need."""
+    profile = setup.profile
+    rungs = profile.ladder.rungs
+    for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
+        try:
+            fallback = get_rung(name)
+        except BadInput as error:
+            yield Finding(level="error", key="ladder.rungs", message=error.message, remedy=error.remedy)
+            continue
+        if fallback.changes_training and name in rungs and name not in profile.ladder.consent:
+            change = Change(
+                f"allow {fallback.label.lower()}", fallback.cost, (("ladder.consent", (*profile.ladder.consent, name)),)
+            )
+            message = f"the fallback “{fallback.label}” changes the result and needs your consent: it is skipped"
+            remedy = "Allow it (ladder.consent), or remove it from the ladder."
+            yield Finding(level="warning", key="ladder.consent", message=message, remedy=remedy, change=change)
+    if len(set(rungs)) != len(rungs):
+        once = Change(
+            "each fallback once", "a second time has no effect", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)
+        )
+        message, remedy = "a fallback is on the ladder twice", "Name each fallback once."
+        yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
+
+
+def checkpoints(setup: Setup) -> Iterator[Finding]:
+    """A training that ends before its first checkpoint, whether steps or epochs end it."""
+    every, steps = setup.settled.recipe.checkpoint_every, training_steps(setup)
+    if not setup.profile.ladder.rungs or not setup.preset.checkpoints or not every or not _MIN_STEPS <= steps <= every:
+        return
+    interval = max(1, steps // _SUGGESTED_CHECKPOINTS)
+    yield Finding(
+        level="note",
+        key="recipe.checkpoint_every",
+        message=f"no checkpoint is saved before the end, at step {grouped_digits(steps)}: after a failure the training "
+        "restarts from step 0",
+        remedy="Lower “Checkpoint every”.",
+        change=Change(
+            f"a checkpoint every {counted(interval, 'step')}",
+            f"{_SUGGESTED_CHECKPOINTS} of them before the end"
+            if steps > _SUGGESTED_CHECKPOINTS
+            else "so that a failure loses little",
+            (("recipe.checkpoint_every", interval),),
+        ),
+    )
+
+
+def _joined_by_or(values: tuple[int, ...]) -> str:
+    return " or ".join(str(value) for value in values)
+
+
+def memory(setup: Setup) -> Iterator[Finding]:
+    """A training that is predicted not to fit on the chosen card with the least free memory."""
+    prediction = predict(setup)
+    if prediction.estimate is None or prediction.band != "will not fit":
+        return
+    pool, verdict = prediction.pools[0]
+    change = smallest_fitting_change(setup)
+    remedy = (
+        f"It would fit with {change.title}."
+        if change
+        else "Choose a smaller model, shorter samples, or a GPU with more memory."
+    )
+    yield Finding(
+        level="warning",
+        key="recipe.micro_batch",
+        message=f"it needs about {size(verdict.reserved)} ({size(verdict.needed)} allocated),"
+        f" and {pool.name} has {size(verdict.available)} free",
+        remedy=remedy,
+        change=change,
+    )

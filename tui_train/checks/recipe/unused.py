@@ -1,0 +1,82 @@
+"""Checks of choices that would not arrive: a wrong training would start without a word."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import display_path
+from tui_train.checks.finding import Finding
+from tui_train.profile import fields
+from tui_train.profile.changes import Change
+from tui_train.profile.types import SCHEMA, Profile
+from tui_train.setup.recipe import no_effect
+from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field
+
+# What is learned would be something else without them.
+_CHANGES_RESULT = (
+    "recipe.",
+    "trainer.model",
+    "trainer.revision",
+    "trainer.data",
+    "trainer.validation_data",
+    "trainer.test_data",
+    "trainer.config",
+)
+# Checks of their own say more.
+_CHECKED_ELSEWHERE = frozenset({"trainer.offload", "trainer.arguments"})
+
+
+def unused_values(setup: Setup) -> Iterator[Finding]:
+    """Chosen values that what trains does not take, each with a Change that unsets all of them."""
+    profile = setup.profile
+    reasons = {
+        key: no_effect.why_no_effect(key, setup) for key in fields.chosen_keys(profile) if key not in _CHECKED_ELSEWHERE
+    }
+    why_unused = {key: why for key, why in reasons.items() if why}
+    empty = Profile()
+    edits = tuple((key, fields.get(empty, key)) for key in why_unused)
+    change = Change("unset what is not used", ", ".join(fields.field(key).label.lower() for key in why_unused), edits)
+    for key, why in why_unused.items():
+        row = fields.field(key)
+        example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
+        passable = takes_field(profile, "trainer.preset") and key.startswith(_CHANGES_RESULT)
+        if key == "trainer.output":
+            yield _output(setup, change)
+            continue
+        yield Finding(
+            level="error"
+            if key.startswith((*_CHANGES_RESULT, "tracking."))
+            else "note"
+            if key.startswith("communication.")
+            else "warning",
+            key=key,
+            message=f"{row.label} ({key}) is set and not used: {why}",
+            remedy=f"Leave it out{example if passable else ''}.",
+            change=change,
+        )
+
+
+def _output(setup: Setup, change: Change) -> Finding:
+    """Return that an output folder is not passed: it is kept for the run, and its results are looked for there."""
+    folder = display_path(setup.profile.trainer.output)
+    return Finding(
+        level="warning",
+        key="trainer.output",
+        message=f"{setup.preset.named} takes no output folder: {folder} is not passed",
+        remedy="Keep it only if the script writes there by itself: then its results are found. Otherwise leave it out, "
+        "or write {output} in the arguments where it belongs.",
+        change=change,
+    )
+
+
+def old_schema(setup: Setup) -> Iterator[Finding]:
+    """A profile that was, or may have been, written when each value was passed, chosen or not."""
+    profile = setup.profile
+    if profile.schema == SCHEMA:
+        return
+    if profile.schema:
+        message = "this profile is of an older version, which passed every value: all of them count as chosen"
+        remedy = "Unset what the trainer is to decide, and save it again."
+    else:
+        message = "this profile has no `schema`: what is not set is the trainer's own; in schema 1 it was tui-train's"
+        remedy = f"Write schema = {SCHEMA} into it, or schema = 1 for what that meant."
+    yield Finding(level="note", key="name", message=message, remedy=remedy)

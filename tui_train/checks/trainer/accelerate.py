@@ -1,0 +1,210 @@
+"""Checks of the user's accelerate config: what of it cannot be kept, and where it would be left unread."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tui_train.base.text import counted, display_path, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.gpus.verdicts import find_gpus
+from tui_train.launchers import LAUNCHERS, accelerate_config
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Strategy
+from tui_train.setup.recipe import launcher_config
+from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field
+
+_KEY = "trainer.accelerate_config"
+_NO_SHARDING: Strategy = "ddp"
+_AFFINITY = "ACCELERATE_CPU_AFFINITY"
+
+
+def usable_config(setup: Setup) -> Iterator[Finding]:
+    """A config that accelerate itself could use."""
+    profile, facts = setup.profile, setup.facts
+    document = launcher_config.launcher_config_document(profile, facts)
+    if document is None or not LAUNCHERS[setup.launcher].READS_CONFIG:
+        return
+    path = launcher_config.launcher_config_path(profile, facts)
+    named = bool(profile.trainer.accelerate_config)
+    why = (
+        f"cannot be used: {document.problem}" if document.problem else accelerate_config.config_problem(document.values)
+    )
+    if why:
+        yield Finding(
+            level="error" if named else "warning",
+            key=_KEY,
+            message=f"your accelerate config {display_path(path)} {why}" + ("" if named else ": nothing of it is used"),
+            remedy="Write it again with `accelerate config`, or name another file (trainer.accelerate_config).",
+        )
+
+
+def _shown_config(setup: Setup) -> str:
+    """Return the path of accelerate's config as it is shown."""
+    return display_path(launcher_config.launcher_config_path(setup.profile, setup.facts))
+
+
+def unsupported(setup: Setup) -> Iterator[Finding]:
+    """Keys of the config that would change the training, and that the plan cannot follow."""
+    for key in accelerate_config.unsupported_keys(setup.launcher_config):
+        yield Finding(
+            level="error",
+            key=_KEY,
+            message=f"{key} in {_shown_config(setup)} is not supported",
+            remedy="Take it out, or name a file without it (trainer.accelerate_config).",
+        )
+
+
+def dropped_settings(setup: Setup) -> Iterator[Finding]:
+    """Entries of the config that are not used; the rest of it is."""
+    profile = setup.profile
+    path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
+    for entry, why in accelerate_config.dropped_settings(setup.launcher_config, profile.trainer.strategy).items():
+        yield Finding(
+            level="warning",
+            key=_KEY,
+            message=f"{visible(entry)} in your accelerate config {path} {why}: it is not used",
+            remedy="Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
+        )
+
+
+def precision(setup: Setup) -> Iterator[Finding]:
+    """A precision of a config for GPUs that a plan on the CPU cannot have."""
+    profile = setup.profile
+    document, config = launcher_config.launcher_config_document(profile, setup.facts), setup.launcher_config
+    if document is None or not config or setup.values["precision"].value not in {None, "fp32"}:
+        return
+    value = launcher_config.recipe_values_in(profile, setup.preset, document.values).get("precision")
+    if value and not accelerate_config.precision(config) and not profile.recipe.precision:
+        named = value.other_form or value.value
+        message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
+        yield _difference("recipe.precision", message, "Set recipe.precision to choose one.", None, note=True)
+
+
+def affinity(setup: Setup) -> Iterator[Finding]:
+    """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
+    profile = setup.profile
+    wanted = accelerate_config.binds_cpus(setup.launcher_config)
+    environment = profile.trainer.environment
+    if not wanted or setup.device != "cuda" or _AFFINITY in environment:
+        return
+    edits = (("trainer.environment", {**environment, _AFFINITY: "1"}),)
+    yield _difference(
+        "trainer.environment",
+        f"enable_cpu_affinity in {_shown_config(setup)} has no effect: "
+        "`accelerate launch` does not read it from a file",
+        f"Set {_AFFINITY}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
+        Change("CPU affinity", "as in your accelerate config", edits),
+        note=True,
+    )
+
+
+def sharding(setup: Setup) -> Iterator[Finding]:
+    """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
+    config, trainer = setup.launcher_config, setup.profile.trainer
+    wanted = accelerate_config.strategy(config)
+    if wanted == _NO_SHARDING or setup.device != "cuda":
+        return
+    if trainer.strategy == _NO_SHARDING:
+        edits: tuple[tuple[str, Any], ...] = (("trainer.strategy", wanted),)
+        if accelerate_config.offloads(config):
+            edits = (*edits, ("trainer.offload", True))
+        library = "FSDP" if wanted == "fsdp2" else "DeepSpeed"
+        message = f"your accelerate config shards the model ({library}), and this plan keeps all of it on each GPU"
+        change = Change(f"sharding {wanted}", "as in your accelerate config", edits)
+        yield _difference("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
+    elif trainer.strategy == wanted and accelerate_config.offloads(config) and not trainer.offload:
+        message = "your accelerate config offloads shards to host memory, and this plan does not"
+        change = Change("CPU offload", "as in your accelerate config", (("trainer.offload", True),))
+        yield _difference("trainer.offload", message, "Set trainer.offload=yes.", change)
+
+
+def devices(setup: Setup) -> Iterator[Finding]:
+    """A config that names another device, other GPUs, processes or machines than the plan, where none were chosen."""
+    profile = setup.profile
+    config, hardware = setup.launcher_config, profile.hardware
+    if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or setup.scheduled:
+        return
+    machines = accelerate_config.positive_integer(config.get("num_machines")) or 1
+    if machines > 1:
+        yield _machines_finding(config, machines)
+    elif hardware.device == "auto" and accelerate_config.is_for_cpu(config) and setup.device == "cuda":
+        change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
+        message = "your accelerate config trains on the CPU, and this plan on GPUs"
+        yield _difference("hardware.device", message, "Set hardware.device=cpu to train there.", change, note=True)
+    elif setup.device == "cuda":
+        yield from _gpu_findings(config, setup)
+    elif accelerate_config.is_for_cpu(config):
+        yield from _process_findings(config, setup)
+
+
+def _machines_finding(config: Mapping[str, Any], machines: int) -> Finding:
+    edits: list[tuple[str, Any]] = [("nodes.count", machines)]
+    address, port = config.get("main_process_ip"), accelerate_config.positive_integer(config.get("main_process_port"))
+    edits += [("nodes.address", address)] if isinstance(address, str) else []
+    edits += [("nodes.port", port)] if port else []
+    change = Change(f"{machines} machines", "as in your accelerate config", tuple(edits))
+    message = f"your accelerate config trains on {machines} machines, and this plan on one"
+    return _difference("nodes.count", message, f"Set nodes.count={machines} and nodes.address.", change)
+
+
+def _gpu_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+    """Other GPUs than the recommended ones."""
+    ids, cards = accelerate_config.gpu_ids(config), setup.facts.machine.gpus
+    named = {find_gpus(cards, name)[0].uuid for name in ids if len(find_gpus(cards, name)) == 1}
+    chosen = {gpu.uuid for gpu in setup.gpus}
+    if ids and named != chosen:
+        change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))
+        message = f"your accelerate config names GPU {', '.join(ids)}, and this plan trains on others"
+        remedy = f"Set hardware.gpus={','.join(ids)} to train on those."
+        yield _difference("hardware.gpus", message, remedy, change if len(named) == len(ids) else None, note=True)
+    elif not ids:
+        yield from _process_findings(config, setup)
+
+
+def _process_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+    """Another number of processes."""
+    wanted = accelerate_config.positive_integer(config.get("num_processes"))
+    if wanted is None or wanted == setup.world_size:
+        return
+    message = (
+        f"your accelerate config starts {counted(wanted, 'process', 'processes')}, and this plan {setup.world_size}"
+    )
+    on_cpu = setup.device == "cpu"
+    change = Change(
+        counted(wanted, "process", "processes"), "as in your accelerate config", (("hardware.processes", wanted),)
+    )
+    remedy = f"Set hardware.processes={wanted}." if on_cpu else "Choose the GPUs (hardware.gpus): one process for each."
+    yield _difference("hardware.processes", message, remedy, change if on_cpu else None, note=True)
+
+
+def unread_precision(setup: Setup) -> Iterator[Finding]:
+    """A mixed precision that `accelerate launch` would set, and the automatic launcher does not."""
+    profile, facts = setup.profile, setup.facts
+    document, trainer = launcher_config.launcher_config_document(profile, facts), profile.trainer
+    script = facts.sources.get(trainer.script)
+    if (
+        document is None
+        or document.problem
+        or trainer.launcher != "auto"
+        or not takes_field(profile, "trainer.script")
+        or LAUNCHERS[setup.launcher].READS_CONFIG
+        or not (script and script.creates_accelerator)
+        or accelerate_config.config_problem(document.values)
+    ):
+        return
+    config = launcher_config.config_for_device(document.values, setup.device)
+    values = launcher_config.recipe_values_in(profile, setup.preset, config)
+    value = values.get("precision")
+    if value is None or value.value in {"fp32", setup.settled.recipe.precision} or profile.recipe.precision:
+        return
+    launcher = next(name for name, other in LAUNCHERS.items() if other.READS_CONFIG)
+    yield _difference(
+        "trainer.launcher",
+        f"your accelerate config sets {value.other_form or value.value}, which only `accelerate launch` reads",
+        f"Set trainer.launcher={launcher} to train with it, or recipe.precision.",
+        Change(f"launcher {launcher}", "reads your accelerate config", (("trainer.launcher", launcher),)),
+    )
+
+
+def _difference(key: str, message: str, remedy: str, change: Change | None, *, note: bool = False) -> Finding:
+    return Finding(level="note" if note else "warning", key=key, message=message, remedy=remedy, change=change)

@@ -1,0 +1,194 @@
+"""Checks of what is given for the arguments that a script's source declares."""
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.checks.finding import Finding
+from tui_train.checks.trainer.preset import arguments_in_words, declared_names, is_fully_known
+from tui_train.facts.types import Parameter, Source
+from tui_train.profile import fields
+from tui_train.profile.changes import Change
+from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe import given_arguments
+from tui_train.setup.setup import Setup
+from tui_train.trainers.auto_preset import command_of, in_scope
+
+_KEY = "trainer.arguments"
+_SHOWN = 6  # subcommands that a sentence names
+_VALUES = {"int": "a whole number", "float": "a number"}
+_TRAINS = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
+_PATH_KEYS = frozenset(
+    {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
+)
+
+
+def required_arguments(setup: Setup) -> Iterator[Finding]:
+    """Arguments without which the script ends at once."""
+    profile = setup.profile
+    source = given_arguments.script_source(profile, setup.facts, setup.preset)
+    for parameter in given_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
+        keys = [_unset_key(argument, profile) for argument in given_arguments.preset_arguments(setup.preset, parameter)]
+        if "" in keys:
+            continue
+        name = parameter.name if parameter.form != "key" else f"{parameter.name}="
+        yield Finding(
+            level="error",
+            key=keys[0] if keys else _KEY,
+            argument="" if keys else parameter.name,
+            message=f"missing required argument: {visible(name)} ({_source_place(parameter)})",
+            remedy=f"Set {keys[0]}." if keys else f"Write it into the arguments (trainer.arguments){_form(parameter)}.",
+            keys="" if keys else "Type it in its row on Recipe.",
+        )
+
+
+def unknown(setup: Setup) -> Iterator[Finding]:
+    """Options that the script does not declare: its parser would end at once."""
+    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    if source is None or not is_fully_known(source):
+        return
+    words = setup.profile.trainer.arguments
+    for at in given_arguments.unknown(source, words):
+        right = near(source, words[at])
+        yield Finding(
+            level="error",
+            key=_KEY,
+            message=f"the script does not take {visible(words[at].partition('=')[0])}; {arguments_in_words(source)}",
+            remedy=f"Did you mean {visible(right)}?" if right else "Leave it out.",
+            change=instead(words, at, right) if right else None,
+        )
+
+
+def near(source: Source, word: str) -> str:
+    """Return the declared option that an unknown one is most like, empty for none."""
+    declared = sorted(flag for flag in declared_names(source) if flag.startswith("--"))
+    return next(iter(difflib.get_close_matches(word.partition("=")[0], declared, n=1, cutoff=0.75)), "")
+
+
+def instead(words: tuple[str, ...], at: int, right: str) -> Change:
+    """Return the Change that writes another option in the place of one, with the same value."""
+    _, equals, value = words[at].partition("=")
+    edited = (*words[:at], right + equals + value, *words[at + 1 :])
+    return Change(f"write {right}", "the script takes it", ((_KEY, edited),))
+
+
+def command(setup: Setup) -> Iterator[Finding]:
+    """A script that has subcommands, of which the arguments choose none."""
+    source, words = (
+        given_arguments.script_source(setup.profile, setup.facts, setup.preset),
+        setup.profile.trainer.arguments,
+    )
+    if source is None or not source.subcommands or command_of(source, words):
+        return
+    if not source.needs_command and source.kind != "argparse":
+        return
+    trains = next((name for name in source.subcommands if _TRAINS.match(name)), source.subcommands[0])
+    change = Change(f"the subcommand {trains}", "it is the first argument", ((_KEY, (trains, *words)),))
+    yield Finding(
+        level="error" if source.needs_command and given_arguments.is_read_alike(source) else "warning",
+        key=_KEY,
+        message=f"no subcommand is given: the script has {visible(_several(source.subcommands))}",
+        remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
+        change=None if words or (len(source.subcommands) > 1 and not _TRAINS.match(trains)) else change,
+    )
+
+
+def _several(names: tuple[str, ...]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def valid_values(setup: Setup) -> Iterator[Finding]:
+    """Values that are of another type than the script reads, or none of its choices."""
+    profile = setup.profile
+    source = given_arguments.script_source(profile, setup.facts, setup.preset)
+    if source is None or not given_arguments.is_read_alike(source):
+        return
+    words = profile.trainer.arguments
+    by_name = given_arguments.given_arguments(source, words)
+    for parameter in in_scope(source, words):
+        given = by_name.get(parameter.name, given_arguments.GivenArgument())
+        if not (problem := given_arguments.value_problem(parameter, given.values)):
+            continue
+        rest = given_arguments.with_argument(source, words, parameter, ())
+        change = Change(f"without {parameter.name}", "the script takes its own", ((_KEY, rest),))
+        yield Finding(
+            level="error",
+            key=_KEY,
+            argument=parameter.name,
+            message=f"{visible(parameter.name)} {problem} ({_source_place(parameter)} of the script)",
+            remedy="Give another value, or leave it out.",
+            change=None if parameter.required else change,
+        )
+
+
+def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
+    """Arguments that may be a value of the recipe by their name, which only the user knows."""
+    profile = setup.profile
+    source = given_arguments.script_source(profile, setup.facts, setup.preset)
+    words = profile.trainer.arguments
+    for parameter in in_scope(source, words) if source else ():
+        name = given_arguments.likely_placeholder(parameter)
+        if not source or not name or name in setup.context.accepted:
+            continue
+        change = _pass_value_change(source, profile, parameter, name)
+        if change is None or given_arguments.preset_arguments(setup.preset, parameter):
+            continue
+        key = PLACEHOLDERS[name]
+        label = fields.field(key).label.lower()
+        yield Finding(
+            level="note",
+            key=_KEY,
+            argument=parameter.name,
+            message=f"is {visible(parameter.name)} the {label}? its name suggests it",
+            remedy=f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
+            change=change,
+        )
+
+
+def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, name: str) -> Change | None:
+    """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
+    key = PLACEHOLDERS[name]
+    words = profile.trainer.arguments
+    given_values = (
+        given_arguments.given_arguments(source, words).get(parameter.name, given_arguments.GivenArgument()).values
+    )
+    edits: list[tuple[str, fields.Value]] = [
+        (_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
+    ]
+    if key.startswith("recipe."):
+        try:
+            value = fields.parse(fields.field(key), given_values[-1] if given_values else parameter.default)
+        except BadInput:
+            value = None
+        chosen = fields.get(profile, key)
+        if value is None and chosen is None:
+            return None
+        if given_values or chosen is None:
+            edits.append((key, value))
+    label = fields.field(key).label.lower()
+    why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} by it"
+    return Change(f"{parameter.name} is the {label}", why, tuple(edits))
+
+
+def _unset_key(argument: PresetArgument, profile: Profile) -> str:
+    """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
+    keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
+    own = (key for key in keys if key.startswith("recipe.") or key in _PATH_KEYS)
+    return next((key for key in own if not fields.is_chosen(profile, key)), "")
+
+
+def _form(parameter: Parameter) -> str:
+    """Return how an argument is written with its value, which only the user knows, as the end of a sentence."""
+    kind = _VALUES.get(parameter.type, "its value")
+    one_of = f"one of {', '.join(parameter.choices[:_SHOWN])}" if parameter.choices else kind
+    by_form = {"option": f"{parameter.name} followed by {one_of}", "key": f"{parameter.name}= and {one_of}"}
+    said = by_form.get(parameter.form, "" if one_of == "its value" else one_of)
+    return f": {visible(said)}" if said else ""
+
+
+def _source_place(parameter: Parameter) -> str:
+    return visible(f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}")

@@ -1,0 +1,162 @@
+"""Checks of how the model is sharded, and of several machines."""
+
+from collections.abc import Iterator
+
+from tui_train.base.ssh import is_host_name
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts
+from tui_train.launchers import LAUNCHERS, launcher_labels, launchers_supporting
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.strategies import why_strategy_unusable
+from tui_train.setup.machine.toolchain import why_unusable
+from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.setup import Setup
+from tui_train.trainers import trainer_of
+
+_USE_DDP = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
+_FIRST_FREE_PORT = 1024
+
+
+def sharding(setup: Setup) -> Iterator[Finding]:
+    """A strategy that the devices, the launcher and the trainer can follow."""
+    profile = setup.profile
+    trainer = profile.trainer
+    key, strategy = "trainer.strategy", trainer.strategy
+    if strategy == "ddp":
+        if trainer.offload:
+            no_offload = Change("no offload", "ddp has nothing to offload", (("trainer.offload", False),))
+            message, remedy = (
+                "only what is sharded is offloaded, and ddp shards nothing",
+                "Choose fsdp2, or no offload.",
+            )
+            yield Finding(level="warning", key="trainer.offload", message=message, remedy=remedy, change=no_offload)
+        return
+    without_gpus = strategy.startswith("zero") and setup.device != "cuda"
+    if not without_gpus and (setup.toolchain is None or why_unusable(profile, setup.toolchain)):
+        return  # as the check of the Python says
+    if strategy.startswith("zero") and gradient_accumulation(setup.settled, setup.copies) is None:
+        message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
+        remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
+        yield Finding(level="error", key="recipe.global_batch", message=message, remedy=remedy)
+    if reason := why_strategy_unusable(strategy, setup):
+        yield _strategy_error(setup, reason)
+    elif setup.world_size == 1 and not trainer.offload:
+        message = f"{strategy} shards the model over processes, and there is only one"
+        offload = Change(
+            "offload to the host", "one GPU then holds less, but is much slower", (("trainer.offload", True),)
+        )
+        remedy = "Choose ddp, or more GPUs, or offload to the host's memory."
+        yield Finding(level="error", key=key, message=message, remedy=remedy, change=offload)
+    elif not setup.preset.strategies:
+        message = f"{strategy} works only if {visible(trainer.script)} goes through accelerate, which is not known"
+        remedy = "It must call Accelerator.prepare, or use the Trainer of transformers or TRL."
+        yield Finding(level="warning", key=key, message=message, remedy=remedy)
+
+
+def _strategy_error(setup: Setup, reason: str) -> Finding:
+    trainer, change = setup.profile.trainer, _USE_DDP
+    launchers = launchers_supporting(trainer.strategy)
+    if setup.device == "cuda" and trainer.launcher not in ("auto", *launchers):
+        change = Change(
+            f"use {launchers[0]}", f"it is what starts {trainer.strategy}", (("trainer.launcher", launchers[0]),)
+        )
+    elif setup.device == "cuda" and "fsdp2" in setup.preset.strategies:
+        change = Change("strategy fsdp2", "the trainer can be sharded by it", (("trainer.strategy", "fsdp2"),))
+    message = f"{trainer.strategy} cannot be used: {visible(reason)}"
+    return Finding(
+        level="error", key="trainer.strategy", message=message, remedy=f"{change.title.capitalize()}.", change=change
+    )
+
+
+def master_address(setup: Setup) -> Iterator[Finding]:
+    """With several machines, an address and a port at which the others reach the first one."""
+    profile, facts = setup.profile, setup.facts
+    nodes = profile.nodes
+    if nodes.hosts:
+        yield from _host_errors(profile, facts)
+    if nodes.machines == 1 or facts.scheduler:
+        return
+    if not nodes.address and nodes.hosts:
+        pass  # the others find it
+    elif not nodes.address:
+        message = f"{nodes.machines} machines train together, and the address of the first one is missing"
+        remedy = "Name its IP address (nodes.address), as the others see it."
+        yield Finding(level="error", key="nodes.address", message=message, remedy=remedy)
+    elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
+        message = f"{visible(nodes.address)!r} is not an address"
+        yield Finding(level="error", key="nodes.address", message=message, remedy="Name one IP address or host name.")
+    elif nodes.address == "localhost":
+        message = "every machine takes localhost for itself, so the others would not find the first one"
+        yield Finding(level="warning", key="nodes.address", message=message, remedy="Name its IP address.")
+    if nodes.port < _FIRST_FREE_PORT:
+        message = f"port {nodes.port} can only be opened by root"
+        change = Change("port 29500", "PyTorch's own", (("nodes.port", 29500),))
+        yield Finding(
+            level="warning", key="nodes.port", message=message, remedy="Choose a port from 1024 up.", change=change
+        )
+
+
+def uneven_processes(setup: Setup) -> Iterator[Finding]:
+    """One number of processes for each machine, and what can start and train with numbers that differ."""
+    profile = setup.profile
+    nodes, launcher = profile.nodes, LAUNCHERS[setup.launcher]
+    if not nodes.processes or nodes.machines == 1:
+        return
+    change: Change | None = Change("as many on each", "all machines like the first", (("nodes.processes", ()),))
+    remedy = "Give each machine one number, in their order; or none."
+    if len(nodes.processes) != nodes.machines:
+        message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machines} machines"
+    elif nodes.processes[0] != setup.processes:
+        first_count = counted(setup.processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes")))
+        message = f"nodes.processes begins with {nodes.processes[0]}, and the first machine trains on {first_count}"
+        remedy = "Choose as many there, or begin with that number."
+        first = (setup.processes, *nodes.processes[1:])
+        change = Change(f"{setup.processes} on the first", "what is chosen there", (("nodes.processes", first),))
+    elif not nodes.uneven_processes:
+        return
+    elif setup.facts.scheduler:
+        message, remedy = "Slurm gives each machine as many processes", "Leave nodes.processes out."
+    elif not trainer_of(profile).allows_uneven:
+        message = f"{trainer_of(profile).label} trains with as many processes on each machine"
+        remedy = "Leave nodes.processes out, and choose as many GPUs as the smallest machine has."
+    elif not launcher.ALLOWS_UNEVEN:
+        message = f"{launcher.LABEL} starts as many processes on each machine"
+        launchers = launcher_labels(lambda other: other.ALLOWS_UNEVEN)
+        remedy = f"Choose {launchers}, which shards nothing, or as many on each."
+        if profile.trainer.strategy == "ddp":
+            remedy = f"Choose {launchers}, or as many on each."
+            change = Change("launcher auto", f"takes {launchers}", (("trainer.launcher", "auto"),))
+    else:
+        return
+    yield Finding(level="error", key="nodes.processes", message=message, remedy=remedy, change=change)
+
+
+def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
+    """Yield what is wrong with the machines that one starts over ssh."""
+    nodes, engine = profile.nodes, profile.container.engine
+    no_hosts = Change("no hosts", "each machine is then started by hand, or by Slurm", (("nodes.hosts", ()),))
+    if facts.scheduler:
+        message = "Slurm chooses the machines itself: hosts cannot be named for it"
+        yield Finding(level="error", key="nodes.hosts", message=message, remedy="Leave them empty.", change=no_hosts)
+    if len(nodes.hosts) == 1:
+        message = f"{visible(nodes.hosts[0])} is the only host: one machine needs none to be named"
+        remedy = "Name first the machine on which it starts, then the others; or none."
+        yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy, change=no_hosts)
+    for host in dict.fromkeys(nodes.hosts):
+        if not is_host_name(host):
+            message, remedy = f"{visible(host)} is not a host name", "Name each as for ssh: HOST or USER@HOST."
+            yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy)
+        elif nodes.hosts.count(host) > 1:
+            message, remedy = f"{visible(host)} is named twice", "Name each machine once."
+            yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy)
+    if nodes.count not in {1, len(nodes.hosts)}:
+        message = f"nodes.count is {nodes.count}, and {len(nodes.hosts)} hosts are named"
+        change = Change("as many as hosts", "the number of machines follows from them", (("nodes.count", 1),))
+        remedy = "Leave nodes.count out: it follows from the hosts."
+        yield Finding(level="error", key="nodes.count", message=message, remedy=remedy, change=change)
+    if engine != "none":
+        message = f"{engine} is not started on other hosts: nothing would end its containers there"
+        remedy = "Choose no container, or no hosts: then start launch.sh on each machine."
+        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=no_hosts)

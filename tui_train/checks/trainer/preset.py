@@ -1,0 +1,195 @@
+"""Checks of the preset, of the file that it is put into, and of what the script itself says that it takes."""
+
+from collections.abc import Iterator, Sequence
+
+from tui_train.base.text import display_path, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Source, YamlDocument
+from tui_train.profile.changes import Change
+from tui_train.profile.fields import Value
+from tui_train.profile.presets import shipped_presets
+from tui_train.profile.types import AUTO, Profile
+from tui_train.setup.recipe.config_file import keys_needing_tables
+from tui_train.setup.recipe.options import SetOption, user_arguments
+from tui_train.setup.recipe.placeholder_values import (
+    DATASETS_FORMATS,
+    data_format,
+    keys_to_pass,
+    placeholder_values,
+    placeholder_words,
+    save_on_stop_arguments,
+)
+from tui_train.setup.recipe.placeholders import fill_placeholders
+from tui_train.setup.setup import Setup
+from tui_train.trainers.script import entry_point
+
+# Every Python is probed for these.
+_PROBED_PACKAGES = frozenset({"axolotl", "llamafactory"})
+USE_AUTO_PRESET = Change("preset auto", "it passes only what the script declares", (("trainer.preset", AUTO),))
+_MAX_SHOWN = 4  # arguments that a sentence names
+
+
+def installed_module(setup: Setup) -> Iterator[Finding]:
+    """The package whose module a preset starts, where the probe of the chosen Python would have listed it."""
+    package, tool = setup.preset.module.partition(".")[0], setup.toolchain
+    starts = entry_point(setup.profile, setup.preset) == setup.preset.module
+    if starts and package in _PROBED_PACKAGES and tool and package not in tool.packages:
+        message = f"{visible(tool.python)} has no {package}, which {setup.preset.named} starts"
+        remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+
+
+def config_file(setup: Setup) -> Iterator[Finding]:
+    """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
+    profile, facts = setup.profile, setup.facts
+    path, key = profile.trainer.config, "trainer.config"
+    if options := user_arguments("config", profile, setup.preset):
+        yield _config_option(profile, options[-1])
+    if not path:
+        if (setup.preset.file and setup.preset.file.needs_user_file) or (
+            setup.preset.file is None and "config" in setup.context.accepted
+        ):
+            message = f"{setup.preset.named} needs a config file, and none is set"
+            yield Finding(level="error", key=key, message=message, remedy="Name the YAML file that the training reads.")
+        return
+    state = facts.paths.get(path, "file")
+    if "config" not in setup.context.accepted and setup.preset.file is None:
+        return
+    if state != "file":
+        what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
+        message = f"config file: {visible(path)} {what}"
+        yield Finding(level="error", key=key, message=message, remedy="Name a file that you may read.")
+    elif setup.preset.file:
+        yield from _document_findings(facts.documents.get(path), path, setup)
+
+
+def _config_option(profile: Profile, option: SetOption) -> Finding:
+    """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
+    trainer, words = profile.trainer, visible(" ".join(option.words))
+    remaining = option.removed_from(trainer.arguments)
+    change = None
+    if option.value.startswith("/") and not trainer.config:
+        edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))
+        change = Change("set it as the config file", "its values are read and shown", edits)
+    message = f"the file in {words} is not read: its values are unknown, and fallbacks could override them"
+    remedy = "Set the file as trainer.config."
+    return Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=change)
+
+
+def _document_findings(document: YamlDocument | None, path: str, setup: Setup) -> Iterator[Finding]:
+    key = "trainer.config"
+    if document is None:
+        message = f"the config file {display_path(path)} is not read yet"
+        yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or refresh.")
+    elif document.problem:
+        message = f"the config file {display_path(path)} cannot be used: {document.problem}"
+        yield Finding(level="error", key=key, message=message, remedy="Fix that file, or name another one.")
+    else:
+        for name in keys_needing_tables(document.values, setup.preset):
+            message = f"{name} in {display_path(path)} is a single value, and the preset puts values below it"
+            remedy = "Make it a table there, or choose another preset."
+            yield Finding(level="error", key=key, message=message, remedy=remedy)
+        yield from _required_values(document, path, setup)
+
+
+def _required_values(document: YamlDocument, path: str, setup: Setup) -> Iterator[Finding]:
+    """Values of the file without which the trainer would end without training."""
+    for name, required_value in (setup.preset.file.required if setup.preset.file else {}).items():
+        if document.values.get(name) != required_value:
+            text = f"{name}: {str(required_value).lower()}"
+            message = f"{display_path(path)} does not set {text}, without which {setup.preset.named} trains nothing"
+            yield Finding(level="error", key="trainer.config", message=message, remedy=f"Write {text} into it.")
+
+
+def data_file_format(setup: Setup) -> Iterator[Finding]:
+    """Data files whose format follows from their ending, all of the same format."""
+    trainer = setup.profile.trainer
+    if not trainer.data or "data_format" not in setup.context.accepted:
+        return
+    if not data_format(trainer.data):
+        message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
+        endings = ", ".join(f".{ending}" for ending in DATASETS_FORMATS)
+        remedy = f"Name files of one format, ending in one of {endings}."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def shadowed_preset(setup: Setup) -> Iterator[Finding]:
+    """A preset of the user's with a shipped preset's name, which therefore is not used."""
+    name = setup.profile.trainer.preset
+    own_preset = setup.facts.presets.get(name)
+    if own_preset and name in shipped_presets():
+        remedy = "Rename your file, and choose it under its new name."
+        yield Finding(level="warning", key="trainer.preset", message=own_preset.problem, remedy=remedy)
+
+
+def accepted_arguments(setup: Setup) -> Iterator[Finding]:
+    """Arguments that the preset passes and the script does not take, by its source, or else by its own --help."""
+    profile, facts = setup.profile, setup.facts
+    script = entry_point(profile, setup.preset)
+    script_help, source = facts.help.get(script), facts.sources.get(script)
+    is_complete = source is not None and is_fully_known(source)
+    if is_complete and source:
+        accepted, evidence = declared_names(source), arguments_in_words(source)
+    elif script_help and not script_help.problem:
+        accepted = {flag.name for flag in script_help.flags}
+        evidence = f"it takes {shown_flags(sorted(accepted)) or 'none'} (its --help)"
+    else:
+        return
+    # argparse takes the beginning of a name for all of it.
+    missing = [flag for flag in _passed_options(setup) if not any(name.startswith(flag) for name in accepted)]
+    if missing:
+        yield Finding(
+            # Its --help may leave some out.
+            level="error" if is_complete else "warning",
+            key="trainer.preset",
+            message=f"the script does not take {shown_flags(missing)}, which the preset {setup.preset.named} passes; "
+            f"{evidence}",
+            remedy="Choose the preset auto, which passes what the script declares, or custom.",
+            change=USE_AUTO_PRESET if profile.trainer.preset != AUTO else None,
+        )
+
+
+def _passed_options(setup: Setup) -> dict[str, None]:
+    """Return the options that the preset passes to the first attempt."""
+    profile = setup.profile
+    output, config = profile.trainer.output or "output", profile.trainer.config
+    keeps_user_output = bool(setup.user_output) and not profile.trainer.output
+    filled_values = placeholder_values(setup, output, config, keys_to_pass(profile, ()), user_output=keeps_user_output)
+    preset_words = (
+        argument.words
+        for argument in setup.preset.arguments
+        if fill_placeholders(argument, placeholder_words(filled_values))
+    )
+    all_words = [*(word for group in preset_words for word in group), *save_on_stop_arguments(setup, filled_values)]
+    return dict.fromkeys(word.partition("=")[0] for word in all_words if word.startswith("--"))
+
+
+def is_fully_known(source: Source) -> bool:
+    """Return whether all that a script takes is known from its source."""
+    uncertain = (
+        source.problem
+        or source.base
+        or source.why_unread
+        or source.unnamed_line
+        or source.subcommands
+        or source.ignores_unknown
+    )
+    return source.kind == "argparse" and not uncertain
+
+
+def declared_names(source: Source) -> set[str]:
+    """Return every name of the arguments that a source declares."""
+    return {flag for parameter in source.parameters for flag in (parameter.name, *parameter.flags)}
+
+
+def arguments_in_words(source: Source) -> str:
+    """Return in words which arguments a script takes, and where its source declares them; safe to show."""
+    place = f"{source.kind}, line {source.line}{' of ' + source.file if source.file else ''}"
+    declared = shown_flags([parameter.name for parameter in source.parameters]) or "none"
+    return f"it takes {declared} ({visible(place)})"
+
+
+def shown_flags(flags: Sequence[str]) -> str:
+    """Return some flags in words, of many the first; safe to show."""
+    more = len(flags) - _MAX_SHOWN
+    return visible(", ".join(flags[:_MAX_SHOWN])) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,353 @@
+"""Checks of the Python that trains, of paths, variables and arguments."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tui_train.base import secrets, webhook
+from tui_train.base.app_paths import webhooks_folder
+from tui_train.base.errors import BadInput
+from tui_train.base.text import display_path, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import PathState, Toolchain
+from tui_train.memory.conventions import is_on
+from tui_train.profile import batch, fields, secret_values
+from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, Preset
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.toolchain import why_unusable
+from tui_train.setup.recipe import no_effect
+from tui_train.setup.recipe.effective import EffectiveValue
+from tui_train.setup.recipe.options import SetOption, option_names, script_options, user_arguments
+from tui_train.setup.setup import Setup
+from tui_train.trainers import nemo, takes_field, trainer_of
+from tui_train.trainers.script import entry_point
+
+_SET_BY_PLAN = {
+    "CUDA_VISIBLE_DEVICES": "choose the GPUs on the Hardware screen (hardware.gpus)",
+    "CUDA_DEVICE_ORDER": "it is next to the GPUs' UUIDs already",
+    "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
+    "TUI_TRAIN_RUN_ID": "it marks the processes of a run",
+    "TUI_TRAIN_BACKEND": "choose the communication on the Backend screen (communication.backend)",
+    "TUI_TRAIN_MICRO_BATCH": "choose it on the Recipe screen (recipe.micro_batch)",
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
+}
+
+
+_THREAD_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+_FROM_A_VARIABLE = "Have the training read it from a variable: name that under trainer.secrets, and export it."
+_REMEDIES = {
+    "trainer.arguments": (
+        "Have the script read it from a variable, such as HF_TOKEN: name that under secrets, and export it."
+    ),
+    "trainer.secrets": "Write the name of its variable here, such as HF_TOKEN, and export that.",
+    "notify.command": (
+        "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
+    ),
+}
+_NOT_A_RECIPE_VALUE = EffectiveValue(0)
+# What an argument may name by a placeholder, and a profile may leave empty.
+_KEYS_MAY_BE_EMPTY = frozenset(
+    {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
+)
+
+
+def training_python(setup: Setup) -> Iterator[Finding]:
+    """A Python that has what trains; in a container it is the image that has it."""
+    profile, facts = setup.profile, setup.facts
+    if profile.container.engine != "none":
+        return
+    if profile.trainer.strategy.startswith("zero") and setup.device != "cuda":
+        return  # the missing GPU is the reason and is reported; installing packages would not fix it
+    more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
+    install = (
+        f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
+    )
+    if takes_field(profile, "nemo"):
+        install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
+    elif trainer_of(profile).wants_data:
+        packages = " ".join(trainer_of(profile).needed_packages(profile))
+        install = (
+            f"Make one: tui-train env create {trainer_of(profile).library_set}. "
+            "Or name one that has them (trainer.python), "
+            f"or `pip install {packages}` there."
+        )
+    chosen = visible(profile.trainer.python)
+    unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
+    if setup.toolchain is None and unchosen:
+        yield _unchosen_python(unchosen[0], install)
+    elif setup.toolchain is None and chosen:
+        message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+    elif setup.toolchain is None:
+        problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.unusable]
+        message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
+        yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
+    elif problem := why_unusable(profile, setup.toolchain):
+        message = f"{visible(setup.toolchain.python)} {visible(problem)}"
+        remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+
+
+def _unchosen_python(tool: Toolchain, install: str) -> Finding:
+    """Return the finding that only a Python is left which the user must choose before it is started."""
+    name = display_path(tool.python)
+    change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
+    remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install}"
+    message = f"{name} {tool.problem}"
+    return Finding(level="error", key="trainer.python", message=message, remedy=remedy, change=change, machine=True)
+
+
+def existing_paths(setup: Setup) -> Iterator[Finding]:
+    """Paths that exist and are of the expected kind."""
+    profile, facts = setup.profile, setup.facts
+    trainer = profile.trainer
+    script = takes_field(profile, "trainer.script")
+    if script and not entry_point(profile, setup.preset):
+        yield Finding(
+            level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
+        )
+    expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
+    if script and setup.preset.wants_script:
+        expected.append(("trainer.script", trainer.script, "file"))
+    if not script or "model" in setup.context.accepted:
+        expected.append(("trainer.model", trainer.model, "folder"))
+    recipe = takes_field(profile, "nemo")
+    folder = recipe and profile.nemo.task == "finetune"
+    folders = {path for path, state in facts.paths.items() if state == "folder" and trainer_of(profile).wants_data}
+    expected.extend(("trainer.data", path, "folder" if folder or path in folders else "file") for path in trainer.data)
+    expected.extend(
+        ("trainer.validation_data", path, "folder" if path in folders else "file") for path in trainer.validation_data
+    )
+    expected.extend(("trainer.test_data", path, "file") for path in trainer.test_data)
+    if recipe:
+        expected.append(("nemo.tokenizer", profile.nemo.tokenizer, "folder"))
+    for key, path, kind in expected:
+        state = facts.paths.get(path, kind)
+        if path and state != kind:
+            what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
+            message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
+            yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
+    yield from _output_folder(setup)
+
+
+def weights(setup: Setup) -> Iterator[Finding]:
+    """Weights of the model that cannot be loaded, such as those of an interrupted copy."""
+    model = setup.facts.models.get(setup.profile.trainer.model)
+    if model and model.damaged:
+        yield Finding(
+            level="error",
+            key="trainer.model",
+            message=f"the model's weights cannot be loaded: {model.damaged}",
+            remedy="Copy or download that file again.",
+        )
+
+
+def _output_folder(setup: Setup) -> Iterator[Finding]:
+    """An output folder in which nothing can be written, or that is there already."""
+    profile, facts = setup.profile, setup.facts
+    key, output = "trainer.output", profile.trainer.output or setup.user_output
+    why_unwritable = facts.unwritable.get(output, "")
+    if not output or no_effect.why_no_effect(key, setup):
+        return
+    if why_unwritable or facts.paths.get(output) == "file":
+        problem = f"cannot be used: {why_unwritable}" if why_unwritable else "is a file"
+        message = f"the output folder {display_path(output)} {problem}"
+        remedy = "Name one in a folder where you may write."
+        change = Change("the run's own folder", "where runs are kept", ((key, ""),)) if profile.trainer.output else None
+        yield Finding(level="error", key=key, message=message, remedy=remedy, change=change)
+    elif facts.paths.get(output) == "folder":
+        message = f"the output folder {visible(output)} is there already"
+        remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
+        yield Finding(level="warning", key=key, message=message, remedy=remedy)
+
+
+def environment_variables(setup: Setup) -> Iterator[Finding]:
+    """Variables that may be set, and secrets by name only."""
+    trainer = setup.profile.trainer
+    for name, value in trainer.environment.items():
+        if name in _SET_BY_PLAN:
+            message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_SET_BY_PLAN[name]}."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+        elif fields.is_secret_variable(name) or secrets.has_certain_format(value):
+            remaining = {other: text for other, text in trainer.environment.items() if other != name}
+            edits: tuple[tuple[str, fields.Value], ...] = (
+                ("trainer.environment", remaining),
+                ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),
+            )
+            change = Change(f"name {name} as a secret", "its value is taken where the run starts, never written", edits)
+            yield Finding(
+                level="error",
+                key="trainer.environment",
+                message=f"{name} looks like a secret, and this environment is written to files",
+                remedy="Name it under secrets, and export it where you start the run.",
+                change=change,
+            )
+    for name in trainer.secrets:
+        if not secrets.has_secret_format(name) and not (name.isidentifier() and name.isascii()):
+            # After an equals sign comes its value.
+            message = f"{visible(name.partition('=')[0])!r} is not a variable name"
+            remedy = "Write only the name, such as HF_TOKEN."
+            yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
+    for name, value in trainer.environment.items():
+        if name in _THREAD_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
+            message = f"{name}={visible(value)} is not a number of threads"
+            rest = {other: text for other, text in trainer.environment.items() if other != name}
+            change = Change(f"without {name}", "the cores are shared out", (("trainer.environment", rest),))
+            remedy = "Give a whole number from 1."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy, change=change)
+        if not (name.isidentifier() and name.isascii()):
+            message, remedy = f"{visible(name)!r} is not a variable name", "Use letters, digits and _."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+
+
+def secrets_by_value(setup: Setup) -> Iterator[Finding]:
+    """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
+    for secret in secret_values.secret_values(setup.profile):
+        if secret.key != secret_values.ENVIRONMENT_KEY or not secret.certain:
+            what = "arguments are" if secret.key == "trainer.arguments" else "it is"
+            yield Finding(
+                level="error" if secret.certain else "warning",
+                key=secret.key,
+                message=f"{visible(secret.place)} looks like a secret, and {what} written to files",
+                remedy=_REMEDIES.get(secret.key, _FROM_A_VARIABLE),
+            )
+
+
+def webhook_elsewhere(setup: Setup) -> Iterator[Finding]:
+    """The address of a webhook in a file of this machine, for a run that another one supervises."""
+    profile = setup.profile
+    host, path = profile.hardware.host, Path(webhook.webhook_reference(profile.notify.webhook))
+    if host and path.parent == webhooks_folder():
+        yield Finding(
+            level="error",
+            key="notify.webhook",
+            message=f"the webhook's address is kept on this machine, and {visible(host)} supervises the run",
+            remedy="Export it there as a variable and set notify.webhook to $NAME, or name a file there (mode 0600).",
+        )
+
+
+def options_set_twice(setup: Setup) -> Iterator[Finding]:
+    """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
+    profile = setup.profile
+    preset, chosen = setup.preset, set(fields.chosen_keys(profile))
+    settings_by_name = {name: user_arguments(name, profile, preset) for name in PLACEHOLDERS}
+    for name, own_settings in settings_by_name.items():
+        key = PLACEHOLDERS[name]
+        if not own_settings or not key.startswith("recipe.") or name in batch.BATCH_PLACEHOLDERS or key not in chosen:
+            continue
+        words = " ".join(dict.fromkeys(" ".join(setting.words) for setting in own_settings))
+        change = Change(
+            f"without {words}",
+            "the value of the recipe is used",
+            (("trainer.arguments", _without_options(profile, own_settings)),),
+        )
+        yield _set_twice(words, fields.field(key).label.lower(), preset, change)
+    batch_settings = {
+        name: own_settings
+        for name, own_settings in settings_by_name.items()
+        if own_settings and name in batch.BATCH_PLACEHOLDERS
+    }
+    if not batch_settings:
+        return
+    words = " ".join(
+        dict.fromkeys(" ".join(setting.words) for own_settings in batch_settings.values() for setting in own_settings)
+    )
+    move_to_recipe = _into_recipe(setup, batch_settings)
+    if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
+        yield _set_twice(words, "batch", preset, move_to_recipe)
+    elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
+        message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
+        remedy = "Remove it, and set recipe.micro_batch and recipe.global_batch."
+        yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy, change=move_to_recipe)
+
+
+def _set_twice(words: str, what: str, preset: Preset, change: Change | None) -> Finding:
+    """Return the finding that a value is set twice; the later argument wins."""
+    recipe_wins = preset.user_arguments_first
+    wins = (
+        f"has no effect: the {what} of the recipe comes after it"
+        if recipe_wins
+        else f"overrides the {what} of the recipe"
+    )
+    return Finding(
+        level="warning" if recipe_wins else "error",
+        key="trainer.arguments",
+        message=f"{visible(words)} in your arguments {wins}",
+        remedy=f"Remove it, or leave the {what} of the recipe unset.",
+        change=change,
+    )
+
+
+def _without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
+    """Return the user's arguments without these options."""
+    positions = {
+        index for setting in own_settings for index in range(setting.position, setting.position + len(setting.words))
+    }
+    return tuple(word for index, word in enumerate(profile.trainer.arguments) if index not in positions)
+
+
+def lowered_batch(setup: Setup) -> Iterator[Finding]:
+    """A trainer that lowers the batch by itself, which no accumulation makes up for."""
+    batch_option = "per_device_train_batch_size" in option_names("micro_batch", setup.preset)
+    if batch_option and is_on(script_options(setup.profile, setup.facts.documents), "auto_find_batch_size"):
+        yield Finding(
+            level="warning",
+            key="trainer.arguments",
+            message="auto_find_batch_size lowers the batch after running out of memory, and the global batch with it",
+            remedy="Remove it: the fallbacks lower the micro batch and keep the global batch.",
+        )
+
+
+def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...]]) -> Change | None:
+    """Return the change that moves a batch from the arguments into the recipe; None if that is ambiguous."""
+    profile = setup.profile
+    values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
+    every_setting = [setting for own_settings in batch_settings.values() for setting in own_settings]
+    remaining = _without_options(profile, every_setting)
+    if setup.preset.user_arguments_first:
+        return Change(
+            f"without {' '.join(sorted(batch_settings))}", "nothing else", (("trainer.arguments", remaining),)
+        )
+    if batch_settings.keys() - {"micro_batch", "accumulation"} or len(
+        {setting.index for setting in every_setting}
+    ) < len(every_setting):
+        return None
+    if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):
+        return None
+    recipe = setup.settled.recipe
+    micro = int(values.get("micro_batch", recipe.micro_batch or 0))
+    unit = micro * setup.copies
+    steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
+    total = unit * int(steps)
+    edits: dict[str, fields.Value] = {
+        "trainer.arguments": remaining,
+        "recipe.micro_batch": micro,
+        "recipe.global_batch": total,
+    }
+    change = Change(f"micro batch {micro} in the recipe", f"global batch {total}", tuple(edits.items()))
+    try:
+        apply_change(change, profile)
+    except BadInput:
+        return None
+    return change
+
+
+def placeholders(setup: Setup) -> Iterator[Finding]:
+    """Placeholders in the arguments that mean something, and have a value."""
+    profile = setup.profile
+    for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
+        key = PLACEHOLDERS.get(name, "")
+        if not key and name != "checkpoint":
+            yield Finding(
+                level="warning",
+                key="trainer.arguments",
+                message=f"there is no {{{name}}} to fill in: it is passed unchanged",
+                remedy=fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
+            )
+        elif setup.values.get(key.removeprefix("recipe."), _NOT_A_RECIPE_VALUE).value is None or (
+            key in _KEYS_MAY_BE_EMPTY and not fields.get(profile, key)
+        ):
+            message = f"{{{name}}} in your arguments has no value: they would be left out"
+            yield Finding(level="error", key=key, message=message, remedy=f"Set {key}, or take them out.")

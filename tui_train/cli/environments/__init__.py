@@ -1,0 +1,1 @@
+"""Commands about environments, and data and models for NeMo."""

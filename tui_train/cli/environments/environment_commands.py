@@ -1,0 +1,113 @@
+"""The commands about environments, and about data and models for NeMo."""
+
+from pathlib import Path
+
+import click
+
+from tui_train.cli.group import FILE, cli
+
+
+@cli.group()
+def env() -> None:
+    """List and create Python environments for training."""
+
+
+@env.command("list")
+def env_list() -> None:
+    """List the Pythons found with what they can train, and the package sets."""
+    from tui_train.cli.environments import environments
+
+    environments.show_all()
+
+
+@env.command("create")
+@click.argument("name")
+@click.option(
+    "--path", type=click.Path(file_okay=False, path_type=Path), help="Create it here; else beside the others."
+)
+@click.option("--python", metavar="PATH", default="", help="Create it with this Python.")
+@click.option("--index-url", metavar="URL", default="", help="Install torch from this index; `none`: pip's default.")
+@click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Install without asking.")
+def env_create(  # noqa: PLR0913 - one for each option
+    name: str, path: Path | None, python: str, index_url: str, *, dry_run: bool, yes: bool
+) -> None:
+    """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
+    from tui_train.cli.environments import environments
+
+    environments.create_environment(name, environments.CreateOptions(path, python, index_url), dry_run=dry_run, yes=yes)
+
+
+@cli.group("nemo")
+def nemo_group() -> None:
+    """Data and models for NeMo: text to .bin files, Hugging Face folders to NeMo checkpoints and back."""
+
+
+_PYTHON = click.option(
+    "--python", metavar="PATH", default="", help="Use the NeMo of this Python; else the first found."
+)
+
+
+@nemo_group.command("prepare")
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--out", required=True, type=FILE, metavar="PREFIX", help="Write PREFIX_train.bin, PREFIX_train.idx ….")
+@click.option(
+    "--tokenizer", required=True, type=FILE, metavar="FOLDER", help="The Hugging Face folder with the tokenizer."
+)
+@click.option("--validation", multiple=True, type=FILE, metavar="FILE", help="Text to validate on.")
+@click.option("--test", multiple=True, type=FILE, metavar="FILE", help="Text to test on.")
+@click.option("--force", is_flag=True, help="Replace files that already exist.")
+@_PYTHON
+def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
+    files: tuple[Path, ...],
+    out: Path,
+    tokenizer: Path,
+    validation: tuple[Path, ...],
+    test: tuple[Path, ...],
+    python: str,
+    *,
+    force: bool,
+) -> None:
+    """Turn FILES into data for a NeMo pretraining.
+
+    A .jsonl file has one document per line, in "text"; in other files (UTF-8 text) blank lines separate documents.
+    An interrupted preparation resumes when started again.
+    """
+    from tui_train.actions.nemo_files import TextData
+    from tui_train.cli.environments import nemo
+
+    named = {"train": files, "validation": validation, "test": test}
+    splits = {name: tuple(map(nemo.absolute_path, paths)) for name, paths in named.items()}
+    data = TextData(splits=splits, tokenizer=nemo.absolute_path(tokenizer), out=nemo.absolute_path(out))
+    nemo.prepare_data(data, python, force=force)
+
+
+@nemo_group.command("import")
+@click.argument("folder", type=FILE)
+@click.argument("out", type=FILE)
+@_PYTHON
+def nemo_import(folder: Path, out: Path, python: str) -> None:
+    """Convert the Hugging Face folder FOLDER to the NeMo checkpoint OUT, with NeMo's own converter."""
+    from tui_train.cli.environments import nemo
+
+    nemo.convert_model("import", nemo.absolute_path(folder), nemo.absolute_path(out), python)
+
+
+@nemo_group.command("export")
+@click.argument("checkpoint", type=FILE)
+@click.argument("out", type=FILE)
+@_PYTHON
+def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
+    """Convert a NeMo checkpoint to the Hugging Face folder OUT, with NeMo's own converter."""
+    from tui_train.cli.environments import nemo
+
+    nemo.convert_model("export", nemo.absolute_path(checkpoint), nemo.absolute_path(out), python)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what SHELL (bash, zsh or fish) needs to complete commands, profiles, runs and keys."""
+    from tui_train.cli.completion import script
+
+    click.echo(script(shell))

@@ -1,0 +1,145 @@
+"""What `tui-train env` and `tui-train recipes` do."""
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from tui_train.actions import environments
+from tui_train.actions.environments import create as making
+from tui_train.base.app_paths import environments_folder, expand_home
+from tui_train.base.errors import Unavailable
+from tui_train.base.text import counted, display_path, visible
+from tui_train.cli.columns import table
+from tui_train.facts.gpus.verdicts import gpu_verdicts
+from tui_train.facts.machine import probe, trusted_pythons
+from tui_train.facts.models.recipe_lists import probe_recipes
+from tui_train.facts.types import Machine, Toolchain
+from tui_train.profile import fields
+from tui_train.trainers import nemo
+from tui_train.trainers.finetune import finetune_abilities
+
+
+def show_all() -> None:
+    """Print the package sets, and every Python found with what it can train."""
+    click.echo(table([("set", "purpose", "on disk"), *((s.name, s.about, s.size_text) for s in _package_sets())]))
+    click.echo("Create one: tui-train env create NAME\n")
+    machine = probe.probe_machine()
+    rows: list[tuple[str, ...]] = [
+        ("Python", "version", "torch", "accelerate", "transformers", "cards", "fine-tuning", "NeMo", "")
+    ]
+    for tool in probe.probe_toolchains():
+        versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
+        last = visible(tool.problem or tool.label)
+        tunes = ", ".join(finetune_abilities(tool)) or "-"
+        rows.append(
+            (
+                display_path(tool.python),
+                *map(visible, versions),
+                _supported_cards(tool, machine),
+                tunes,
+                _nemo_text(tool),
+                last,
+            )
+        )
+    click.echo(table(rows))
+
+
+def _package_sets() -> list[environments.PackageSet]:
+    return list(environments.PACKAGE_SETS.values())
+
+
+def _supported_cards(tool: Toolchain, machine: Machine) -> str:
+    """Return how many of the machine's cards a Python's torch supports."""
+    if tool.torch is None or not machine.gpus:
+        return "-" if tool.torch is None else "none here"
+    verdicts = gpu_verdicts(machine.gpus, tool, machine.driver_cuda)
+    return f"{sum(verdict.kind != 'blocked' for verdict in verdicts)} of {len(verdicts)}"
+
+
+def _nemo_text(tool: Toolchain) -> str:
+    flavour = nemo.nemo_flavour(tool)
+    if flavour == "recipes":
+        return f"recipes ({visible(tool.packages['nemo_toolkit'])})"
+    if flavour == "bridge":
+        return f"Megatron-Bridge ({visible(tool.packages['megatron-bridge'])})"
+    if flavour == "automodel":
+        return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
+    return (
+        visible(f"has {nemo.why_unusable(tool.packages)}") if set(nemo.nemo_packages()) & tool.packages.keys() else "-"
+    )
+
+
+class CreateOptions(NamedTuple):
+    """The user's options for a new environment: folder, Python, index of torch; empty for the default."""
+
+    path: Path | None
+    python: str
+    torch_index: str
+
+
+def create_environment(name: str, where: CreateOptions, *, dry_run: bool, yes: bool) -> None:
+    """Show what will be installed and where, ask, install, and check that it works."""
+    package_set = environments.find_set(name)
+    path, python, index = where
+    place = expand_home(str(path)).absolute() if path else environments_folder() / name
+    making.refuse_to_overwrite(place)
+    chosen = fields.absolute_field_path(fields.field("trainer.python"), python, Path.cwd()) or making.find_python(
+        package_set
+    )
+    if not making.fits(package_set, chosen):
+        message = (
+            f"{visible(chosen)} is not a Python 3.{package_set.oldest} to 3.{package_set.newest}, which {name} needs"
+        )
+        raise Unavailable(message, "Name another one: --python /path/to/python3")
+    machine = probe.probe_machine()
+    plan = making.plan_install(package_set, place, chosen, making.build_for(machine, index), making.find_uv())
+    click.echo(f"{package_set.name}: {package_set.about}")
+    click.echo(f"into    {visible(str(place))}, {package_set.size_text}")
+    click.echo(f"torch   {making.build_for(machine, index).why}")
+    click.echo(f"rest    {counted(_pin_count(package_set), 'exact version')} from {visible(str(package_set.lock))}\n")
+    for command in plan.commands:
+        click.echo(making.shown_command(command))
+    if plan.variables:
+        # Without their values: an address may contain a password.
+        click.echo(f"uv gets pip's settings: {', '.join(plan.variables)}")
+    if dry_run:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise Unavailable("no terminal to confirm on", "Add --yes to install without asking.")
+    if not yes:
+        click.confirm("\nInstall it?", abort=True)
+    making.create_environment(plan, machine, lambda line: click.echo(visible(line)))
+    click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
+
+
+def _pin_count(package_set: environments.PackageSet) -> int:
+    return sum("==" in line and not line.startswith("#") for line in package_set.lock.read_text("utf-8").splitlines())
+
+
+def list_recipes(python: str, *, as_json: bool) -> None:
+    """Print the NeMo recipes of a Python: the given one, or the first that has any."""
+    trusted_pythons.remember_choice(python)
+    tools = [probe.probe_toolchain(python)] if python else list(probe.probe_toolchains())
+    able = sorted((tool for tool in tools if nemo.nemo_flavour(tool) in {"recipes", "bridge"}), key=nemo.flavour_rank)
+    if not able:
+        lacking = [
+            f"{display_path(tool.python)} has {nemo.why_unusable(tool.packages) or 'AutoModel only'}" for tool in tools
+        ]
+        remedy = f"Create one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
+        raise Unavailable(f"no Python here has NeMo recipes: {'; '.join(map(visible, lacking))}", remedy)
+    interpreter = able[0].python
+    if not as_json:
+        click.echo(f"Reading the recipes of {display_path(interpreter)} (about 15 s) …", err=True)
+    listing = probe_recipes(interpreter, nemo.nemo_flavour(able[0]))
+    if not listing.tasks:
+        raise Unavailable(
+            f"the recipes of {visible(interpreter)} cannot be read: {visible(listing.problem)}",
+            "Create one: tui-train env create nemo",
+        )
+    if as_json:
+        click.echo(json.dumps({"python": interpreter, "recipes": listing.tasks}, indent=2))
+    else:
+        click.echo(table([("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in listing.tasks.items())]))

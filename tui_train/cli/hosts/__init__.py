@@ -1,0 +1,1 @@
+"""Commands about hosts that are saved by name."""

@@ -1,0 +1,25 @@
+"""What `tui-train hosts` does: lists the saved hosts, and saves one."""
+
+import click
+
+from tui_train.base.text import visible
+from tui_train.cli.columns import description_list
+from tui_train.cli.plans.plans import print_json
+from tui_train.profile import hosts
+
+
+def show_all(*, as_json: bool) -> None:
+    """Print the saved hosts with their addresses."""
+    known = hosts.saved_hosts()
+    if as_json:
+        print_json([{"name": name, "address": address} for name, address in known.items()])
+    elif known:
+        click.echo(description_list([(visible(name), visible(address)) for name, address in known.items()]))
+    else:
+        click.echo("No host is saved: tui-train hosts add NAME USER@HOST")
+
+
+def add_host(name: str, address: str, *, force: bool) -> None:
+    """Save a host, which is not asked for that."""
+    hosts.add(name, address, replace=force)
+    click.echo(f"saved {visible(name)}: tui-train facts --on {visible(name)} shows what it has")

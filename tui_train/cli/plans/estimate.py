@@ -1,0 +1,176 @@
+"""What `tui-train estimate` does: estimates a training's memory, and whether it fits."""
+
+from typing import Any
+
+import click
+
+from tui_train.actions.machine_facts import MachineSource, facts_for, require_here
+from tui_train.base.errors import Unavailable
+from tui_train.base.text import percent, size, typeset, visible
+from tui_train.checks import find_problems
+from tui_train.cli import columns
+from tui_train.cli.plans.plans import apply_edits, load_profile, print_json, sizes_from, with_fetched
+from tui_train.memory import trace as traces
+from tui_train.memory.data_defaults import set_up
+from tui_train.memory.predict import Effect, Prediction, predict, rung_effects
+from tui_train.memory.trace import CountedMemory
+from tui_train.memory.types import Estimate
+from tui_train.setup.setup import Setup
+from tui_train.views import show
+
+
+def print_estimate(  # noqa: PLR0913 - one for each option
+    reference: str, edits: tuple[str, ...], method: str, source: MachineSource, *, as_json: bool, fetch: bool = False
+) -> None:
+    """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure".
+
+    `fetch`: get the config.json of a model whose sizes are not known.
+    """
+    profile = apply_edits(load_profile(reference), edits)
+    if method:
+        require_here(profile, f"--{method}")
+    facts = facts_for(profile, source, columns.waiting)
+    if fetch:
+        facts = with_fetched(profile, facts, source)
+    setup = set_up(profile, facts)
+    if setup.problem:
+        raise setup.problem
+    prediction = predict(setup)
+    if prediction.estimate is None:
+        unknown = prediction.workload.unknown
+        remedy = sizes_from(unknown, facts) if unknown else "Change the profile, or measure a run."
+        raise Unavailable(f"the memory cannot be estimated: {prediction.why_no_estimate}", remedy)
+    for finding in find_problems(setup):
+        if finding.forbids_plan:
+            click.echo(show.finding_text(finding), err=True)
+    changes = rung_effects(setup)
+    if not as_json:
+        click.echo("\n".join(_estimate_lines(prediction, changes)))
+    counted = count_memory(prediction, setup, method) if method else None
+    if as_json:
+        print_json(_estimate_data(prediction, changes, method, counted))
+    elif counted:
+        click.echo("\n".join(_counted_lines(method, counted)))
+
+
+def count_memory(prediction: Prediction, setup: Setup, method: str) -> CountedMemory:
+    """Return what a child process traces or measures; Unavailable gives the reason where it cannot."""
+    model, settings, tool = prediction.workload.model, prediction.workload.settings, setup.toolchain
+    if model is None or settings is None or tool is None:
+        raise Unavailable("no Python was found that could train", "Choose one (trainer.python).")
+    why = traces.why_not_traceable(model, settings)
+    if method == "measure" and (settings.packed or settings.sharding not in {"", "ddp"}):
+        why = "two steps on one GPU do not show the memory of sharded or quantized weights"
+    if method == "measure" and prediction.band == "will not fit":
+        why = "by the estimate two steps do not fit, and running out of memory may end other programs"
+    if why:
+        raise Unavailable(f"--{method} is not possible: {why}", "Use the estimate, or start the training.")
+    question = traces.trace_request(model, settings, prediction.workload.folder)
+    if method == "trace":
+        counted = traces.run_trace(tool.python, question)
+    else:
+        counted = traces.run_measurement(tool.python, question, setup.gpus[0].uuid if setup.gpus else "")
+    if counted.problem:
+        raise Unavailable(f"--{method} failed: {visible(counted.problem)}", "Use the estimate.")
+    return counted
+
+
+def _estimate_lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
+    """Return the table of phases, the peak, the verdicts and the changes."""
+    estimate, model = prediction.estimate, prediction.workload.model
+    if estimate is None or model is None:
+        return []
+    names = tuple(dict.fromkeys(name for phase in estimate.phases for name, _ in phase.parts))
+    rows = [("GiB", *(_short_phase(phase.name) for phase in estimate.phases))]
+    for name in names:
+        parts = (dict(phase.parts).get(name) for phase in estimate.phases)
+        rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
+    rows.append(("total", *(f"{phase.total / 2**30:.2f}" for phase in estimate.phases)))
+    peak, error = estimate.peak, estimate.error
+    lines = [
+        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {_trained_text(estimate)}",
+        *_settings_lines(prediction),
+    ]
+    lines += [
+        "",
+        columns.table(rows),
+        "",
+        f"Estimated: at most {size(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
+    ]
+    for place, verdict in prediction.pools:
+        of = f"{size(verdict.reserved)} of {size(verdict.available)}"
+        lines.append(f"{visible(place.name)}: {verdict.band}, {of} reserved ({size(verdict.needed)} allocated)")
+    lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
+    if changes:
+        rows = [(typeset(each.change.title), _signed_size(each.peak_difference), each.band or "") for each in changes]
+        lines += ["", columns.table([("Change", "reserved" if prediction.pools else "allocated", ""), *rows])]
+    return lines
+
+
+def _trained_text(estimate: Estimate) -> str:
+    return f"{estimate.trained / 1e6:,.1f} M trained"
+
+
+def _settings_lines(prediction: Prediction) -> list[str]:
+    """Return the settings that the estimate is for, in one line."""
+    settings = prediction.workload.settings
+    if settings is None:
+        return []
+    packed = f", others quantized ({settings.packed})" if settings.packed else ""
+    computed = f", computed in {settings.autocast}" if settings.autocast else ""
+    batch = f"micro batch {settings.micro_batch} × {settings.sequence_length} tokens"
+    return [f"{batch}, weights in {settings.weights}{packed}{computed}, optimizer {settings.optimizer}"]
+
+
+def _short_phase(name: str) -> str:
+    return {"forward and loss": "forward", "optimizer step": "step"}.get(name, name)
+
+
+def _signed_size(count: int) -> str:
+    return f"{'+' if count > 0 else '-'}{size(abs(count))}"
+
+
+def _counted_lines(method: str, counted: CountedMemory) -> list[str]:
+    name, most = counted.peak
+    if method == "trace":
+        return ["", f"Traced with fake tensors: at most {size(most)} (±{percent(traces.TRACE_ERROR)}), in: {name}."]
+    lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {size(most)} allocated, in: {name}."]
+    if counted.reserved:
+        lines.append(f"The allocator reserved {size(counted.reserved)}; the GPU has {size(counted.used)} in use.")
+    return lines
+
+
+def _estimate_data(
+    prediction: Prediction, changes: tuple[Effect, ...], method: str, counted: CountedMemory | None
+) -> dict[str, Any]:
+    estimate = prediction.estimate
+    if estimate is None:
+        return {}
+    data: dict[str, Any] = {
+        "model": prediction.workload.model,
+        "how": prediction.workload.settings,
+        "phases": {phase.name: {**dict(phase.parts), "total": phase.total} for phase in estimate.phases},
+        "peak": {"phase": estimate.peak.name, "bytes": estimate.peak.total, "error": estimate.error},
+        "not_modelled": estimate.caveats,
+        "verdicts": [
+            {
+                "place": place.name,
+                "free": place.free,
+                "left": verdict.available,
+                "allocated": verdict.needed,
+                "reserved": verdict.reserved,
+                "verdict": verdict.band,
+            }
+            for place, verdict in prediction.pools
+        ],
+        "changes": [
+            {
+                "title": each.change.title,
+                "edits": dict(each.change.edits),
+                "bytes": each.peak_difference,
+                "verdict": each.band,
+            }
+            for each in changes
+        ],
+    }
+    return data | ({method: counted} if counted else {})

@@ -1,0 +1,96 @@
+"""What `tui-train export` does: a plan's files in a folder, for bash or for a cluster."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from tui_train.actions import machine_facts
+from tui_train.actions.machine_facts import MachineSource
+from tui_train.base.app_paths import expand_home
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.cli import columns
+from tui_train.cli.plans import plans
+from tui_train.memory.data_defaults import set_up
+from tui_train.plan.render import SCRIPT_NAME, File, shown_files
+from tui_train.plan.render.manifests import MANIFESTS, VolumeClaim, plan_for_cluster, with_cluster_address
+from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.render.slurm import SCRIPT_NAME as SUBMITTED
+from tui_train.profile import fields
+from tui_train.runs import rundir
+
+
+def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: MachineSource, *, force: bool) -> None:
+    """Write the files of a profile's plan to a folder."""
+    profile = plans.apply_edits(plans.load_profile(reference), edits)
+    source = machine_facts.source_for(profile, source)
+    prepared = prepare(set_up(profile, machine_facts.facts_for(profile, source, columns.waiting)))
+    made_plan = plans.require_plan(prepared)
+    target = _write(folder, prepared.files, force=force)
+    script = visible(shlex.quote(str(target / SCRIPT_NAME)))
+    if source.host or (source.machine and not source.slurm):
+        click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
+        script = SCRIPT_NAME
+    if made_plan.slurm and source.host:
+        click.echo(f"Submit it there, from its folder: sbatch {SUBMITTED}")
+        return
+    if made_plan.slurm:
+        click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SUBMITTED}")
+        return
+    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.is_started_by_hand else ""))
+    plans.show_machines(made_plan)
+
+
+def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
+    kind: str,
+    reference: str,
+    folder: Path,
+    edits: tuple[str, ...],
+    source: MachineSource,
+    claims: Sequence[str],
+    *,
+    force: bool,
+) -> None:
+    """Write the files of a profile's plan, and the manifest by which a cluster runs it, to a folder."""
+    member = MANIFESTS[kind]
+    if claims and not member.ACCEPTS_CLAIMS:
+        raise BadInput(f"--claim: {member.LABEL} has no PersistentVolumeClaims", "Leave it out.")
+    volumes = [_parse_claim(text) for text in claims]
+    profile = plans.apply_edits(plans.load_profile(reference), edits)
+    # A manifest is for another scheduler.
+    profile = with_cluster_address(fields.put(profile, "hardware.scheduler", "none"), kind)
+    setup = set_up(profile, machine_facts.facts_for(profile, source, columns.waiting))
+    made_plan = plans.require_plan(_without_image_findings(prepare(setup)))
+    cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
+    made = member.manifest(cluster)
+    _write(folder, (*cluster.files, File(member.FILE, made.text)), force=force)
+    click.echo("\n".join(map(visible, made.notes)))
+
+
+def _without_image_findings(prepared: Prepared) -> Prepared:
+    """Return it without the findings that the image is not used: a cluster takes it without an engine."""
+    if prepared.profile.container.engine != "none":
+        return prepared
+    findings = tuple(
+        finding for finding in prepared.findings if finding.level == "error" or not finding.key.startswith("container.")
+    )
+    return msgspec.structs.replace(prepared, findings=findings)
+
+
+def _parse_claim(text: str) -> VolumeClaim:
+    name, colon, folder = text.partition(":")
+    if not colon or not folder.startswith("/"):
+        raise BadInput(f"--claim {visible(text)} is not CLAIM:/FOLDER", "Write it as --claim data:/data.")
+    return VolumeClaim(name, folder)
+
+
+def _write(folder: Path, files: Sequence[File], *, force: bool) -> Path:
+    """Write files to a folder, print their paths and return the folder."""
+    target = expand_home(str(folder)).absolute()
+    rundir.export(target, files, overwrite=force)
+    for file in shown_files(files):
+        click.echo(visible(f"{target}/{file.path}"))
+    return target

@@ -1,0 +1,77 @@
+"""What `tui-train keys` prints: what can be set, by which words, and what holds where it is not."""
+
+import textwrap
+
+import click
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.cli import columns
+from tui_train.cli.plans.plans import print_json
+from tui_train.profile import fields, typed_lists
+from tui_train.profile.presets import shipped_presets
+from tui_train.profile.rows import Field
+from tui_train.profile.types import Profile
+from tui_train.trainers.finetune import FINETUNE_DEFAULTS
+from tui_train.views import choices
+
+_KIND_TEXTS = {
+    "text": "text",
+    "path": "a path",
+    "model": "a folder, or an id of the Hugging Face Hub",
+    "paths": "a list of paths",
+    "words": "a list of words",
+    "names": "a list of names",
+    "integers": "a list of whole numbers",
+    "numbers": "a list of numbers",
+    "table": "a list of NAME=VALUE",
+    "dotted": "a list of NAME.NAME=VALUE",
+    "webhook": "an https:// address, $NAME, or a file",
+}
+
+
+def print_keys(word: str, *, as_json: bool) -> None:
+    """Print the keys of a profile that hold a word, with their meaning, values and default."""
+    matching = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
+    if not matching:
+        raise BadInput(f"no key holds {visible(word)}", fields.similar_key_remedy(word))
+    if as_json:
+        print_json(
+            [
+                {"key": row.key, "help": row.help, "values": _values_text(row), "default": _default_text(row)}
+                for row in matching
+            ]
+        )
+        return
+    rows = [(row.key, f"{row.help} [{_values_text(row)}; default: {_default_text(row)}]") for row in matching]
+    click.echo(
+        "The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.description_list(rows)
+    )
+    if any(row.kind in typed_lists.LIST_KINDS for row in matching):
+        rule = (
+            f"Lists: {typed_lists.QUOTING_RULE}. {typed_lists.COMMA_HINT} "
+            "A list that is set again in the same command is added to."
+        )
+        click.echo("\n" + textwrap.fill(rule, min(columns.terminal_width() or 80, 80)))
+
+
+def _values_text(row: Field) -> str:
+    """Return what may be written for a key."""
+    if row.kind in {"integer", "number"} and row.minimum is not None:
+        words = "a whole number" if row.kind == "integer" else "a number"
+        return f"{words} from {row.minimum:.12g}" + (f" to {row.maximum:.12g}" if row.maximum is not None else "")
+    values = choices.all_values(row.key)
+    return ", ".join(values) if values else _KIND_TEXTS[row.kind]
+
+
+def _default_text(row: Field) -> str:
+    if row.optional:
+        name = row.key.removeprefix("recipe.")
+        trainers = {"fine-tuning": FINETUNE_DEFAULTS, "built-in trainer": shipped_presets()["builtin"].defaults}
+        ours = [
+            f"{label}: {fields.format_value(defaults[name])}"
+            for label, defaults in trainers.items()
+            if name in defaults
+        ]
+        return "; ".join(("the trainer's default", *ours))
+    return fields.format_value(fields.get(Profile(), row.key)) or row.empty or "none"

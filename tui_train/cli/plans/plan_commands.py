@@ -1,0 +1,292 @@
+"""The commands about machines, profiles and plans."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tui_train.cli.group import (
+    FILE,
+    JSON,
+    PROFILE,
+    SET,
+    YES,
+    cli,
+    host_option,
+    machine_options,
+    shell_completion,
+    source_of,
+)
+
+if TYPE_CHECKING:
+    from tui_train.actions.machine_facts import MachineSource
+
+FETCH = click.option(
+    "--fetch-config",
+    "fetch",
+    is_flag=True,
+    help="Fetch config.json, a few kB, of a model that is not here, for the memory estimate.",
+)
+
+
+@cli.command()
+@JSON
+@click.option("--save", metavar="FILE", type=FILE, help="Write a machine file that a bug report can carry.")
+@click.option("--machine", metavar="FILE", type=FILE, help="Show the machine in that file, not this one.")
+@host_option("Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
+@click.option("--slurm", is_flag=True, help="Show the partitions of the Slurm cluster, and a node of the default one.")
+@click.option(
+    "--toolchain",
+    metavar="FILE",
+    type=FILE,
+    help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
+)
+def facts(  # noqa: PLR0913 - one for each option
+    *,
+    as_json: bool,
+    save: Path | None,
+    machine: Path | None,
+    host: str | None,
+    toolchain: Path | None,
+    slurm: bool,
+) -> None:
+    """Print what this machine has: GPUs and whether they can train, host, Pythons."""
+    from tui_train.cli.plans import plans
+
+    plans.print_facts(as_json=as_json, source=source_of(machine, host, toolchain, slurm=slurm), save=save)
+
+
+@cli.command()
+@PROFILE
+@click.option(
+    "--diff",
+    "against",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value="previous",
+    shell_complete=shell_completion("runs"),
+    help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
+)
+@FETCH
+@JSON
+@SET
+@machine_options
+def plan(  # noqa: PLR0913 - one for each option
+    profile: str, edits: tuple[str, ...], source: "MachineSource", *, against: str | None, fetch: bool, as_json: bool
+) -> None:
+    """Print what a profile would start, and its problems."""
+    from tui_train.cli.plans import plans
+
+    plans.print_plan(profile, edits, source, as_json=as_json, against=against, fetch=fetch)
+
+
+@cli.command()
+@PROFILE
+@click.option("--trace", is_flag=True, help="Trace the model's own code with fake tensors: some seconds, no GPU.")
+@click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
+@FETCH
+@JSON
+@SET
+@machine_options
+def estimate(  # noqa: PLR0913 - one for each option
+    profile: str,
+    edits: tuple[str, ...],
+    source: "MachineSource",
+    *,
+    trace: bool,
+    measure: bool,
+    fetch: bool,
+    as_json: bool,
+) -> None:
+    """Estimate a training's memory by phase, and whether it fits."""
+    from tui_train.cli.plans import estimate
+
+    if trace and measure:
+        raise click.UsageError("--trace and --measure exclude each other.")
+    method = "trace" if trace else "measure" if measure else ""
+    if method and source.is_elsewhere:
+        raise click.UsageError(f"--{method} runs on this machine: leave out --machine, --on and --slurm.")
+    estimate.print_estimate(profile, edits, method, source, as_json=as_json, fetch=fetch)
+
+
+@cli.command()
+@PROFILE
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["fp32", "bf16", "fp16"]),
+    help="Try this precision as well; it changes the result slightly.",
+)
+@click.option(
+    "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="Time limit of each trial."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
+@JSON
+@SET
+@machine_options
+def tune(  # noqa: PLR0913 - one for each option
+    profile: str,
+    edits: tuple[str, ...],
+    precisions: tuple[str, ...],
+    seconds: int,
+    source: "MachineSource",
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Find the fastest micro batch and activation checkpointing that fit, by a few short real trainings."""
+    from tui_train.cli.runs import tune
+
+    if dry_run:
+        tune.dry_run(profile, edits, precisions, source, as_json=as_json)
+        return
+    if source.is_elsewhere:
+        raise click.UsageError("trials run on this machine: with --machine, --on or --slurm add --dry-run.")
+    tune.tune_profile(profile, edits, precisions, seconds, as_json=as_json)
+
+
+@cli.command()
+@PROFILE
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--for",
+    "kind",
+    type=click.Choice(["jobset", "trainjob", "skypilot"]),
+    help="Also write a manifest for Kubernetes, Kubeflow Trainer or SkyPilot; nothing is submitted.",
+)
+@click.option(
+    "--claim",
+    "claims",
+    metavar="CLAIM:/FOLDER",
+    multiple=True,
+    help="With --for: mount this PersistentVolumeClaim there; the first one holds the run folder.",
+)
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@SET
+@machine_options
+def export(  # noqa: PLR0913, PLR0917 - one for each option
+    profile: str,
+    folder: Path,
+    edits: tuple[str, ...],
+    kind: str | None,
+    claims: tuple[str, ...],
+    source: "MachineSource",
+    *,
+    force: bool,
+) -> None:
+    """Write launch.sh and what it needs to FOLDER, with `--for` a manifest for Kubernetes or SkyPilot."""
+    from tui_train.cli.plans import export as exports
+
+    if kind:
+        exports.export_manifest(kind, profile, folder, edits, source, claims, force=force)
+    elif claims:
+        raise click.UsageError("--claim needs --for jobset or --for trainjob.")
+    else:
+        exports.export_plan(profile, folder, edits, source, force=force)
+
+
+@cli.command()
+@click.argument("image")
+@click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Use this engine.")
+@click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
+@JSON
+def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None:
+    """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
+    from tui_train.cli.plans import plans
+
+    plans.print_image(image, engine or "", recipe, as_json=as_json)
+
+
+@cli.group(invoke_without_command=True)
+@JSON
+@click.pass_context
+def profiles(context: click.Context, *, as_json: bool) -> None:
+    """List the saved profiles."""
+    from tui_train.cli.plans import plans
+
+    if context.invoked_subcommand is None:
+        plans.print_profiles(as_json=as_json)
+
+
+@profiles.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@YES
+def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
+    """Remove saved profiles; their runs stay."""
+    from tui_train.cli.runs import tidy
+
+    tidy.remove_profiles(names, yes=yes)
+
+
+@profiles.command("mv")
+@click.argument("name")
+@click.argument("new")
+def profiles_mv(name: str, new: str) -> None:
+    """Rename the saved profile NAME to NEW."""
+    from tui_train.cli.runs import tidy
+
+    tidy.rename_profile(name, new)
+
+
+@profiles.command("cp")
+@click.argument("name")
+@click.argument("new")
+def profiles_cp(name: str, new: str) -> None:
+    """Save the profile NAME once more, as NEW."""
+    from tui_train.cli.runs import tidy
+
+    tidy.duplicate_profile(name, new)
+
+
+@cli.command()
+@click.argument("name")
+@click.option(
+    "--like",
+    metavar="PROFILE",
+    default="quickstart",
+    shell_complete=shell_completion("profiles"),
+    help="Start from the values of this profile.",
+)
+@click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
+@SET
+def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
+    """Save a profile under NAME."""
+    from tui_train.cli.plans import plans
+
+    plans.save_new(name, like, edits, force=force)
+
+
+@cli.command()
+@click.argument("word", required=False, default="")
+@JSON
+def keys(word: str, *, as_json: bool) -> None:
+    """List the keys of a profile, or those with WORD in them: meaning, allowed values, default."""
+    from tui_train.cli.plans import keys as listing
+
+    listing.print_keys(word, as_json=as_json)
+
+
+@cli.command()
+@click.argument("name", required=False)
+@JSON
+def presets(name: str | None, *, as_json: bool) -> None:
+    """List the presets and what they pass to a script; with NAME, print that preset as a template."""
+    from tui_train.cli.plans import presets
+
+    if name and as_json:
+        raise click.UsageError("NAME and --json exclude each other: a preset is printed as TOML.")
+    if name:
+        presets.print_preset(name)
+    else:
+        presets.show_all(as_json=as_json)
+
+
+@cli.command()
+@click.option("--python", metavar="PATH", default="", help="Use this Python; else the first with NeMo.")
+@JSON
+def recipes(python: str, *, as_json: bool) -> None:
+    """List the NeMo recipes that a Python has."""
+    from tui_train.cli.environments import environments
+
+    environments.list_recipes(python, as_json=as_json)

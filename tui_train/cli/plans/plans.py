@@ -1,0 +1,329 @@
+"""What the commands about machines, profiles and plans do; exit codes are in group.EXIT_CODES."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from tui_train.actions import machine_facts as machines
+from tui_train.actions import model_config
+from tui_train.actions.image_check import validate_image, validation_text
+from tui_train.actions.machine_facts import MachineSource
+from tui_train.actions.training_hosts import facts_to_start
+from tui_train.base.command import VARIABLES, argv
+from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.text import size, visible
+from tui_train.checks import Finding, find_problems
+from tui_train.cli import columns
+from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_uuids
+from tui_train.facts.machine import container_images, probe, trusted_pythons
+from tui_train.facts.other_machines import saved
+from tui_train.facts.types import Facts
+from tui_train.memory.data_defaults import set_up
+from tui_train.memory.predict import predict
+from tui_train.plan.render import shown_files
+from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.types import Attempt, Plan
+from tui_train.profile import fields, store, typed_lists
+from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.rows import Field
+from tui_train.profile.secret_values import secret_values
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.setup.machine import container
+from tui_train.trainers import takes_field
+from tui_train.views import choices, clusters, overview, previous_run, show
+from tui_train.views.previous_run import PreviousRun
+
+PREVIOUS = "previous"
+_MAX_CHANGES = 5
+# JSON allows these, but a terminal would interpret them; a line break occurs only between values.
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+class AppliedFix(NamedTuple):
+    """An error, and the change that fixes it."""
+
+    finding: Finding
+    change: Change
+
+
+def print_facts(*, as_json: bool, source: MachineSource, save: Path | None) -> None:
+    """Print the facts of a machine, and write them to `save`, if given."""
+    if save:
+        saved.refuse_to_overwrite(save)
+    machine_facts, toolchain = machines.facts_from(source)
+    if as_json:
+        print_json(machines.facts_as_data(machine_facts, toolchain))
+    else:
+        verdicts = gpu_verdicts(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
+        if machine_facts.cluster:
+            click.echo(clusters.cluster_table(machine_facts.cluster, columns.terminal_width()) + "\n")
+        click.echo(
+            show.facts_text(
+                machine_facts,
+                toolchain,
+                recommended_uuids(machine_facts.machine.gpus, verdicts),
+                columns.terminal_width(),
+            )
+        )
+    if save:
+        saved.save_machine(save, machine_facts)
+        click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
+
+
+def print_plan(  # noqa: PLR0913 - one for each option
+    reference: str,
+    edits: tuple[str, ...],
+    source: MachineSource,
+    *,
+    as_json: bool,
+    against: str | None = None,
+    fetch: bool = False,
+) -> None:
+    """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
+
+    `against` names the run to show the differences from; PREVIOUS is the newest of this profile. `fetch`: get the
+    config.json of a model whose sizes are not known.
+    """
+    profile = apply_edits(load_profile(reference), edits)
+    earlier = _run_to_compare(profile, against)
+    facts = facts_to_start(profile, source, columns.waiting)
+    if fetch:
+        facts = with_fetched(profile, facts, source)
+    setup = set_up(profile, facts)
+    prepared = prepare(setup)
+    if as_json:
+        differences = previous_run.effective_changes(earlier, profile) if earlier else ()
+        since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
+        print_json(_plan_data(prepared) | ({"since": since} if against else {}))
+        if prepared.plan is None:
+            sys.exit(_refusal_code(prepared))
+        return
+    made_plan = require_plan(prepared)
+    pace = previous_run.expected_pace(earlier, profile)
+    click.echo(overview.overview_text(overview.overview(setup, pace)))
+    if unknown := predict(setup).workload.unknown:
+        click.echo(f"\nmemory: the sizes of {unknown} are not known. {sizes_from(unknown, facts)}")
+    if against:
+        click.echo(f"\n{_changes_text(earlier, profile)}")
+    click.echo(f"\n{show.plan_text(made_plan)}")
+    click.echo("\nfiles: " + ", ".join(file.path for file in shown_files(prepared.files)))
+
+
+def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts:
+    """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
+    if source.is_elsewhere:
+        raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
+    machines.require_here(profile, "--fetch-config")
+    setup = set_up(profile, facts)
+    if setup.problem:
+        raise setup.problem
+    name = predict(setup).workload.unknown
+    if not name or facts.hub is None:
+        click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
+        return facts
+    path = model_config.fetch(profile, facts.hub, name)
+    click.echo(f"fetched {visible(str(path))} ({size(path.stat().st_size)})", err=True)
+    return model_config.with_config(profile, facts, name)
+
+
+def sizes_from(unknown: str, facts: Facts) -> str:
+    """Return what to do about a model of the Hub whose sizes are not known, as a sentence."""
+    if facts.other_machine or facts.scheduler:
+        return f"Fetch its config.json there, a few kB: hf download {unknown} config.json"
+    return "Add --fetch-config, which fetches its config.json alone, a few kB, from the Hub."
+
+
+def _run_to_compare(profile: Profile, against: str | None) -> PreviousRun | None:
+    """Return the run to compare with: the one that is named, or else the newest of this profile."""
+    if not against or against == PREVIOUS:
+        return previous_run.previous_run(profile)
+    run = rundir.find_run(against)
+    earlier = previous_run.read_previous(run)
+    if earlier is None:
+        remedy = f"See {visible(str(run.profile))}."
+        raise BadInput(f"the profile of run {visible(run.name)} cannot be read", remedy)
+    return earlier
+
+
+def _changes_text(earlier: PreviousRun | None, profile: Profile) -> str:
+    """Return in lines what has changed since an earlier run."""
+    if earlier is None:
+        return f"no earlier run of {visible(profile.name)}"
+    changed = previous_run.change_lines(previous_run.effective_changes(earlier, profile))
+    name = visible(earlier.run)
+    return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
+
+
+def show_machines(made_plan: Plan) -> None:
+    """Print what to do on the other machines, if there are any."""
+    if made_plan.is_started_by_hand:
+        click.echo("\n".join(made_plan.notes))
+
+
+def print_image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
+    """Print what an image contains; exits with an error where it cannot train."""
+    engine = engine or container_images.choose_engine(name, container_images.read_engines())
+    machine = probe.probe_machine()
+    content = container_images.read_image(engine, name)
+    verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
+    validation = validate_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe)
+    if as_json:
+        print_json(msgspec.to_builtins(validation))
+    else:
+        click.echo(validation_text(validation))
+    if validation.wrong:
+        sys.exit(Unavailable.exit_code)
+
+
+def print_profiles(*, as_json: bool) -> None:
+    """Print the saved profiles with their paths."""
+    rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_names()]
+    if as_json:
+        print_json(rows)
+    else:
+        click.echo(
+            "\n".join(f"{visible(row['name'])}  {visible(row['path'])}" for row in rows)
+            or "No profiles yet. Save one: tui-train new NAME"
+        )
+
+
+def save_new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
+    """Save the profile `like` with edits under a new name."""
+    profile = apply_edits(fields.put(load_profile(like), "name", name), edits)
+    click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
+    for secret in secret_values(profile):
+        click.echo(f"warning: {secret.key}: {visible(secret.place)} looks like a secret, and was saved", err=True)
+    script = profile.trainer.script
+    if script and takes_field(profile, "trainer.script") and probe.read_path_states([script])[script] != "file":
+        click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
+
+
+def load_profile(reference: str) -> Profile:
+    """Return a profile by name or path; `quickstart` needs no saved file."""
+    if reference == "quickstart" and reference not in store.saved_names():
+        return Profile()
+    return store.load(reference)
+
+
+def _parse_edit(row: Field, text: str) -> fields.Value:
+    """Return the value in a text of --set; BadInput names the key, and what to type for a shell that removes quotes."""
+    try:
+        return fields.parse(row, text)
+    except typed_lists.AmbiguousComma as error:
+        several, one = (
+            f"--set {_shell_quoted(f'{row.key}={reading}')}"
+            for reading in (error.as_several_values, error.as_single_value)
+        )
+        raise BadInput(
+            _by_key(row, error),
+            typed_lists.both_readings(visible(several) if error.as_several_values else "", visible(one)),
+        ) from None
+    except BadInput as error:
+        raise BadInput(_by_key(row, error), error.remedy) from None
+
+
+def _by_key(row: Field, error: BadInput) -> str:
+    """Return what is wrong with the key in place of the label, which only the screens show."""
+    begins = error.message.startswith((f"{row.label} ", f"{row.label}:"))
+    return row.key + error.message[len(row.label) :] if begins else error.message
+
+
+def _shell_quoted(word: str) -> str:
+    """Return a word quoted for a shell, so that quotes in it can be read."""
+    return shlex.quote(word) if re.search(r'["$`\\!]', word) else f'"{word}"'
+
+
+def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
+    """Return the profile with `KEY=VALUE` edits made."""
+    keys_set: set[str] = set()
+    for edit in edits:
+        key, equals, text = edit.partition("=")
+        if not equals:
+            raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
+        row = fields.field(key)
+        value = _parse_edit(row, choices.value_of(key, text))
+        before = fields.get(profile, key)
+        if isinstance(value, dict) and isinstance(before, dict) and value:
+            # NAME=VALUE adds to the others; an empty text removes all.
+            value = {**before, **value}
+        elif isinstance(value, tuple) and isinstance(before, tuple) and key in keys_set and value:
+            value = (*before, *value)
+        keys_set.add(key)
+        profile = fields.put(profile, key, value)
+        if key == "trainer.python":
+            trusted_pythons.remember_choice(profile.trainer.python)
+    store.check_preset(profile)
+    kept = store.with_webhook_stored(profile)
+    if kept != profile:
+        click.echo(f"the webhook's address is a secret: it is kept in {visible(kept.notify.webhook)}", err=True)
+    return kept
+
+
+def require_plan(prepared: Prepared, *, starts: bool = False) -> Plan:
+    """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
+    for finding in prepared.findings:
+        click.echo(show.finding_text(finding), err=True)
+    if prepared.plan is None or (starts and any(finding.level == "error" for finding in prepared.findings)):
+        sys.exit(_refusal_code(prepared))
+    return prepared.plan
+
+
+def apply_fixes(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[AppliedFix, ...]]:
+    """Apply the changes that errors offer, for defaults that do not fit this machine; return them.
+
+    Keys that the user's `edits` set are never changed.
+    """
+    chosen = {edit.partition("=")[0] for edit in edits}
+    fixes: list[AppliedFix] = []
+    for _ in range(_MAX_CHANGES):
+        findings = find_problems(set_up(profile, facts_here))
+        offered = (AppliedFix(finding, finding.change) for finding in findings if finding.change)
+        own_fixes = (
+            fix for fix in offered if fix.finding.level == "error" and chosen.isdisjoint(dict(fix.change.edits))
+        )
+        fix = next(own_fixes, None)
+        if fix is None:
+            break
+        fixes.append(fix)
+        profile = apply_change(fix.change, profile)
+    return profile, tuple(fixes)
+
+
+def _refusal_code(prepared: Prepared) -> int:
+    machine = all(finding.machine for finding in prepared.findings if finding.level == "error")
+    return Unavailable.exit_code if machine else BadInput.exit_code
+
+
+def _plan_data(prepared: Prepared) -> dict[str, Any]:
+    made_plan = prepared.plan
+    data: dict[str, Any] = {"findings": msgspec.to_builtins(prepared.findings), "plan": None, "files": {}}
+    if made_plan:
+        data["plan"] = msgspec.to_builtins(made_plan)
+        for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
+            attempt_data["argv"] = _attempt_words(made_plan, attempt)
+        # The supervisor is the same in every run, and long: its files are left out.
+        data["files"] = {file.path: file.text for file in shown_files(prepared.files)}
+    return data
+
+
+def _attempt_words(made_plan: Plan, attempt: Attempt) -> list[str]:
+    """Return an attempt's words; values known only while it runs are $NAME."""
+    if made_plan.container is None:
+        return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
+    values = {name: f"${name}" for name in VARIABLES} | {"ADDRESS": made_plan.address}
+    return container.container_command(made_plan.container, attempt.command, values, made_plan.uneven)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON without control characters."""
+    try:
+        text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    except UnicodeEncodeError as error:
+        raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None
+    click.echo(_CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text))

@@ -1,0 +1,96 @@
+"""What `tui-train presets` does: lists presets with what they take, or prints the text of one."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from tui_train.base.app_paths import presets_folder
+from tui_train.base.errors import BadInput, NotFound
+from tui_train.base.files import error_reason, read_regular
+from tui_train.base.text import display_path, visible
+from tui_train.cli.columns import description_list
+from tui_train.profile.presets import (
+    PLACEHOLDERS,
+    Preset,
+    UserPreset,
+    accepted_placeholders,
+    shipped_preset_texts,
+    shipped_presets,
+)
+from tui_train.profile.presets.user_presets import MAX_PRESET_BYTES, user_presets
+from tui_train.profile.types import AUTO
+
+
+def show_all(*, as_json: bool) -> None:
+    """Print all presets, the user's own last; those that cannot be used go to stderr with the reason."""
+    own = user_presets()
+    usable = {name: preset.preset for name, preset in own.items() if preset.preset}
+    if as_json:
+        data = [_preset_data(name, preset, "") for name, preset in shipped_presets().items()]
+        data += [_own_data(name, preset) for name, preset in own.items()]
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        return
+    rows = [(AUTO, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
+    for name, preset in {**shipped_presets(), **usable}.items():
+        starts = (
+            "the built-in trainer"
+            if name == "builtin"
+            else f"python -m {preset.module}"
+            if preset.module
+            else "your script"
+        )
+        recipe = ", ".join(_recipe_keys(preset)) or "your arguments"
+        resumes = "resumes" if preset.checkpoints else "does not resume"
+        rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
+    click.echo(description_list(rows))
+    click.echo(
+        f"\nYour own: {display_path(str(presets_folder()))}/NAME.toml;"
+        " `tui-train presets NAME` prints one as a template."
+    )
+    for own_preset in own.values():
+        if own_preset.problem:
+            click.echo(f"not used: {visible(own_preset.problem)}", err=True)
+
+
+def print_preset(name: str) -> None:
+    """Print the TOML of a preset, byte for byte where it is shipped; NotFound lists the known ones."""
+    if name == AUTO:
+        raise NotFound("the preset auto is no file: it goes by the script's source", "Plan your script to see it.")
+    if name in shipped_preset_texts():
+        click.echo(shipped_preset_texts()[name], nl=False)
+        return
+    own_preset = user_presets().get(name)
+    if own_preset is None:
+        names = ", ".join([*shipped_presets(), *user_presets()])
+        raise NotFound(f"no preset {visible(name)}", f"Known presets: {visible(names)}.")
+    try:
+        lines = read_regular(own_preset.path, MAX_PRESET_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {display_path(own_preset.path)}: {error_reason(error)}", "Put a TOML file there."
+        ) from None
+    for line in lines:
+        click.echo(visible(line.expandtabs()))
+
+
+def _recipe_keys(preset: Preset) -> list[str]:
+    """Return the names of the recipe's values that a preset passes, in the order of the recipe."""
+    keys = dict.fromkeys(PLACEHOLDERS[name] for name in PLACEHOLDERS if name in accepted_placeholders(preset))
+    return [key.removeprefix("recipe.") for key in keys if key.startswith("recipe.")]
+
+
+def _preset_data(name: str, preset: Preset, path: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "path": path,
+        "problem": "",
+        "takes": sorted(PLACEHOLDERS[placeholder] for placeholder in accepted_placeholders(preset)),
+        "preset": msgspec.to_builtins(preset),
+    }
+
+
+def _own_data(name: str, own_preset: UserPreset) -> dict[str, Any]:
+    if own_preset.preset:
+        return _preset_data(name, own_preset.preset, own_preset.path)
+    return {"name": name, "path": own_preset.path, "problem": own_preset.problem, "takes": [], "preset": None}

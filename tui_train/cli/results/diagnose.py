@@ -1,0 +1,137 @@
+"""What `tui-train diagnose` prints."""
+
+import shlex
+import sys
+import textwrap
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from tui_train.base.text import size, visible
+from tui_train.diagnose.evidence import diagnose_reference
+from tui_train.diagnose.headings import heading
+from tui_train.diagnose.reader import ReadWatcher
+from tui_train.diagnose.types import UNKNOWN_NUMBER, Diagnosis
+from tui_train.profile.changes import Change
+from tui_train.runs.other_machines.slurm_end import slurm_end_reason
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.supervisor.memory_patterns import PHASE_TEXT
+from tui_train.views import show
+
+_INTERRUPTED = 130
+_STATES = {
+    "new": "the run has not started",
+    "queued": "the run waits in Slurm's queue",
+    "unconfirmed": "whether the run has started is not known",
+    "running": "the run is training",
+    "stopping": "the run is stopping",
+    "finished": "the run finished",
+    "stopped": "the run was stopped",
+}
+
+
+def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> None:
+    """Print why a log's training, or a run's last attempt, failed."""
+    progress = LogProgress()
+    name, run, diagnosis = diagnose_reference(reference, exit_code, progress)
+    progress.end()
+    if as_json:
+        click.echo(
+            msgspec.json.format(msgspec.json.encode(diagnosis_data(diagnosis)), indent=2).decode("utf-8", "replace")
+        )
+    else:
+        click.echo(diagnosis_text(diagnosis, run) if diagnosis else _no_failure_text(name, run))
+    if progress.stopped:
+        sys.exit(_INTERRUPTED)
+
+
+class LogProgress(ReadWatcher):
+    """Says on stderr what the end of a large log shows, and how much was read: on one line of a terminal, or seldom."""
+
+    def __init__(self) -> None:
+        """Begin with nothing said."""
+        self._terminal = sys.stderr.isatty()
+        self._every = 0.5 if self._terminal else 5.0
+        self._next = time.monotonic() + 1.0
+        self._shown = ""
+
+    def at_end(self, diagnosis: Diagnosis | None) -> None:
+        """Say what the end shows."""
+        shown = f"{heading(diagnosis.failure)}: {diagnosis.cause}" if diagnosis else "no failure"
+        click.echo(f"The log's end shows {shown}\nReading the rest; Ctrl-C stops it …", err=True)
+
+    def has_read(self, done: int, total: int) -> None:
+        """Say how much was read, now and then."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._every
+        self._shown = f"read {100 * done // total} % of {size(total)}" if total else f"read {size(done)}"
+        click.echo(f"\r\x1b[K{self._shown}" if self._terminal else self._shown, nl=not self._terminal, err=True)
+
+    def end(self) -> None:
+        """Say nothing more, or that not all was read."""
+        if self._shown and self._terminal:
+            click.echo("\r\x1b[K", nl=False, err=True)
+        if self.stopped:
+            click.echo(f"Stopped: {self._shown or 'a part was read'}, and its end.", err=True)
+
+
+def _no_failure_text(name: str, run: RunDir | None) -> str:
+    """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
+    now = status(run) if run else None
+    state = f"; {_STATES[now.state]}" if now and now.state in _STATES else ""
+    if run and now and now.trains_on:
+        state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
+    if run and now and not now.live and (why := slurm_end_reason(run.path)):
+        state += f" ({why})"
+    out_of_memory = [
+        f"attempt {attempt.number} ran out of GPU memory {PHASE_TEXT.get(attempt.phase, '')}".rstrip()
+        for attempt in (now.attempts if now else ())
+        if attempt.out_of_memory
+    ]
+    return "\n".join([f"{name}: no failure was found{state}.", *out_of_memory])
+
+
+def diagnosis_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
+    """Return a diagnosis as data for JSON; `class` is null where nothing failed."""
+    if diagnosis is None:
+        empty = dict.fromkeys(("class", "line", "line_number", "rank", "host", "cause", "remedy", "change"))
+        return {**empty, "evidence": []}
+    table = msgspec.to_builtins(diagnosis)
+    table = {"class": table.pop("failure"), **table}
+    table["line_number"] = diagnosis.line_number if diagnosis.line_number < UNKNOWN_NUMBER else None
+    table["change"] = dict(diagnosis.change.edits) if diagnosis.change else None
+    return table
+
+
+def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
+    """Return a diagnosis in a few lines of at most 80 columns, and the command that tries its change on a run."""
+    rank = f"rank {diagnosis.rank}" if diagnosis.rank is not None else ""
+    where = " of ".join(filter(None, (rank, diagnosis.host)))
+    line = f"{diagnosis.position_text}: {diagnosis.line}" if diagnosis.position_text else ""
+    rows = [
+        ("failed", heading(diagnosis.failure) + (f", first on {where}" if where else "")),
+        ("shown by", line),
+        ("cause", diagnosis.cause),
+        ("do", diagnosis.remedy),
+        ("change", f"{diagnosis.change.title} ({diagnosis.change.why})" if diagnosis.change else ""),
+        ("also", "; ".join(diagnosis.evidence)),
+    ]
+    lines = [
+        textwrap.fill(text, 80, initial_indent=f"{label:<9} ", subsequent_indent=" " * 10, break_on_hyphens=False)
+        for label, text in rows
+        if text
+    ]
+    if run and diagnosis.change and (command := retry_command(run, diagnosis.change)):
+        # On one line, so that it can be copied.
+        lines.append(f"try it    {command}")
+    return "\n".join(lines)
+
+
+def retry_command(run: RunDir, change: Change) -> str:
+    """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
+    options = show.options(change)
+    return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""

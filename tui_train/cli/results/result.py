@@ -1,0 +1,179 @@
+"""What `tui-train result`, `merge_into` and `try` do: show what a run made, make a model of it, and talk with it."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+
+import click
+
+from tui_train.actions.chat import AnswerPiece, Chat, Side
+from tui_train.actions.merge import MergeOptions, MergeResult
+from tui_train.actions.merge import merge_adapter as merge_run
+from tui_train.actions.serving import serve_commands, shell_command
+from tui_train.base.errors import BadInput
+from tui_train.base.signal_handlers import install_handlers, restore_handlers
+from tui_train.base.text import display_path, duration_text, grouped_digits, loss_text, size, visible
+from tui_train.cli.plans.plans import print_json
+from tui_train.runs import rundir
+from tui_train.runs.results.result import Loss, Result
+from tui_train.runs.results.result import read_result as result_of
+
+_LABEL_WIDTH = 14
+
+
+def print_result(reference: str, *, as_json: bool) -> None:
+    """Print what a run made."""
+    run_result = result_of(rundir.find_run(reference))
+    if as_json:
+        print_json(
+            {
+                "result": run_result,
+                "about": run_result.description,
+                "energy": run_result.energy_text,
+                "serve": serve_commands(run_result),
+            }
+        )
+        return
+    for label, words in weights_lines(run_result):
+        click.echo(f"{label:<{_LABEL_WIDTH}}{words}".rstrip())
+
+
+def nothing(run_result: Result) -> str:
+    """Return in words that a run left no adapter or model, and where else its script wrote."""
+    if run_result.written:
+        return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
+    return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
+
+
+def weights_lines(run_result: Result) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a result, each a label and safe words."""
+    yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
+    weights = run_result.weights
+    if weights:
+        yield "result", visible(run_result.description)
+        yield "path", display_path(weights.path)
+        yield "", f"{run_result.source_text}, {size(weights.size)}"
+        if weights.problem:
+            yield "problem", f"cannot be loaded: {weights.problem}"
+    else:
+        yield "result", nothing(run_result)
+    if run_result.loss:
+        yield "loss", _losses_text(run_result.loss, run_result.loss_best)
+    if run_result.eval_loss:
+        yield "eval loss", _losses_text(run_result.eval_loss, run_result.eval_loss_best)
+    if run_result.seconds is not None:
+        yield "time", duration_text(run_result.seconds)
+    if run_result.energy_text:
+        yield "energy", run_result.energy_text
+    for served in serve_commands(run_result):
+        yield served.server, visible(served.command) or served.why
+    if weights and not weights.problem:
+        name = visible(run_result.run)
+        yield "try", f"tui-train try {name}"
+        if weights.kind == "adapter":
+            yield "merge", f"tui-train merge {name} FOLDER"
+
+
+def _losses_text(last: Loss, best: Loss | None) -> str:
+    words = f"{loss_text(last.loss)} last, step {grouped_digits(last.step)}"
+    return f"{words}; {loss_text(best.loss)} best, step {grouped_digits(best.step)}" if best and best != last else words
+
+
+def merge_into(reference: str, folder: str, options: MergeOptions) -> None:
+    """Merge a run's adapter into a model folder, and print how it was checked."""
+    run = rundir.find_run(reference)
+    merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
+    for line in merged_lines(merged):
+        click.echo(line)
+
+
+def merged_lines(merged: MergeResult) -> Iterator[str]:
+    """Yield what is to be known of a merged model."""
+    yield f"merged into {visible(merged.folder)} ({merged.dtype})"
+    yield (
+        f"checked: a logit differs from the adapter's by {merged.difference:.2g} of the largest one at most "
+        f"({merged.dtype}: {merged.tolerance:g} allowed; the adapter changes {merged.change:.2g})"
+    )
+    if merged.note:
+        yield merged.note
+    yield f"serve it: {visible(shell_command('vllm', 'serve', merged.folder))}"
+
+
+def try_result(  # noqa: PLR0913 - one for each option
+    reference: str, prompt: str | None, tokens: int, python: str, *, base: bool, trusted: bool
+) -> None:
+    """Answer one prompt, of the option or of stdin, or talk in a terminal."""
+    run = rundir.find_run(reference)
+    if prompt is None and not sys.stdin.isatty():
+        prompt = sys.stdin.read()
+    if prompt is not None and not prompt.strip():
+        raise BadInput("the prompt is empty", "Give one: --prompt TEXT")
+    chat = Chat(run, compare=base, python=python, trusted=trusted)
+    try:
+        ready = chat.load(lambda what: click.echo(f"loading {what} …", err=True))
+        if base and not ready.compares:
+            click.echo("The base model is not known: only the result answers.", err=True)
+        click.echo(f"{visible(chat.result.description)}; {ready.device}, {ready.dtype}", err=True)
+        if not ready.template:
+            click.echo("It has no chat template: the prompt is continued as plain text.", err=True)
+        if prompt is not None:
+            _print_answers(chat, prompt, tokens)
+            return
+        click.echo("Ctrl-C ends an answer, Ctrl-D the chat.", err=True)
+        _chat_loop(chat, tokens)
+    finally:
+        chat.close()
+
+
+def _chat_loop(chat: Chat, tokens: int) -> None:
+    """Answer line after line until Ctrl-D."""
+    # Imported, it lets lines be edited and found again.
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401
+    while True:
+        try:
+            prompt = input("› ")
+        except EOFError:
+            click.echo()
+            return
+        if prompt.strip():
+            _print_answers(chat, prompt, tokens, talking=True)
+
+
+def _print_answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = False) -> None:
+    """Print the answers of all sides; while one is `talking`, Ctrl-C ends only the one that is being written."""
+    for side in chat.sides:
+        if chat.compares:
+            click.secho(f"── {side}", bold=True)
+        with _stop_on_interrupt(chat) if talking else contextlib.nullcontext():
+            _print_answer(chat, prompt, side, tokens)
+
+
+def _print_answer(chat: Chat, prompt: str, side: Side, tokens: int) -> None:
+    """Print an answer as it is written."""
+    for piece in chat.ask(prompt, side, tokens):
+        if isinstance(piece, AnswerPiece):
+            click.echo(piece.text, nl=False)
+            sys.stdout.flush()
+        else:
+            click.echo()
+            click.echo(click.style(piece.summary, dim=True), err=True)
+
+
+@contextlib.contextmanager
+def _stop_on_interrupt(chat: Chat) -> Iterator[None]:
+    """Let Ctrl-C end the answer that is being written; where that does not help, a second one ends the chat."""
+    interrupts: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        if interrupts:
+            raise KeyboardInterrupt
+        interrupts.append(number)
+        chat.stop()
+
+    handlers = install_handlers((signal.SIGINT,), stop)
+    try:
+        yield
+    finally:
+        restore_handlers(handlers)

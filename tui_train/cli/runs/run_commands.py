@@ -1,0 +1,181 @@
+"""The commands about runs."""
+
+from pathlib import Path
+
+import click
+
+from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, host_option, shell_completion, source_of
+
+
+@cli.command()
+@PROFILE
+@click.option("--detach", is_flag=True, help="Start it and return at once.")
+@host_option("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
+@click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here, or from the host of --on.")
+@click.option("--machine", metavar="FILE", type=FILE, help="With --slurm: facts of a node (`facts --save` there).")
+@click.option("--array", metavar="KEY=V1,V2", help="With --slurm: a job and a run for each value of a key; detached.")
+@SET
+def run(  # noqa: PLR0913 - one parameter an option
+    profile: str,
+    edits: tuple[str, ...],
+    host: str | None,
+    machine: Path | None,
+    array: str | None,
+    *,
+    slurm: bool,
+    detach: bool,
+) -> None:
+    """Run a profile and show its log; the run continues when the connection is lost."""
+    from tui_train.cli.runs import start
+
+    start.run_profile(profile, edits, source_of(machine, host, slurm=slurm), detach=detach, array=array or "")
+
+
+@cli.command()
+@SET
+def quickstart(edits: tuple[str, ...]) -> None:
+    """Train a small model on sample text from start to end, with defaults."""
+    from tui_train.cli.runs import start
+
+    start.quickstart(edits)
+
+
+@cli.group(invoke_without_command=True)
+@JSON
+@click.pass_context
+def runs(context: click.Context, *, as_json: bool) -> None:
+    """List the runs, newest first, with their state."""
+    from tui_train.cli.runs import runs
+
+    if context.invoked_subcommand is None:
+        runs.print_runs(as_json=as_json)
+
+
+@runs.command("rm")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@YES
+def runs_rm(runs: tuple[str, ...], *, yes: bool) -> None:
+    """Remove run folders with their logs and checkpoints; a live run has to be stopped first."""
+    from tui_train.cli.runs import tidy
+
+    tidy.remove_runs(runs, yes=yes)
+
+
+@runs.command("mv")
+@click.argument("run")
+@click.argument("name")
+def runs_mv(run: str, name: str) -> None:
+    """Rename RUN to NAME; the time at the beginning of its id stays."""
+    from tui_train.cli.runs import tidy
+
+    tidy.rename_run(run, name)
+
+
+@runs.command("note")
+@click.argument("run")
+@click.argument("text", required=False)
+def runs_note(run: str, text: str | None) -> None:
+    """Keep a line about RUN, which lists show; without TEXT print it, an empty TEXT removes it."""
+    from tui_train.cli.runs import tidy
+
+    tidy.note(run, text)
+
+
+@cli.command()
+@RUN
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
+def logs(run: str, attempt: int | None, *, follow: bool) -> None:
+    """Print the log of RUN (an id, its beginning, `last`, a folder, or a profile: its newest run)."""
+    from tui_train.cli.runs import watch
+
+    if follow and attempt is not None:
+        raise click.UsageError("--follow and --attempt exclude each other.")
+    watch.print_logs(run, attempt, follow=follow)
+
+
+@cli.command()
+@click.argument("log", shell_complete=shell_completion("logs"))
+@click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
+@JSON
+def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
+    """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder, a profile)."""
+    from tui_train.cli.results import diagnose
+
+    diagnose.print_diagnosis(log, exit_code, as_json=as_json)
+
+
+@cli.command()
+@RUN
+def attach(run: str) -> None:
+    """Open RUN in the wizard; without a terminal, follow its log."""
+    from tui_train.cli.runs import watch
+
+    watch.attach_run(run)
+
+
+@cli.command()
+@RUN
+@click.option("--now", is_flag=True, help="At once, without time to save.")
+def stop(run: str, *, now: bool) -> None:
+    """End RUN and every process of it; `last` is the newest run that is live."""
+    from tui_train.cli.runs import runs
+
+    runs.stop_and_report(run, at_once=now)
+
+
+@cli.command()
+@RUN
+@click.option("--detach", is_flag=True, help="Start it and return at once.")
+@click.option("--force", is_flag=True, help="Even where it would fail as it did.")
+def resume(run: str, *, detach: bool, force: bool) -> None:
+    """Start RUN's script again: it resumes from the newest complete checkpoint."""
+    from tui_train.cli.runs import start
+
+    start.resume_run(run, detach=detach, force=force)
+
+
+@cli.command()
+@PROFILE
+@host_option("To that host, one of `tui-train hosts` or a name for ssh; else to that of the profile.")
+@SET
+@click.option("--dry-run", is_flag=True, help="Only print what would be run.")
+def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool) -> None:
+    """Copy the script, data and model of PROFILE from here to its host by rsync, to the same paths."""
+    from tui_train.cli.runs import send
+
+    send.send_files(profile, edits, source_of(None, host), dry_run=dry_run)
+
+
+@cli.command()
+@RUN
+@click.option("--checkpoints", is_flag=True, help="With its checkpoints.")
+def fetch(run: str, *, checkpoints: bool) -> None:
+    """Copy what RUN made from its host into its folder here."""
+    from tui_train.cli.runs import runs
+
+    runs.fetch_run(run, checkpoints=checkpoints)
+
+
+@cli.command()
+@RUN
+@click.argument("file", required=False, type=FILE)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def report(run: str, file: Path | None, *, force: bool) -> None:
+    """Write RUN to one archive for a colleague or a bug report, without secrets."""
+    from tui_train.cli.runs import runs
+
+    runs.write_report(run, file, force=force)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True)
+@JSON
+def compare(runs: tuple[str, ...], *, as_json: bool) -> None:
+    """Print RUNS side by side: losses, speed, memory, and the settings in which they differ.
+
+    Each is an id, its beginning, `last`, a folder, or the name of a profile: its newest run.
+    """
+    from tui_train.cli.results import compare
+
+    compare.compare_runs(runs, as_json=as_json)

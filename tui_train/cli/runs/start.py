@@ -1,0 +1,218 @@
+"""What `tui-train run`, `resume_run` and `quickstart` do; each ends with the training's exit code."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import click
+
+from tui_train.actions.machine_facts import MachineSource, require_here, source_for
+from tui_train.actions.training_hosts import facts_to_start
+from tui_train.base.errors import LeftBySignal, Unavailable
+from tui_train.base.text import duration_text, grouped_digits, visible
+from tui_train.cli import columns
+from tui_train.cli.plans.plans import apply_edits, apply_fixes, load_profile, require_plan, show_machines
+from tui_train.cli.results.diagnose import retry_command
+from tui_train.cli.runs import array as arrays
+from tui_train.cli.runs.runs import next_commands
+from tui_train.cli.runs.watch import ask_detach_or_stop, exit_code, stream_run
+from tui_train.cli.runs.weights_lines import weights_lines
+from tui_train.diagnose.repeated_failure import repeating_failure
+from tui_train.memory.data_defaults import set_up
+from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.types import Plan
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.runs.interrupts import Interrupts, defer_signals
+from tui_train.runs.other_machines import queue
+from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.other_machines.slurm_end import slurm_end_reason
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import is_all_trained, launcher_output
+from tui_train.runs.status import status
+from tui_train.supervisor.progress import Progress
+from tui_train.supervisor.state import Status
+from tui_train.targets import target_of_run
+from tui_train.targets.here import probe_facts, submit_here
+from tui_train.views import show
+
+
+def run_profile(
+    reference: str, edits: tuple[str, ...], source: MachineSource, *, detach: bool, array: str = ""
+) -> None:
+    """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
+    with _report_not_started():
+        profile = apply_edits(load_profile(reference), edits)
+        if source.slurm:
+            # The run says where it was, and opens there again.
+            profile = fields.put(profile, "hardware.scheduler", "slurm")
+            profile = fields.put(profile, "hardware.host", source.host) if source.host else profile
+        chosen = source_for(profile, source)
+        if (chosen.machine or array) and not chosen.slurm:
+            option = "--array" if array else "--machine"
+            raise click.UsageError(f"{option} needs --slurm, or a profile with hardware.scheduler=slurm.")
+        if chosen.slurm and not source.slurm:
+            click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
+        target = chosen.target
+        if array:
+            arrays.submit_members(arrays.plan_members(profile, array, target), target)
+            return
+        prepared = prepare(set_up(profile, facts_to_start(profile, chosen, columns.waiting)))
+        plan = require_plan(prepared, starts=True)
+    with defer_signals(click.echo) as interrupts:
+        started = target.submit(prepared, plan, interrupts)
+        with _exit_on_lost_terminal(interrupts):
+            show_machines(plan)
+        _watch_started(started, interrupts, detach=detach)
+
+
+def resume_run(reference: str, *, detach: bool, force: bool) -> None:
+    """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
+    run_dir = rundir.find_run(reference)
+    # What was heard last of a run in a queue or on a host may no longer be so.
+    now = target_of_run(run_dir).state(run_dir)
+    if now.live:
+        doing = "is queued" if now.state == "queued" else "is running"
+        raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
+    if is_all_trained(run_dir):
+        again = f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
+        click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")
+        return
+    if not force and (same := repeating_failure(run_dir, now)):
+        name, change = visible(run_dir.name), same.change
+        command = retry_command(run_dir, change) if change else ""
+        other = f"\n  With {change.title}: {command}" if change and command else ""
+        anyway = f"\n  Where you have changed what it needs: tui-train resume {name} --force"
+        why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
+        raise Unavailable(why, same.remedy + other + anyway)
+    with defer_signals(click.echo) as interrupts:
+        words = target_of_run(run_dir).resume(run_dir, interrupts)
+        with _exit_on_lost_terminal(interrupts):
+            if words:
+                click.echo(f"{visible(run_dir.name)}: {words}")
+        _watch_started(run_dir, interrupts, detach=detach)
+
+
+def quickstart(edits: tuple[str, ...]) -> None:
+    """Plan, train and report with defaults."""
+    with _report_not_started():
+        prepared, plan, on_cpu = _plan_quickstart(edits)
+    with defer_signals(click.echo) as interrupts:
+        started = submit_here(prepared, plan, interrupts)
+        with _exit_on_lost_terminal(interrupts):
+            click.echo(f"3 Running in {visible(str(started.path))}")
+        progress, now = _follow_started(started, interrupts)
+    took = "" if now.seconds is None else f" after {duration_text(now.seconds)}"
+    click.echo(f"\n4 {show.state_text(now)}{took}")
+    if progress.first and progress.last:
+        rate = f", {grouped_digits(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else ""
+        click.echo(
+            f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}"
+        )
+    name = visible(started.name)
+    click.echo(f"view:    tui-train logs {name}   or   tui-train attach {name}")
+    if now.state != "finished":
+        click.echo(f"resume:  tui-train resume {name}")
+    if on_cpu:
+        click.echo(on_cpu)
+    sys.exit(exit_code(now))
+
+
+def _plan_quickstart(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
+    """Print the first two steps of a quickstart; return what it starts, and a warning where it trains on the CPU."""
+    profile = require_here(apply_edits(Profile(), edits), "the quickstart")
+    click.echo("1 Looking at this machine …")
+    facts = probe_facts(profile)
+    profile, fixes = apply_fixes(profile, facts, edits)
+    idle = next((fix.finding for fix in fixes if ("hardware.device", "cpu") in fix.change.edits), None)
+    on_cpu = f"! This trains on the CPU, not on a GPU: {idle.message}.\n  {idle.remedy}" if idle else ""
+    if on_cpu:
+        click.echo(on_cpu)
+    for fix in fixes:
+        click.echo(f"changed: {fix.change.title} ({fix.change.why})")
+    setup = set_up(profile, facts)
+    click.echo(show.facts_text(facts, setup.toolchain, (), columns.terminal_width()).rstrip())
+    prepared = prepare(setup)
+    plan = require_plan(prepared, starts=True)
+    click.echo(f"\n2 The plan\n{show.plan_text(plan)}\n")
+    return prepared, plan, on_cpu
+
+
+@contextmanager
+def _report_not_started() -> Iterator[None]:
+    """Report that nothing was started where a signal ends the command."""
+    try:
+        yield
+    except (KeyboardInterrupt, LeftBySignal):
+        # Nothing can be printed on a lost terminal.
+        with suppress(OSError):
+            click.echo("\nthe run was not started", err=True)
+        raise
+
+
+@contextmanager
+def _exit_on_lost_terminal(interrupts: Interrupts) -> Iterator[None]:
+    """Print about a started run; where the terminal is lost, exit with the code of the noted signal."""
+    try:
+        yield
+    except OSError:
+        if not interrupts.number:
+            raise
+        sys.exit(interrupts.exit_code)
+
+
+def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
+    name = visible(started.name)
+    if detach:
+        with suppress(OSError):
+            doing = f"is {words}" if (words := queue.queue_summary(started.path)) else "runs"
+            click.echo(f"{name} {doing}. {_control_hint(name)}")
+        if interrupts.number:
+            # The signal came after the start: it ends this command, not the run.
+            sys.exit(interrupts.exit_code)
+        return
+    place = place_of(started.path)
+    where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
+    with _exit_on_lost_terminal(interrupts):
+        doing = f"is {words}," if (words := queue.queue_summary(started.path)) else "runs"
+        click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
+    now = _follow_started(started, interrupts)[1]
+    if now.state == "new":
+        remedy = f"Submit it again: tui-train resume {name}"
+        raise Unavailable(f"the job of {name} ended before it trained: {launcher_output(started.launcher_log)}", remedy)
+    click.echo(_outcome_text(started, now))
+    sys.exit(exit_code(now))
+
+
+def _outcome_text(run: RunDir, now: Status) -> str:
+    """Return how a run that was watched ended, what it made, and what to do next."""
+    why = f" ({words})" if not now.live and (words := slurm_end_reason(run.path)) else ""
+    lines = (f"{visible(run.name)}: {show.state_text(now)}{why}", *weights_lines(run, now), next_commands(run, now))
+    return "\n".join(filter(None, lines))
+
+
+def _control_hint(name: str) -> str:
+    return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
+
+
+def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, Status]:
+    """Print the lines of a run that was started here until it ends; on an earlier exit, print the run's state."""
+    try:
+        # From here on signals are handled as usual; one that was noted meanwhile is sent again.
+        try:
+            interrupts.release()
+        except KeyboardInterrupt:
+            ask_detach_or_stop(started)
+        return stream_run(started, started_here=True)
+    except (KeyboardInterrupt, LeftBySignal):
+        now, name = status(started), visible(started.name)
+        words = (
+            f"{name} continues. {_control_hint(name)}"
+            if now.state in {"queued", "running"}
+            else _outcome_text(started, now)
+        )
+        with suppress(OSError):
+            click.echo(words, err=True)
+        raise

@@ -1,0 +1,81 @@
+"""Arguments that a script refused: who passed them, what the script takes, and the Change that leaves them out."""
+
+import re
+
+from tui_train.base.text import visible
+from tui_train.checks.trainer.declared_arguments import instead, near
+from tui_train.checks.trainer.preset import USE_AUTO_PRESET, arguments_in_words, is_fully_known, shown_flags
+from tui_train.diagnose.types import Evidence
+from tui_train.profile.changes import Change
+from tui_train.profile.presets import Preset
+from tui_train.profile.types import AUTO, Profile
+from tui_train.setup.recipe.options import normalized_option, set_options
+
+_REFUSED = re.compile(r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option):? (?P<words>.+)")
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+
+
+def refused_remedy(evidence: Evidence, profile: Profile) -> str:
+    """Return what to do about unknown arguments, empty where it is not known who passed them."""
+    preset, source = evidence.preset, evidence.source
+    takes_words = arguments_in_words(source) if source and is_fully_known(source) else ""
+    takes_text = f"; {takes_words}" if takes_words else ""
+    if by_preset := _passed_by_preset(evidence):
+        label = visible(preset.label) if preset else ""
+        remedy = "Choose the preset auto, which passes what the script declares, or custom."
+        return f"The preset “{label}” passes {shown_flags(by_preset)}{takes_text}. {remedy}"
+    if by_user := _passed_by_user(evidence, profile):
+        stand = "stands" if len(by_user) == 1 else "stand"
+        meant = _meant(evidence, by_user)
+        do = f"Did you mean {visible(meant)}?" if meant else "Leave out what it does not take."
+        return f"{shown_flags(by_user)} {stand} in trainer.arguments{takes_text}. {do}"
+    return ""
+
+
+def refused_change(profile: Profile, evidence: Evidence) -> Change | None:
+    """Return the Change to the preset that passes what a script declares, or of what the user typed.
+
+    That is the option which was meant, or else the arguments without what is unknown.
+    """
+    if _passed_by_preset(evidence):
+        return USE_AUTO_PRESET if profile.trainer.preset != AUTO else None
+    by_user, left = _passed_by_user(evidence, profile), profile.trainer.arguments
+    typed = [option for option in set_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
+    if len(typed) == 1 and (meant := _meant(evidence, by_user)):
+        return instead(left, typed[0].position, meant)
+    for option in reversed(typed):
+        left = option.removed_from(left)
+    title = f"leave out {shown_flags(by_user)}"
+    return Change(title, "the script does not take it", (("trainer.arguments", left),)) if by_user else None
+
+
+def _refused_options(evidence: Evidence) -> tuple[str, ...]:
+    """Return the options that the log says are unknown."""
+    match = next(filter(None, (_REFUSED.search(line.text) for line in evidence.lines)), None)
+    return tuple(dict.fromkeys(_FLAG.findall(match["words"]))) if match else ()
+
+
+def _passed_by_preset(evidence: Evidence) -> list[str]:
+    options = (
+        {normalized_option(word.partition("=")[0]) for word in _preset_options(evidence.preset)}
+        if evidence.preset
+        else set()
+    )
+    return [flag for flag in _refused_options(evidence) if normalized_option(flag) in options]
+
+
+def _passed_by_user(evidence: Evidence, profile: Profile) -> list[str]:
+    user_options = {option.words[0].partition("=")[0] for option in set_options(profile.trainer.arguments, bare=False)}
+    return [flag for flag in _refused_options(evidence) if flag in user_options]
+
+
+def _meant(evidence: Evidence, by_user: list[str]) -> str:
+    """Return the option that the only unknown one is most like, empty for none."""
+    source = evidence.source
+    return near(source, by_user[0]) if source and is_fully_known(source) and len(by_user) == 1 else ""
+
+
+def _preset_options(preset: Preset) -> list[str]:
+    resume = preset.checkpoints.resume if preset.checkpoints else ()
+    words = [word for argument in preset.arguments for word in argument.words]
+    return [word for word in (*words, *preset.stop.arguments, *resume) if word.startswith("-")]

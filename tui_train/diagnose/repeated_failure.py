@@ -1,0 +1,67 @@
+"""Whether another start of a failed run would fail as its last one did."""
+
+import os
+import re
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.diagnose.evidence import diagnose_run
+from tui_train.diagnose.types import Diagnosis
+from tui_train.profile import store
+from tui_train.runs.follow import read_progress
+from tui_train.runs.results.resuming import newest_checkpoint, why_not_resumable
+from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.state import Status
+
+# What follows from the command, the settings and the installed packages alone.
+_REPEATING_FAILURES = frozenset({
+    "api_mismatch", "batch_config", "chat_template_missing", "config_invalid", "dataset_script_unsupported",
+    "deepspeed_config_mismatch", "fsdp_wrap_class", "import_mismatch", "launcher_arg_mismatch",
+    "launcher_config_invalid", "lora_target_modules", "megatron_config", "missing_module", "precision_unsupported",
+    "tokenizer_pad_token", "torch_cpu_build", "user_args",
+})  # fmt: skip
+# Of the errors of a script itself, those that no other start escapes.
+_REPEATING_ERRORS = re.compile(
+    r"^(SyntaxError|IndentationError|TabError|NameError|KeyError: '(LOCAL_)?RANK'|KeyError: 'WORLD)"
+)
+
+
+def repeating_failure(run: RunDir, now: Status, diagnosis: Diagnosis | None = None) -> Diagnosis | None:
+    """Return why another start would fail as the last one did, None where it may not; `diagnosis` is why that failed.
+
+    So it is where the failure follows from what is started, nothing of that has changed since, no step was made and
+    there is no checkpoint.
+    """
+    last = now.attempts[-1] if now.attempts else None
+    if now.state != "failed" or last is None or newest_checkpoint(run, last.position):
+        return None
+    if read_progress(run, now.attempts).step or _files_changed(run, last.ended):
+        return None
+    try:
+        diagnosis = diagnosis or diagnose_run(run)
+    except TuiTrainError:
+        return None
+    same = diagnosis is not None and (
+        diagnosis.failure in _REPEATING_FAILURES or _REPEATING_ERRORS.match(diagnosis.line)
+    )
+    return diagnosis if same else None
+
+
+def why_not_restartable(run: RunDir, now: Status, diagnosis: Diagnosis | None = None) -> str:
+    """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
+    same = repeating_failure(run, now, diagnosis)
+    return f"would fail again. {same.cause} {same.remedy}".rstrip(".") if same else why_not_resumable(run, now)
+
+
+def _files_changed(run: RunDir, since: float | None) -> bool:
+    """Return whether the script, its config file or launch.sh was written after a time."""
+    try:
+        trainer = store.load(str(run.profile)).trainer
+    except TuiTrainError:
+        return True
+    for path in filter(None, (str(run.script), trainer.script, trainer.config)):
+        try:
+            if since is None or os.stat(path).st_mtime > since:  # noqa: PTH116 - answers for a path of any length
+                return True
+        except (OSError, ValueError):
+            continue  # the module of a package, or a file of another machine
+    return False

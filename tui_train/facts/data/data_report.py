@@ -1,0 +1,258 @@
+"""What training data holds, as a child in the Python that trains reads it: format, rows, tokens, faults."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.parse import Unparsable, json_as, json_table
+from tui_train.base.text import visible
+from tui_train.facts.machine.child_process import ChildResult, run_child
+
+Method = Literal["sft", "dpo", "kto", "reward"]
+TextState = Literal["read", "learned", "rejected", "cut"]
+DataProblemKind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
+
+# Reading and counting take at most twice _SECONDS, the imports some more.
+DEADLINE = 120.0
+_READ_SECONDS = 30
+_MAX_ROWS = 1_000_000
+_WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+class DataQuestion(Struct, frozen=True, kw_only=True):
+    """What is asked of data: absolute paths of `files` or folders, and how they will be trained on.
+
+    `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `chat_template` a
+    file or a model whose template is taken, empty for the model's own; `length` the tokens
+    at which a sample is cut, 0 for never; `rows` how many are read at most. `weights` are what each of `files` has of
+    an epoch; none: what it holds. `answers_only` None: where the chat template marks answers.
+    """
+
+    files: tuple[str, ...]
+    model: str = ""
+    revision: str = ""
+    chat_template: str = ""
+    method: Method = "sft"
+    length: int = 0
+    answers_only: bool | None = None
+    weights: tuple[float, ...] = ()
+    rows: int = _MAX_ROWS
+    seconds: int = _READ_SECONDS
+
+
+class DataFile(Struct, frozen=True):
+    """A file that was read: its size in bytes, how many of them were read, and how many rows they held."""
+
+    path: str
+    size: int = 0
+    rows: int = 0
+    done: int = 0
+
+
+class DataProblem(Struct, frozen=True):
+    """What is wrong with a row, in words that follow its place; line 0 is the file itself.
+
+    A JSON list has no lines: there it is the number of the row.
+    """
+
+    kind: DataProblemKind
+    file: str
+    line: int
+    why: str
+
+
+class Conversion(Struct, frozen=True):
+    """What must be changed in so many rows before TRL can take them."""
+
+    why: str
+    rows: int
+
+
+class SampleText(Struct, frozen=True, array_like=True):
+    """A part of a sample, with line breaks, and whether the model only reads it or learns it."""
+
+    text: str
+    state: TextState
+
+
+class DataSample(Struct, frozen=True, kw_only=True):
+    """A row as the model gets it; without a tokenizer its texts by role, and 0 tokens."""
+
+    file: str
+    line: int
+    pieces: tuple[SampleText, ...]
+    tokens: int = 0
+    learned: int = 0
+    shortened: bool = False
+
+
+class LongRow(Struct, frozen=True):
+    """One of the longest rows."""
+
+    file: str
+    line: int
+    tokens: int
+
+
+class TokenCounts(Struct, frozen=True, kw_only=True):
+    """Tokens of the rows that are usable: of `counted` rows chosen at random, `total` and the like for all of them.
+
+    `epoch` is how many a training gets in one epoch, after what is too long was cut or left out.
+    `unlearned` are the rows of an epoch of which nothing is left to learn, where files have weights.
+    `histogram` has how many rows were counted in each of equal steps from 0 to the `longest`. `cut` are the rows longer
+    than the question's length, `lost` those of them of which nothing is left to learn.
+    """
+
+    counted: int
+    total: int
+    learned: int
+    epoch: int
+    shortest: int
+    median: int
+    p95: int
+    longest: int
+    longest_rows: tuple[LongRow, ...] = ()
+    cut: int = 0
+    lost: int = 0
+    unlearned: int = 0
+    histogram: tuple[int, ...] = ()
+
+
+class LengthEffect(Struct, frozen=True, array_like=True):
+    """What a sequence length does to the data: how many rows are longer, and of how many nothing is left to learn.
+
+    `epoch` are the tokens of one pass.
+    """
+
+    length: int
+    rows: int
+    lost: int
+    epoch: int
+
+
+class RowLengths(Struct, frozen=True, kw_only=True):
+    """Tokens of a row, for 99 % of them at most and of the longest; `at`: what each sequence length cuts, ascending.
+
+    `estimated` from bytes, where no tokenizer counted.
+    """
+
+    counted: int
+    p99: int
+    longest: int
+    at: tuple[LengthEffect, ...]
+    estimated: bool = False
+
+    def effect_of(self, length: int) -> LengthEffect:
+        """Return what a length does, or the next shorter one that is known."""
+        return next((cut for cut in reversed(self.at) if cut.length <= length), self.at[0])
+
+
+class FileShare(Struct, frozen=True):
+    """What a file or folder with a weight has: its usable rows, and how many an epoch takes of them."""
+
+    file: str
+    weight: float
+    rows: int
+    taken: int
+
+
+class AnswersOnly(Struct, frozen=True):
+    """Whether answers alone can be learned; `why` not, or a `caution` where they can."""
+
+    possible: bool = False
+    why: str = ""
+    caution: str = ""
+
+
+class TurnEnds(Struct, frozen=True):
+    """The token that ends an assistant's turn in the chat template, and the tokenizer's end; empty for none.
+
+    `passed` is the former where the model would not stop at it: the training takes it as the end.
+    """
+
+    turn: str = ""
+    eos: str = ""
+    passed: str = ""
+
+
+class DataReport(Struct, frozen=True, kw_only=True):
+    """What the data holds; `problem` says why it could not be looked at.
+
+    `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
+    how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable`
+    are the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat
+    template said of a row that it refused, `ends` how turns of a chat end, `limit` how many tokens the model takes, 0
+    where it does not say.
+    `shares` are what the files have of an epoch, where they have weights and were read whole.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    file_count: int = 0
+    size: int = 0
+    done: int = 0
+    rows: int = 0
+    usable: int = 0
+    all_read: bool = True
+    format: str = ""
+    chat: bool = False
+    columns: tuple[str, ...] = ()
+    desirable: int = 0
+    problems: tuple[DataProblem, ...] = ()
+    counts: dict[str, int] = {}
+    conversions: tuple[Conversion, ...] = ()
+    samples: tuple[DataSample, ...] = ()
+    tokens: TokenCounts | None = None
+    lengths: RowLengths | None = None
+    tokenizer: str = ""
+    template: str = ""
+    answers: AnswersOnly = AnswersOnly()
+    ends: TurnEnds = TurnEnds()
+    shares: tuple[FileShare, ...] = ()
+    limit: int = 0
+    problem: str = ""
+
+
+def probe_data(
+    python: str, question: DataQuestion, deadline: float = DEADLINE, cancelled: Callable[[], bool] = lambda: False
+) -> DataReport:
+    """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
+    from importlib import resources
+
+    child = str(resources.files("tui_train").joinpath("programs/data/data_child.py"))
+    command = [python, "-B", child, msgspec.json.encode(question).decode()]
+    return parse_data_answer(run_child(command, deadline, _WITHOUT_GPU, cancelled=cancelled))
+
+
+class _Progress(Struct, frozen=True):
+    """What a child reads now: a file of data, or the model whose tokenizer counts."""
+
+    reading: str
+
+
+def parse_data_answer(answer: ChildResult) -> DataReport:
+    """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
+    being_read = ""
+    for line in reversed(answer.out.splitlines()):
+        with suppress(Unparsable):
+            being_read = being_read or visible(json_as(line, _Progress).reading)
+            continue
+        try:
+            return msgspec.convert(_visible_texts(json_table(line)), DataReport)
+        except (msgspec.ValidationError, Unparsable):
+            continue
+    return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(answer.why_unusable()))
+
+
+def _visible_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return "\n".join(visible(line) for line in value.replace("\r\n", "\n").expandtabs(4).split("\n"))
+    if isinstance(value, list):
+        return [_visible_texts(inner) for inner in value]
+    return (
+        {_visible_texts(key): _visible_texts(inner) for key, inner in value.items()}
+        if isinstance(value, dict)
+        else value
+    )

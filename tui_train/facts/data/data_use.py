@@ -1,0 +1,94 @@
+"""What a training makes of data: whether it suits the method, and what an epoch of it is."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.parse import json_as
+from tui_train.facts.data.data_report import DataQuestion, DataReport, Method
+
+FORMAT_LABELS = {
+    "messages": "messages",
+    "sharegpt": "ShareGPT",
+    "alpaca": "Alpaca",
+    "prompt_completion": "prompt + completion",
+    "text": "text",
+    "preference": "preference pairs",
+    "kto": "KTO",
+}
+_CHAT_FORMATS = frozenset({"messages", "sharegpt"})
+# With these TRL's trainers learn what the data means.
+ACCEPTED_FORMATS: dict[Method, tuple[str, ...]] = {
+    "sft": ("messages", "sharegpt", "alpaca", "prompt_completion", "text"),
+    "dpo": ("preference",),
+    "kto": ("kto", "preference"),
+    "reward": ("preference",),
+}
+
+
+def question_key(question: DataQuestion) -> str:
+    """Return the key of a question in Facts."""
+    return msgspec.json.encode(question).decode()
+
+
+def learns_whole_chats(report: DataReport, question: DataQuestion) -> bool:
+    """Return whether chats are learned whole, what the user says too."""
+    chats = question.method == "sft" and report.format in _CHAT_FORMATS
+    return chats and not (
+        answers_are_marked(report, question.method) if question.answers_only is None else question.answers_only
+    )
+
+
+def answers_are_marked(report: DataReport, method: Method) -> bool:
+    """Return whether the chat template marks what the assistant says, and its end, so that it is learned alone."""
+    answers = report.answers
+    return method == "sft" and report.format in _CHAT_FORMATS and answers.possible and not answers.caution
+
+
+def format_of_files(files: tuple[str, ...], looks: Mapping[str, DataReport]) -> str:
+    """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
+    for asked, look in looks.items():
+        if json_as(asked.encode(), DataQuestion).files == files:
+            return look.format
+    return ""
+
+
+class Epoch(Struct, frozen=True):
+    """One pass through the data: its rows (for KTO, answers), tokens and steps, 0 where not known.
+
+    `estimated`: not all was read or counted.
+    """
+
+    rows: int
+    tokens: int = 0
+    steps: int = 0
+    estimated: bool = False
+
+
+def suitable_methods(report: DataReport) -> tuple[Method, ...]:
+    """Return the methods that can train on data of this format."""
+    return tuple(method for method, formats in ACCEPTED_FORMATS.items() if report.format in formats)
+
+
+def why_unsuitable(report: DataReport, method: Method) -> str:
+    """Return why data cannot be trained on by a method; empty where it can."""
+    if report.format in ACCEPTED_FORMATS[method]:
+        return ""
+    wanted = " or ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[method])
+    if not report.format:
+        return f"the data has none of the known formats; {method} needs {wanted}"
+    if report.format == "kto" and method == "sft":
+        return "the data is KTO: its rejected answers (label false) would be learned too"
+    return f"the data is {FORMAT_LABELS[report.format]}, and {method} needs {wanted}"
+
+
+def epoch_size(report: DataReport, method: Method, batch: int = 0) -> Epoch:
+    """Return what one epoch is, with the steps of a global batch where it is given."""
+    share_read = report.done / report.size if report.size and not report.all_read else 1.0
+    unlearned_rows = (report.tokens.unlearned if report.shares else report.tokens.lost) if report.tokens else 0
+    answers = 2 if method == "kto" and report.format == "preference" else 1
+    rows = round((report.usable - unlearned_rows) * answers / (share_read or 1.0))
+    tokens = round(report.tokens.epoch / (share_read or 1.0)) if report.tokens else 0
+    estimated = not report.all_read or (report.tokens is not None and report.tokens.counted < report.usable)
+    return Epoch(rows, tokens, -(-rows // batch) if batch else 0, estimated)

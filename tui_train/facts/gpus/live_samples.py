@@ -1,0 +1,106 @@
+"""Samples of the cards once a second, from a child process that may hang or crash."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.facts.gpus.samples import NO_RESPONSE, Samples, with_problem
+from tui_train.facts.machine import probe
+from tui_train.facts.machine.child_process import ALL_CANCELLED
+
+# Seconds between checks for new samples and for cancellation.
+_POLL_SECONDS = 0.1
+_SILENT_AFTER = 5.0
+# A driver that stopped may be back soon; one that was missing rarely appears, and starting a Python costs time.
+_RESTART_SECONDS = 10.0
+_FIRST_RETRY_SECONDS = 60.0
+# Bytes; a longer line is not a sample.
+_MAX_LINE_BYTES = 2**20
+
+
+def live_samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
+    """Yield the samples of all cards whenever one changes, until `cancelled()`, `give_up()` or the generator is closed.
+
+    Cards without a UUID are left out; without cards or a driver nothing is yielded.
+    """
+    child: _SamplerProcess | None = None
+    last: Samples = ()
+    last_time = monotonic()
+    try:
+        while not cancelled() and not ALL_CANCELLED.wait(_POLL_SECONDS):
+            if child is None or child.should_restart():
+                child = _SamplerProcess()
+            newest = child.read()
+            if newest is not None:
+                last_time = monotonic()
+            elif monotonic() - last_time > _SILENT_AFTER:
+                newest = with_problem(last, NO_RESPONSE)
+            if newest is not None and newest != last:
+                last = newest
+                yield newest
+    finally:
+        if child is not None:
+            child.kill()
+
+
+class _SamplerProcess:
+    """The sampling process."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = monotonic()
+        self._has_sampled = False
+        self._partial_line = b""
+        command, changes = probe.child_command("tui_train.facts.gpus.sampler")
+        with contextlib.suppress(OSError):
+            self._process = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **changes},
+                cwd="/",
+                start_new_session=True,
+            )
+        if self._process is not None and self._process.stdout is not None:
+            os.set_blocking(self._process.stdout.fileno(), False)
+
+    def read(self) -> Samples | None:
+        """Return the newest samples, None if there are no new ones; a process that has ended is cleaned up."""
+        if self._process is None or self._process.stdout is None:
+            return None
+        piece: bytes | None = self._process.stdout.read(_MAX_LINE_BYTES)
+        if piece is None:
+            return None
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+        if not piece or len(self._partial_line) > _MAX_LINE_BYTES:
+            self.kill()
+        # The driver's library may print lines of its own.
+        for line in reversed(lines):
+            with contextlib.suppress(Unparsable):
+                now = json_as(line, Samples)
+                self._has_sampled = True
+                return now
+        return None
+
+    def should_restart(self) -> bool:
+        """Return whether the process has ended long enough ago to start another."""
+        return self._process is None and monotonic() - self._started > (
+            _RESTART_SECONDS if self._has_sampled else _FIRST_RETRY_SECONDS
+        )
+
+    def kill(self) -> None:
+        """Kill the process without waiting: one that hangs in a driver cannot be killed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1)

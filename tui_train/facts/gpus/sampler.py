@@ -1,0 +1,161 @@
+"""Program that samples the cards: one line of JSON per second, until its input is closed.
+
+Each card is queried in its own thread, so that a hanging one does not stop the others.
+"""
+
+import contextlib
+import os
+import sys
+from threading import Thread
+from time import monotonic, sleep
+from typing import Any
+
+import msgspec
+import pynvml
+
+from tui_train.facts.gpus.nvml_card import GARBAGE_ERRORS, NvmlQuery
+from tui_train.facts.gpus.samples import NO_RESPONSE, Sample, Samples, with_problem
+
+_NOT_REPORTED = "the driver does not report it"
+_MIB = 2**20
+_INTERVAL = 1.0
+# A card that takes longer is reported a second later; after this many seconds it counts as hanging.
+_QUERY_SECONDS = 0.5
+_HANGS_AFTER = 3.0
+# Opening a broken card may be slow, and the kernel logs each attempt.
+_REOPEN_SECONDS = 10.0
+
+
+class _SampledCard:
+    """A card that is queried repeatedly, in threads that may be abandoned."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._handle: Any = None
+        self._opened = float("-inf")
+        self._last_samples: Samples = ()
+        self._thread: Thread | None = None
+        self._query_started = 0.0
+
+    def start_query(self) -> bool:
+        """Start a query; return False if the last one is still running."""
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        self._query_started = monotonic()
+        self._thread = Thread(target=self._query, daemon=True)
+        self._thread.start()
+        return True
+
+    def wait(self, end_time: float) -> None:
+        """Wait for the result until that time."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, end_time - monotonic()))
+
+    def samples(self) -> Samples:
+        """Return the last samples, with a problem if the card hangs since."""
+        hangs = (
+            self._thread is not None and self._thread.is_alive() and monotonic() - self._query_started > _HANGS_AFTER
+        )
+        return with_problem(self._last_samples, NO_RESPONSE) if hangs else self._last_samples
+
+    def _query(self) -> None:
+        """Query everything; never raises, but hangs if the driver does."""
+        if self._handle is None and not self._open():
+            return
+        board_query = NvmlQuery(self._handle)
+        uuid = _uuid(board_query)
+        if uuid and not self._last_samples:
+            # First, so that a card that hangs later is known by name.
+            self._last_samples = (Sample(uuid=uuid),)
+        temperature, power = _temperature(board_query), board_query(pynvml.nvmlDeviceGetPowerUsage)
+        new_samples = []
+        for instance_query in _mig_instances(board_query) or [board_query]:
+            uuid = _uuid(instance_query)
+            if uuid:
+                memory = instance_query(pynvml.nvmlDeviceGetMemoryInfo)
+                rates = board_query(pynvml.nvmlDeviceGetUtilizationRates) if instance_query is board_query else None
+                sample = Sample(
+                    uuid=uuid,
+                    memory_free=memory.free // _MIB * _MIB if memory and memory.total else None,
+                    memory_total=memory.total // _MIB * _MIB if memory and memory.total else None,
+                    use=None if rates is None else rates.gpu,
+                    temperature=temperature,
+                    power=None if power is None else round(power / 1000),
+                    problem=instance_query.problem or board_query.problem,
+                )
+                new_samples.append(sample)
+        self._last_samples = tuple(new_samples) or with_problem(
+            self._last_samples, board_query.problem or _NOT_REPORTED
+        )
+
+    def _open(self) -> bool:
+        if monotonic() - self._opened < _REOPEN_SECONDS:
+            return False
+        self._opened = monotonic()
+        with contextlib.suppress(pynvml.NVMLError, *GARBAGE_ERRORS):
+            self._handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
+        return self._handle is not None
+
+
+def _uuid(query: NvmlQuery) -> str:
+    """Return the UUID of the card or instance, empty if it cannot be selected."""
+    uuid = query(pynvml.nvmlDeviceGetUUID)
+    valid = isinstance(uuid, str) and uuid.isascii() and uuid.replace("-", "").replace("/", "").isalnum()
+    return uuid if valid else ""
+
+
+def _temperature(query: NvmlQuery) -> int | None:
+    """Return the temperature of the chip; CUDA 14 drops the only call that older drivers have."""
+    for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
+        call = getattr(pynvml, name, None)
+        reading = query(call, pynvml.NVML_TEMPERATURE_GPU) if call else None
+        if reading is not None:
+            return int(reading)
+    return None
+
+
+def _mig_instances(board: NvmlQuery) -> list[NvmlQuery]:
+    """Return the MIG instances of a card."""
+    mode = board(pynvml.nvmlDeviceGetMigMode)
+    if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return []
+    count = board(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
+    handles = [board(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(count)]
+    return [NvmlQuery(handle) for handle in handles if handle is not None]
+
+
+def _print_samples() -> None:
+    """Print samples each second; return if there is no driver or no card."""
+    try:
+        pynvml.nvmlInit()
+        cards = [_SampledCard(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except (pynvml.NVMLError, *GARBAGE_ERRORS):
+        return
+    while cards:
+        started = monotonic()
+        for card in [card for card in cards if card.start_query()]:
+            card.wait(started + _QUERY_SECONDS)
+        samples = tuple(sample for card in cards for sample in card.samples())
+        sys.stdout.buffer.write(msgspec.json.encode(samples) + b"\n")
+        sys.stdout.buffer.flush()
+        sleep(max(0.0, started + _INTERVAL - monotonic()))
+
+
+def _exit_with_input() -> None:
+    """Exit when the input is closed, which means that the reader is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        while sys.stdin.buffer.read(4096):
+            pass
+    os._exit(0)
+
+
+def main() -> None:
+    """Print samples until the reader is gone, and exit without waiting for the driver."""
+    Thread(target=_exit_with_input, daemon=True).start()
+    with contextlib.suppress(OSError):
+        _print_samples()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Which cards can train with a given PyTorch, which should, and why not: pure functions on facts.
+
+Two verdicts exclude a card. `blocked` follows from card, driver and PyTorch build; no setting changes it. `skip` is
+advice relative to a better card: a single card, however small, is never skipped. Neither depends on the name of a card,
+which can be misleading, or on a monitor, which a fast card can have too.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from tui_train.base.text import size
+from tui_train.base.versions import major
+from tui_train.facts.gpus.capability import capability_number, code_runs_on, supports_bf16, teraflops
+from tui_train.facts.gpus.gpu_sets import (
+    MEMORY_TOLERANCE,
+    busy_processes,
+    card_sets,
+    fastest_together,
+    is_busy,
+    is_mig_instance,
+    is_tiny,
+    recommended_uuids,
+)
+from tui_train.facts.machine.torch_builds import Wheel, choose_wheel, install_advice
+from tui_train.facts.types import Gpu, Machine, Toolchain, Verdict
+
+__all__ = [
+    "card_sets",
+    "code_runs_on",
+    "ever_supported",
+    "find_gpus",
+    "gpu_verdicts",
+    "is_busy",
+    "recommended_uuids",
+    "recommended_wheel",
+    "supports_bf16",
+    "why_all_blocked",
+    "why_unsupported",
+]
+
+_DISPLAY_MEMORY = 6 * 2**30
+_DISPLAY_SMS = 8
+_PCI_ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
+_UUID_PREFIX = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
+# More digits than the index of a card has.
+_MAX_INDEX_DIGITS = 5
+_LAST_OF_KEPLER = 37
+
+
+def gpu_verdicts(
+    gpus: Sequence[Gpu], toolchain: Toolchain | None = None, driver_cuda: str | None = None
+) -> tuple[Verdict, ...]:
+    """Return a verdict for each card, in order, under the PyTorch of `toolchain` and the driver's CUDA ("12.8").
+
+    Unknown values (no toolchain, no torch, a field that the driver does not report) never exclude a card.
+    """
+    blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
+    usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
+    kinds = iter(_skip_reasons(usable))
+    unchecked = () if toolchain is not None and toolchain.torch is not None else ("not yet checked with a PyTorch",)
+    verdicts = []
+    for gpu, why in zip(gpus, blocked, strict=True):
+        if why:
+            verdicts.append(Verdict("blocked", (why,), busy_processes(gpu)))
+            continue
+        kind, reason = next(kinds)
+        reasons = (reason, *unchecked) if reason else unchecked
+        verdicts.append(Verdict(kind, reasons, busy_processes(gpu)))
+    return tuple(verdicts)
+
+
+def find_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+    """Return the cards that match a name: a UUID or a prefix of it, a PCI address, or an index."""
+    exact = tuple(gpu for gpu in gpus if gpu.uuid == name)
+    if exact:
+        return exact
+    if name.isdecimal() and name.isascii() and len(name) < _MAX_INDEX_DIGITS:
+        return tuple(gpu for gpu in gpus if gpu.index == int(name))
+    if _PCI_ADDRESS.fullmatch(name):
+        return tuple(gpu for gpu in gpus if gpu.pci_bus and _address_matches(gpu.pci_bus, name))
+    return tuple(gpu for gpu in gpus if _UUID_PREFIX.match(name) and gpu.uuid.lower().startswith(name.lower()))
+
+
+def _address_matches(address: str, name: str) -> bool:
+    """Return whether a PCI address matches a name whose domain may be shorter or missing."""
+    (domain, _, device), (named_domain, colon, named_device) = _split_address(address), _split_address(name)
+    return device == named_device and (not colon or domain == named_domain)
+
+
+def _split_address(address: str) -> tuple[str, str, str]:
+    """Return the domain without leading zeros, a colon if there is a domain, and the rest, in lower case."""
+    before, colon, slot = address.lower().rpartition(":")
+    domain, domain_colon, bus = before.rpartition(":")
+    return domain.lstrip("0"), domain_colon, f"{bus}{colon}{slot}"
+
+
+def recommended_wheel(machine: Machine) -> Wheel:
+    """Return the build of torch for the recommended cards of a machine; Unavailable if none supports any of them."""
+    return choose_wheel(_gpus_for_advice(machine.gpus), machine.driver_cuda)
+
+
+def _gpus_for_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """Return the cards whose PyTorch is to be advised: a small one beside others decides nothing."""
+    chosen = recommended_uuids(gpus, gpu_verdicts(gpus))
+    return [gpu for gpu in gpus if gpu.uuid in chosen] or gpus
+
+
+def why_all_blocked(
+    gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None, driver_cuda: str | None
+) -> str:
+    """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
+    opened = [gpu for gpu in gpus if not gpu.problem]
+    if (
+        toolchain is None
+        or toolchain.torch is None
+        or not opened
+        or any(verdict.kind != "blocked" for verdict in verdicts)
+    ):
+        return ""
+    capabilities = [gpu.compute_capability for gpu in opened if gpu.compute_capability]
+    if toolchain.cuda is not None:
+        capabilities = [
+            name for name in capabilities if toolchain.arch_list and not code_runs_on(toolchain.arch_list, name)
+        ]
+        if len(capabilities) < len(opened):
+            return ""
+    consequence = "the GPU cannot be used" if len(opened) == 1 else f"none of the {len(opened)} GPUs can be used"
+    if toolchain.cuda is None:
+        return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {consequence}."
+    remedy = install_advice(_gpus_for_advice(gpus), driver_cuda)
+    return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {consequence}: {remedy}."
+
+
+def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None) -> str:
+    """Return why a card cannot train with any settings, empty if it can or that is unknown."""
+    if gpu.problem:
+        return gpu.problem
+    if gpu.compute_mode == "prohibited":
+        return f"its compute mode is Prohibited: allow it with `sudo nvidia-smi -i {gpu.index} -c DEFAULT`"
+    if gpu.compute_mode == "exclusive" and any(not process.graphics for process in gpu.processes):
+        return "its compute mode is Exclusive Process, and another process uses it"
+    if toolchain is None or toolchain.torch is None:
+        return ""
+    return ": ".join(filter(None, why_unsupported(gpu, toolchain, driver_cuda)))
+
+
+def why_unsupported(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
+    """Return why a PyTorch cannot use a card, and which one can; both empty if it can or that is unknown."""
+    capability = gpu.compute_capability
+    if toolchain.cuda is None:
+        return "this PyTorch has no CUDA", ""
+    if (
+        capability
+        and capability_number(capability)
+        and toolchain.arch_list
+        and not code_runs_on(toolchain.arch_list, capability)
+    ):
+        limitation = f"does not support compute capability {capability}"
+        return f"this PyTorch ({toolchain.torch}) {limitation}", install_advice((gpu,), driver_cuda)
+    needs, has = major(toolchain.cuda), major(driver_cuda)
+    if needs is not None and has is not None and needs > has:
+        return (
+            f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, but the driver supports CUDA {has}",
+            f"update the driver, or {install_advice((gpu,), driver_cuda)}",
+        )
+    return "", ""
+
+
+def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: str | None) -> str:
+    """Return why a PyTorch cannot use any of these cards, in a few words, empty if that is not what blocks them."""
+    reasons = {why_unsupported(gpu, toolchain, driver_cuda)[0] for gpu in gpus}
+    if not all(reasons) or any(gpu.problem for gpu in gpus):
+        return ""
+    if toolchain.cuda is None:
+        return "torch cannot use GPUs"
+    if any("driver" in reason for reason in reasons):
+        return f"torch needs CUDA {major(toolchain.cuda)}, and the driver supports CUDA {driver_cuda}"
+    capabilities = " and ".join(sorted({gpu.compute_capability or "?" for gpu in gpus}))
+    return f"torch {toolchain.torch} does not support compute capability {capabilities}"
+
+
+def ever_supported(gpu: Gpu) -> bool:
+    """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
+    device = capability_number(gpu.compute_capability)
+    return device is None or device >= 50 or device == _LAST_OF_KEPLER
+
+
+def _skip_reasons(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
+    """Return for each usable card whether to use it, and the reason if there is one."""
+    comparable = [
+        gpu
+        for gpu in usable
+        if gpu.memory_total and teraflops(gpu) and not is_tiny(gpu, usable) and not is_mig_instance(gpu)
+    ]
+    speeds = [teraflops(gpu) or 0.0 for gpu in comparable]
+    fastest = [comparable[index] for index in fastest_together(speeds)]
+    roomiest = max((gpu.memory_total or 0 for gpu in usable if not is_tiny(gpu, usable)), default=0)
+    kinds: list[tuple[Literal["use", "skip"], str]] = []
+    for gpu in usable:
+        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * MEMORY_TOLERANCE
+        limit = f"less memory ({size(gpu.memory_total)} vs {size(roomiest)}): would limit the others"
+        if is_tiny(gpu, usable):
+            most_sms = max(other.sm_count or 0 for other in usable)
+            words = f"much slower ({gpu.sm_count} SMs vs {most_sms}): would slow the others"
+            kinds.append(("skip", _display_label(gpu) + words))
+        elif any(gpu is other for other in fastest):
+            kinds.append(("use", limit if small else ""))
+        elif any(gpu is other for other in comparable):
+            kinds.append(("skip", _display_label(gpu) + _slower_reason(gpu, fastest)))
+        elif small:
+            kinds.append(("skip", _display_label(gpu) + limit))
+        else:
+            kinds.append(("use", ""))
+    return kinds
+
+
+def _display_label(gpu: Gpu) -> str:
+    few = gpu.sm_count is not None and gpu.sm_count < _DISPLAY_SMS
+    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_MEMORY * MEMORY_TOLERANCE
+    return "display card: " if few or little else ""
+
+
+def _slower_reason(gpu: Gpu, fastest: Sequence[Gpu]) -> str:
+    """Return the text that the `fastest` cards are faster without this one."""
+    without_tflops = min(teraflops(other) or 0.0 for other in fastest) * len(fastest)
+    together_tflops = (teraflops(gpu) or 0.0) * (len(fastest) + 1)
+    others = f"the other {len(fastest)}" if len(fastest) > 1 else "the other GPU"
+    return f"slower: {others} alone about {without_tflops:.0f} TFLOPS, with it {together_tflops:.0f}"

@@ -1,0 +1,1 @@
+"""This machine without its GPUs: host, Pythons, containers, and the children that are asked."""

@@ -1,0 +1,167 @@
+"""Runs a child process for one answer, and kills it with its descendants at the deadline."""
+
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import NamedTuple
+
+from tui_train.facts.machine import memory_bound
+
+# Bytes; a child that writes more is considered out of control.
+_MAX_OUTPUT_BYTES = 2**20
+TIMED_OUT = "no answer in time"
+NOT_STARTED = "cannot be started"
+# At exit Python waits for its threads, and they wait for their children.
+ALL_CANCELLED = threading.Event()
+
+
+def without_current_folder(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return PATH and PYTHONPATH without relative entries: in a clone they would start its programs and modules."""
+    kept = {}
+    for name in ("PATH", "PYTHONPATH"):
+        if name in variables:
+            kept[name] = os.pathsep.join(filter(os.path.isabs, variables[name].split(os.pathsep)))
+    return kept
+
+
+def find_on_path(program: str) -> str:
+    """Return the path of a program on PATH, empty if there is none; relative entries of PATH are ignored."""
+    return shutil.which(program, path=without_current_folder({"PATH": os.defpath, **os.environ})["PATH"]) or ""
+
+
+class ChildResult(NamedTuple):
+    """The output of a child and its exit code, as in subprocess; `timed_out` if the deadline came first.
+
+    `failure` is why there is no code: it was late, wrote too much, or could not be started. `memory` is how many bytes
+    it could take.
+    """
+
+    out: bytes = b""
+    error: bytes = b""
+    code: int | None = None
+    timed_out: bool = False
+    failure: str = ""
+    memory: int = 0
+
+    def why_unusable(self) -> str:
+        """Return the reason why there is no usable answer, as text."""
+        if self.failure:
+            return self.failure
+        lines = self.error.decode("utf-8", "replace").strip().splitlines()
+        last_line = f": {lines[-1].strip()[:200]}" if lines else ""
+        if why := memory_bound.out_of_memory_reason(self.code, last_line, self.memory):
+            return why
+        if self.code is not None and self.code < 0:
+            return f"it was ended by signal {-self.code}{last_line}"
+        if self.code:
+            return f"it ended with exit code {self.code}{last_line}"
+        return f"no usable answer{last_line}"
+
+
+def cancel_children(*, enabled: bool = True) -> None:
+    """Cancel all running and future questions; with `enabled` false, allow questions again."""
+    (ALL_CANCELLED.set if enabled else ALL_CANCELLED.clear)()
+
+
+def run_child(  # noqa: PLR0913 - each has a default but two
+    command: Sequence[str],
+    deadline: float,
+    env_changes: Mapping[str, str] | None = None,
+    folder: str | None = "/",
+    *,
+    cancelled: Callable[[], bool] = lambda: False,
+    memory: int | None = None,
+    stdin_data: bytes = b"",
+    ignores_cancel_all: bool = False,
+) -> ChildResult:
+    """Run `command` with `env_changes` to the environment and return its output within `deadline` seconds.
+
+    `stdin_data` is its input. It is given up as soon as `cancelled` tells so, and with the program unless it is
+    `ignores_cancel_all`. It runs in `folder`, None for the current one, and in a process group of its own, which is
+    killed at the end. It may take as much `memory` as reading does, or other bytes than that.
+    """
+    end_time = monotonic() + deadline
+    memory = memory_bound.reading_limit() if memory is None else memory
+    try:
+        env_changes = {**without_current_folder(os.environ), **(env_changes or {})}
+        with _stdin_file(stdin_data) as stdin:
+            process = memory_bound.start_limited(command, memory, env_changes, folder, stdin=stdin)
+    except (OSError, ValueError) as error:
+        return ChildResult(failure=f"{NOT_STARTED}: {getattr(error, 'strerror', None) or error}")
+    texts = (bytearray(), bytearray())
+    try:
+        failure = _collect_output(
+            process, texts, end_time, lambda: (ALL_CANCELLED.is_set() and not ignores_cancel_all) or cancelled()
+        )
+    finally:
+        memory_bound.kill_and_close(process, 1.0)
+    return ChildResult(
+        bytes(texts[0]),
+        bytes(texts[1]),
+        None if failure else process.returncode,
+        timed_out=failure == TIMED_OUT,
+        failure=failure,
+        memory=memory,
+    )
+
+
+@contextmanager
+def _stdin_file(stdin_data: bytes) -> Iterator[int]:
+    """Yield what a child reads its input from, however slowly."""
+    if not stdin_data:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin_data)
+        file.seek(0)
+        yield file.fileno()
+
+
+def _collect_output(
+    process: subprocess.Popen[bytes],
+    texts: tuple[bytearray, bytearray],
+    end_time: float,
+    is_cancelled: Callable[[], bool],
+) -> str:
+    """Collect the output of `process` in `texts` until it ends, or return why it was given up."""
+    with selectors.DefaultSelector() as selector:
+        for pipe, text in zip((process.stdout, process.stderr), texts, strict=True):
+            if pipe is not None:
+                selector.register(pipe, selectors.EVENT_READ, text)
+        is_open, ended = True, False
+        # Descendants of the child may hold the pipes open: once it has ended, only what is there is read.
+        while selector.get_map() and (is_open or not ended):
+            remaining = end_time - monotonic()
+            if remaining <= 0 or is_cancelled():
+                return TIMED_OUT
+            ended = _has_ended(process)
+            is_open = _read_available(selector, 0 if ended else min(remaining, 0.05))
+            if max(map(len, texts)) > _MAX_OUTPUT_BYTES:
+                return f"it wrote more than {_MAX_OUTPUT_BYTES >> 20} MiB"
+    while not _has_ended(process):
+        if monotonic() > end_time or is_cancelled():
+            return TIMED_OUT
+        sleep(0.01)
+    return ""
+
+
+def _read_available(selector: selectors.BaseSelector, seconds: float) -> bool:
+    """Wait at most `seconds` for output; return whether there was any."""
+    events = selector.select(seconds)
+    for key, _ in events:
+        data = os.read(key.fd, 65536)
+        key.data.extend(data)
+        if not data:
+            selector.unregister(key.fileobj)
+    return bool(events)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process has ended, without reaping it."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -1,0 +1,200 @@
+"""Reads which container engines work here, and what the Python in an image has; nothing is pulled."""
+
+import hashlib
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tui_train.base.app_paths import images_folder
+from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.files import PRIVATE, write_atomically
+from tui_train.base.parse import Unparsable, json_as, json_table, read_bytes
+from tui_train.facts.machine.child_process import ChildResult, run_child
+from tui_train.facts.machine.probe import RUN_SOURCE, parse_probe_answer, probe_source
+from tui_train.facts.types import ContainerEngine, ContainerImage
+from tui_train.supervisor import safe_open
+
+ENGINES = ("docker", "podman", "apptainer")
+_MAX_BYTES = 1 << 20
+_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
+_HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
+_NO_PYTHON = 127
+_RUNTIME_ERROR = re.compile(
+    r"OCI runtime|failed to (start|create) shim|\b(runc|crun)\b.{0,80}(not found|no such file|error)"
+)
+# The runtime works then, but the image lacks something.
+_NOT_IN_IMAGE = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
+
+
+def read_engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
+    """Return the installed engines; an unusable one has a `problem`."""
+    readers = {"docker": _read_docker, "podman": _read_podman, "apptainer": _read_apptainer}
+    installed = [name for name in ENGINES if shutil.which(name)]
+    with ThreadPoolExecutor(len(ENGINES)) as pool:
+        return tuple(pool.map(lambda name: readers[name](deadline), installed))
+
+
+def choose_engine(name: str, installed: Sequence[ContainerEngine]) -> str:
+    """Return the engine for an image: apptainer for a .sif file, else one that has it, else one that works."""
+    if name.endswith(".sif"):
+        return "apptainer"
+    working = [engine for engine in installed if not engine.problem and engine.name != "apptainer"]
+    if not working:
+        reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in installed if engine.problem)
+        raise Unavailable(
+            f"no container engine works here ({reasons or 'none is installed'})", "Install docker or podman."
+        )
+    with_image = [engine for engine in working if name in engine.images]
+    return (with_image or working)[0].name
+
+
+def read_image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
+    """Return what the Python in an image has, from the cache or by running it without network."""
+    empty_image = ContainerImage(engine=engine, name=name)
+    if shutil.which(engine) is None or not name or name.startswith("-"):
+        return msgspec.structs.replace(empty_image, problem="the image cannot be read: no such engine or name")
+    identity = _image_identity(engine, name)
+    if isinstance(identity, ContainerImage):
+        return identity
+    cached = images_folder() / f"{hashlib.sha256(f'{identity}{probe_source()}'.encode()).hexdigest()[:32]}.json"
+    with suppress(Unparsable):
+        cached_image = json_as(read_bytes(cached, _MAX_BYTES), ContainerImage)
+        return msgspec.structs.replace(cached_image, engine=engine, name=name)
+    answer = run_in_image(engine, name, ("python", "-B", "-c", RUN_SOURCE, probe_source()), deadline)
+    for line in reversed(answer.out.splitlines()):
+        probe = parse_probe_answer(line)
+        if probe is not None:
+            toolchain = msgspec.structs.replace(probe.toolchain, label=name)
+            probed = msgspec.structs.replace(empty_image, id=identity, toolchain=toolchain)
+            with suppress(TuiTrainError):
+                write_atomically(cached, msgspec.json.encode(probed).decode(), PRIVATE)
+            return probed
+    problem = "no `python` on its PATH" if answer.code == _NO_PYTHON else answer.why_unusable()
+    problem = runtime_problem(answer.error) or problem
+    return msgspec.structs.replace(empty_image, id=identity, problem=problem)
+
+
+def run_in_image(
+    engine: str, name: str, words: Sequence[str], deadline: float, cards: Sequence[str] = ()
+) -> ChildResult:
+    """Run a command in a container of an image without a network, with the engine's options for `cards`."""
+    if engine == "apptainer":
+        return run_child([engine, "exec", *cards, "--cleanenv", "--no-home", name, *words], deadline)
+    container_name = f"tui-train-look-{secrets.token_hex(6)}"
+    options = (
+        "--rm",
+        "--init",
+        f"--name={container_name}",
+        "--pull=never",
+        "--network=none",
+        "--security-opt=label=disable",
+    )
+    answer = run_child([engine, "run", *options, *cards, name, *words], deadline)
+    if answer.failure:
+        # Only the client has ended, not its container.
+        run_child([engine, "rm", "-f", container_name], 20)
+    return answer
+
+
+def _image_identity(engine: str, name: str) -> str | ContainerImage:
+    """Return the identity of an image version, or the answer if it cannot be run."""
+    empty_image = ContainerImage(engine=engine, name=name)
+    if engine == "apptainer":
+        try:
+            state = Path(name).stat()
+        except OSError:
+            return msgspec.structs.replace(empty_image, missing=True)
+        return f"{Path(name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+    answer = run_child([engine, "image", "inspect", "--format", "{{.Id}}", name], 20)
+    error = answer.error.lower()
+    if answer.code and (b"no such" in error or b"not known" in error or b"not found" in error):
+        return msgspec.structs.replace(empty_image, missing=True)
+    if answer.code != 0:
+        return msgspec.structs.replace(empty_image, problem=answer.why_unusable())
+    return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
+
+
+def runtime_problem(error: bytes) -> str:
+    """Return the problem of an engine's OCI runtime, empty if its output shows none."""
+    lines = error.decode("utf-8", "replace").splitlines()
+    message = next((line for line in lines if _RUNTIME_ERROR.search(line)), "")
+    if not message or _NOT_IN_IMAGE.search(message):
+        return ""
+    return f"the OCI runtime, which starts containers (runc or crun), does not work: {message.strip()[:200]}"
+
+
+def _read_docker(deadline: float) -> ContainerEngine:
+    answer = run_child(["docker", "info", "--format", "{{json .}}"], deadline)
+    info = _parse_json(answer.out)
+    if "host" in info and "ServerVersion" not in info:
+        return ContainerEngine(name="docker", problem="docker is podman here: choose podman")
+    if answer.code != 0 or not info.get("ServerVersion"):
+        errors = info.get("ServerErrors") or [answer.why_unusable()]
+        return ContainerEngine(name="docker", problem=_docker_problem(str(errors[0])))
+    security, runtimes = info.get("SecurityOptions") or [], info.get("Runtimes") or {}
+    return ContainerEngine(
+        name="docker",
+        version=str(info["ServerVersion"]),
+        rootless=any("name=rootless" in str(option) for option in security),
+        gpus="nvidia" in runtimes or any(map(shutil.which, _HOOKS)) or _has_nvidia_cdi(),
+        images=_local_images("docker"),
+    )
+
+
+def _docker_problem(error: str) -> str:
+    if "permission denied" in error.lower():
+        return "permission denied: join the group docker (`sudo usermod -aG docker $USER`, log in again), or use podman"
+    if "cannot connect" in error.lower():
+        return "its daemon does not run: `sudo systemctl start docker`, or use podman"
+    return error[:300]
+
+
+def _read_podman(deadline: float) -> ContainerEngine:
+    answer = run_child(["podman", "info", "--format", "json"], deadline)
+    info = _parse_json(answer.out)
+    if answer.code != 0 or "host" not in info:
+        return ContainerEngine(name="podman", problem=answer.why_unusable()[:300])
+    security = info["host"].get("security") or {}
+    version = (info.get("version") or {}).get("Version", "")
+    rootless = bool(security.get("rootless"))
+    return ContainerEngine(
+        name="podman", version=str(version), rootless=rootless, gpus=_has_nvidia_cdi(), images=_local_images("podman")
+    )
+
+
+def _read_apptainer(deadline: float) -> ContainerEngine:
+    answer = run_child(["apptainer", "--version"], deadline)
+    if answer.code != 0:
+        return ContainerEngine(name="apptainer", problem=answer.why_unusable()[:300])
+    version = answer.out.decode("utf-8", "replace").strip().rpartition(" ")[2]
+    return ContainerEngine(name="apptainer", version=version, rootless=True, gpus=True)
+
+
+def _local_images(engine: str) -> tuple[str, ...]:
+    answer = run_child([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], 8)
+    lines = answer.out.decode("utf-8", "replace").split() if answer.code == 0 else []
+    return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))
+
+
+def _has_nvidia_cdi() -> bool:
+    """Return whether there is a CDI file for NVIDIA GPUs."""
+    for folder in _CDI_FOLDERS:
+        with suppress(OSError):
+            for path in Path(folder).iterdir():
+                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in safe_open.read(path, _MAX_BYTES):
+                    return True
+    return False
+
+
+def _parse_json(text: bytes) -> dict[str, Any]:
+    try:
+        return json_table(text)
+    except Unparsable:
+        return {}

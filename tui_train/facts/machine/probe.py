@@ -1,0 +1,216 @@
+"""Reads the facts of this machine, its Pythons and paths; whatever may hang or crash runs in a child."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+import msgspec
+
+from tui_train.base.app_paths import UNFINISHED_MARKER, environments_folder
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.facts.machine import host, trusted_pythons
+from tui_train.facts.machine.child_process import find_on_path, run_child
+from tui_train.facts.machine.machine_child import no_response_gap
+from tui_train.facts.types import Gap, Machine, PathState, Toolchain
+from tui_train.programs.survey import state
+from tui_train.supervisor import safe_open
+
+_ROOT = Path(__file__).resolve().parents[3]
+_SOURCE = _ROOT / "tui_train" / "programs" / "probe.py"
+# Not `-I`: a training also finds libraries through PYTHONPATH and the user site folder.
+RUN_SOURCE = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
+_TOO_OLD_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
+_PATH_LABEL = "PATH"
+_LOCAL_VENVS = {".venv": ".venv here", "venv": "venv here"}
+_MAX_PARALLEL = 8
+_MAX_CONDA_BYTES = 1 << 18
+
+
+def probe_machine(deadline: float = 8.0) -> Machine:
+    """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
+    started = monotonic()
+    command, changes = child_command("tui_train.facts.machine.machine_child", "machine", f"{deadline * 0.75:.2f}")
+    answer = run_child(command, deadline, changes)
+    try:
+        return json_as(answer.out, Machine)
+    except Unparsable:
+        pass
+    if answer.timed_out:
+        gap = Gap(
+            "The NVIDIA GPUs could not be read in time",
+            f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s",
+            no_response_gap(deadline).remedy,
+            hides=True,
+        )
+    else:
+        gap = Gap(
+            "The NVIDIA GPUs cannot be read",
+            answer.why_unusable(),
+            "Check whether `nvidia-smi` works; if it does, please report this.",
+            hides=True,
+        )
+    return msgspec.structs.replace(host.read_host(), gaps=(gap,))
+
+
+def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs a module of this package with this Python, and its environment changes."""
+    command = [sys.executable, "-B", "-m", module, *arguments]
+    if sys.version_info >= (3, 11):
+        command.insert(1, "-P")
+    return command, {"PYTHONPATH": os.pathsep.join(_import_path())}
+
+
+def _import_path() -> list[str]:
+    """Return the import path of this process without the current folder, which could contain a `psutil.py`."""
+    current = Path.cwd()
+    folders = [
+        folder for folder in sys.path if folder and (Path(folder) == _ROOT or Path(folder).absolute() != current)
+    ]
+    return folders if str(_ROOT) in folders else [*folders, str(_ROOT)]
+
+
+def probe_toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:
+    """Return the candidate Pythons, `extra` (paths of interpreters) and those on this machine, best first.
+
+    Of several paths to the same environment the first is kept; an unusable Python has a `problem`.
+    """
+    end_time = monotonic() + deadline
+    labels: dict[str, str] = {}
+    for label, python in (*((("chosen", python)) for python in extra), *_candidate_pythons()):
+        labels.setdefault(str(Path(python).expanduser().absolute()), label)
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
+        probed = list(
+            pool.map(lambda entry: _probe_if_trusted(entry[0], entry[1], end_time - monotonic()), labels.items())
+        )
+    by_prefix: dict[str, Toolchain] = {}
+    for prefix, toolchain in probed:
+        by_prefix.setdefault(prefix, toolchain)
+    return tuple(sorted(by_prefix.values(), key=toolchain_rank))
+
+
+def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
+    """Return the result of `_probe_python`; a Python of the current folder is started only after the user chose it."""
+    if trusted_pythons.is_unchosen(Path(python)):
+        contents = trusted_pythons.environment_contents(Path(python))
+        problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
+        return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
+    if label in _LOCAL_VENVS.values() and (problem := trusted_pythons.why_distrusted(Path(python).parent.parent)):
+        return python, Toolchain(python=python, label=label, problem=problem)
+    return _probe_python(python, label, deadline)
+
+
+def probe_toolchain(python: str, deadline: float = 5.0) -> Toolchain:
+    """Return the toolchain of the interpreter `python`, a path or a name on PATH; started under the same conditions."""
+    is_path = os.sep in python
+    path = python if is_path else find_on_path(python) or python
+    return _probe_if_trusted(str(Path(path).expanduser().absolute()), "" if is_path else _PATH_LABEL, deadline)[1]
+
+
+def read_path_states(names: Iterable[str]) -> dict[str, PathState]:
+    """Return the state of each path; `~` is expanded, relative paths are taken from the current folder."""
+    return {name: cast("PathState", state(name)) for name in names}
+
+
+def probe_source() -> str:
+    """Return the text of the probe that runs in the training interpreter."""
+    return _SOURCE.read_text(encoding="utf-8")
+
+
+def _candidate_pythons() -> Iterator[tuple[str, str]]:
+    """Yield label and path of every candidate interpreter, the most likely first."""
+    if sys.executable:
+        yield "this environment", sys.executable
+    for variable, kind in (("VIRTUAL_ENV", "active venv"), ("CONDA_PREFIX", "active conda env")):
+        prefix = os.environ.get(variable)
+        if prefix and Path(prefix).is_absolute():
+            yield f"{kind} ({Path(prefix).name})", str(Path(prefix) / "bin" / "python")
+    for name, label in _LOCAL_VENVS.items():
+        if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
+            yield label, str(Path(name, "bin", "python"))
+    yield from _own_environments()
+    for name in ("python3", "python"):
+        python = find_on_path(name)
+        if python:
+            yield _PATH_LABEL, python
+    for folder in _conda_environments():
+        if Path(folder, "bin", "python").exists():
+            yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
+
+
+def _own_environments() -> Iterator[tuple[str, str]]:
+    for python in sorted(environments_folder().glob("*/bin/python")):
+        if not (python.parent.parent / UNFINISHED_MARKER).exists():
+            yield f"env {python.parent.parent.name}", str(python)
+
+
+def _conda_environments() -> list[str]:
+    """Return the environment folders that conda lists in the user's home."""
+    try:
+        listed = safe_open.read(Path("~/.conda/environments.txt").expanduser(), _MAX_CONDA_BYTES).decode(
+            "utf-8", "replace"
+        )
+    except (OSError, RuntimeError):
+        return []
+    return [line.strip() for line in listed.splitlines() if line.strip()]
+
+
+def _probe_python(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
+    """Return the real path of the interpreter's `sys.prefix` (its own path if unknown) and its toolchain.
+
+    A Python on PATH may be a shim that chooses by the current folder; so the child runs in that folder without
+    importing from it, unless that names a Python by its path, and the interpreter behind the shim is returned.
+    """
+    if problem := _why_not_executable(Path(python)):
+        return python, Toolchain(python=python, label=label, problem=problem)
+    folder = os.sep if label == _PATH_LABEL and trusted_pythons.shims_lead_here() else None
+    answer = run_child([python, "-B", "-c", RUN_SOURCE, probe_source()], deadline, folder=folder)
+    for line in reversed(answer.out.splitlines()):
+        probe = parse_probe_answer(line)
+        if probe is not None:
+            interpreter = probe.executable if label == _PATH_LABEL and probe.executable else python
+            return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
+    last_line = (answer.error.strip().splitlines() or [b""])[-1]
+    problem = "it is older than Python 3.8" if last_line.startswith(_TOO_OLD_ERRORS) else answer.why_unusable()
+    if RUN_SOURCE.encode()[:20] in answer.error or probe_source().encode()[:60] in answer.error:
+        # It is another program, which printed its arguments.
+        problem = "it is not a Python"
+    return python, Toolchain(python=python, label=label, problem=problem)
+
+
+def _why_not_executable(python: Path) -> str:
+    """Return why a path cannot be started as a program, empty if it can or does not exist."""
+    try:
+        if python.is_dir():
+            return "is a folder: give the Python in it, such as bin/python"
+        return "is not executable (chmod +x)" if python.is_file() and not os.access(python, os.X_OK) else ""
+    except (OSError, ValueError):
+        return ""
+
+
+class ProbeAnswer(msgspec.Struct):
+    """The output of the probe in the training interpreter."""
+
+    prefix: str
+    executable: str
+    toolchain: Toolchain
+
+
+def parse_probe_answer(line: bytes) -> ProbeAnswer | None:
+    """Return the answer in a line of the probe's output, None for other lines."""
+    try:
+        return json_as(line, ProbeAnswer)
+    except Unparsable:
+        return None
+
+
+def toolchain_rank(toolchain: Toolchain) -> int:
+    """Return 0 for a Python with all libraries, higher ranks for incomplete ones."""
+    if toolchain.problem:
+        return 3
+    if toolchain.torch is None:
+        return 2
+    return 0 if toolchain.accelerate and toolchain.transformers else 1

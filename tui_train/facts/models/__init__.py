@@ -1,0 +1,1 @@
+"""Models: their shapes, their folders, the Hub and its cache, NeMo's recipes."""

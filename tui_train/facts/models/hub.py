@@ -1,0 +1,140 @@
+"""The models of Hugging Face: those in the cache of a machine, and what the Hub says of one that is not there."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.parse import Unparsable, json_as, prepared_type
+from tui_train.base.text import visible
+from tui_train.facts.machine.child_process import run_child
+from tui_train.profile.types import Profile
+
+ENDPOINT = "https://huggingface.co"
+# The variables that decide where models are, and whether and where others are fetched from.
+_LOCATION_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
+_TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_DEADLINE = 8.0
+Refusal = Literal["", "missing", "revision", "unreachable", "unusable"]
+
+
+class CachedModel(Struct, frozen=True, kw_only=True):
+    """A model in the cache: its id, the folder of its files, their bytes, and what is `missing` of it (names of files).
+
+    `dtype` is short, such as "bf16", `kind` the model_type of its config.json, `causal`: it predicts the next token.
+    `partial` are the bytes of unfinished downloads. `revisions` are others than main, `names` are the commit of one and
+    the branches and tags that name it. All texts come from files that anybody may have written.
+    """
+
+    id: str
+    folder: str = ""
+    size: int = 0
+    dtype: str = ""
+    kind: str = ""
+    architecture: str = ""
+    causal: bool = False
+    missing: tuple[str, ...] = ()
+    partial: int = 0
+    names: tuple[str, ...] = ()
+    revisions: "tuple[CachedModel, ...]" = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it can be loaded without the network."""
+        return not self.missing
+
+
+class HubCache(Struct, frozen=True, kw_only=True):
+    """The cache of a machine: its folder, the bytes free there (None: unknown), its models, or the `problem`.
+
+    `offline`: the environment forbids to ask the Hub; `token`: there is one, by a variable or a login.
+    `endpoint` is another address of the Hub, empty for the usual one.
+    """
+
+    folder: str
+    free: int | None = None
+    offline: bool = False
+    token: bool = False
+    endpoint: str = ""
+    models: tuple[CachedModel, ...] = ()
+    problem: str = ""
+
+    def find_model(self, name: str, revision: str = "") -> CachedModel | None:
+        """Return a model by its id and revision (empty: main), None where nothing of it is in the cache."""
+        main = next((model for model in self.models if model.id == name), None)
+        if main is None or revision in {"", "main"}:
+            return main
+        return next((model for model in (main, *main.revisions) if revision in model.names), None)
+
+
+class HubModel(Struct, frozen=True, kw_only=True):
+    """What the Hub says of a model: the bytes that are downloaded, and whether access must be asked for.
+
+    `refusal` is the kind of the `problem`: there is none of that name (or it is private), it has no such revision, or
+    there is no usable answer.
+    """
+
+    size: int = 0
+    gated: bool = False
+    refusal: Refusal = ""
+    problem: str = ""
+
+
+def hub_variables(profile: Profile) -> dict[str, str]:
+    """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
+    inside = profile.container.engine != "none"
+    # Only HF_HOME's folder is mounted.
+    from tui_train.programs import hub_cache
+
+    places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _LOCATION_VARIABLES
+    inherited = {
+        name: os.environ[name]
+        for name in (*places, *(() if inside else (*hub_cache.OFFLINE, "HF_ENDPOINT")))
+        if name in os.environ
+    }
+    own = {name: profile.trainer.environment.get(name) for name in (() if inside else _LOCATION_VARIABLES)}
+    if not inside:
+        # That there is one is all that is asked.
+        inherited |= {name: "set" for name in _TOKEN_VARIABLES if os.environ.get(name)}
+    return {**inherited, **{name: value for name, value in own.items() if value is not None}}
+
+
+def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
+    """Return the cache of this machine for these variables; takes some seconds at most."""
+    from tui_train.programs import hub_cache
+
+    return msgspec.convert(hub_cache.read(dict(environment)), prepared_type(HubCache))
+
+
+def find_accelerate_config(environment: Mapping[str, str]) -> str:
+    """Return the file that `accelerate config` wrote on this machine, where accelerate looks for it; empty for none."""
+    from tui_train.programs import hub_cache
+
+    return hub_cache.accelerate_config(dict(environment))
+
+
+def snapshot_folder(environment: Mapping[str, str], name: str, revision: str = "") -> str:
+    """Return the folder of a model's files in the cache, empty where there is none."""
+    from tui_train.programs import hub_cache
+
+    folder = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
+    try:
+        return str(hub_cache.snapshot(folder, revision)[0] or "")
+    except (OSError, ValueError):
+        return ""
+
+
+def query_hub(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE) -> HubModel:
+    """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
+    from tui_train.facts.machine.probe import child_command
+
+    command, changes = child_command("tui_train.facts.models.hub_child", endpoint, name, revision)
+    answer = run_child(command, deadline, changes)
+    try:
+        return json_as(answer.out, HubModel)
+    except Unparsable:
+        why = "no answer in time" if answer.timed_out else answer.why_unusable()
+        return HubModel(refusal="unreachable", problem=visible(why))

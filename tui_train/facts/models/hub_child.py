@@ -1,0 +1,67 @@
+"""Child program that asks the Hub about a model and can be killed: `hub_child.py ENDPOINT MODEL REVISION`.
+
+It prints one HubModel as JSON. Nothing secret is sent: of a private model the Hub says that there is none.
+"""
+
+import sys
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+import msgspec
+
+from tui_train.base.parse import json_table
+from tui_train.base.text import visible
+from tui_train.facts.models.hub import HubModel
+from tui_train.programs.hub_download import wanted
+
+_MAX_BYTES = 2**25
+PATIENCE = 6.0
+_NOT_FOUND_CODES = (401, 403, 404)
+
+
+def query_model(endpoint: str, name: str, revision: str) -> HubModel:
+    """Return what the Hub at an address says of a revision of a model; an empty one is main."""
+    if urlsplit(endpoint).scheme not in {"http", "https"}:
+        return HubModel(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
+    revision_path = f"/revision/{quote(revision, safe='')}" if revision else ""
+    address = f"{endpoint}/api/models/{quote(name)}{revision_path}?blobs=true"
+    request = Request(address, headers={"User-Agent": "tui-train"})  # noqa: S310
+    try:
+        with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # the scheme was checked
+            return parse_model(json_table(answer.read(_MAX_BYTES)))
+    except HTTPError as error:
+        return refused(error)
+    except (URLError, OSError, HTTPException) as error:
+        why = getattr(error, "reason", None) or error
+        return HubModel(refusal="unreachable", problem=visible(str(why))[:200])
+    except ValueError:
+        return HubModel(refusal="unusable", problem="the answer is not that of a Hub")
+
+
+def refused(error: HTTPError) -> HubModel:
+    """Return why the Hub says nothing of a model."""
+    if error.code not in _NOT_FOUND_CODES:
+        return HubModel(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
+    if error.headers.get("X-Error-Code") == "RevisionNotFound":
+        return HubModel(refusal="revision", problem="the model has no such revision")
+    return HubModel(refusal="missing", problem="the Hub has no such model, or it is private")
+
+
+def parse_model(answer: dict[str, Any]) -> HubModel:
+    """Return the size and access of a model from the Hub's answer; ValueError if it is not one."""
+    siblings = answer.get("siblings")
+    if not isinstance(siblings, list):
+        raise ValueError("no list of files")  # noqa: TRY004  # an answer of another kind
+    sizes: dict[str, int] = {}
+    for file in siblings:
+        name, size = (file.get("rfilename"), file.get("size")) if isinstance(file, dict) else (None, None)
+        if isinstance(name, str):
+            sizes[name] = size if isinstance(size, int) and 0 <= size < 2**60 else 0
+    return HubModel(size=sum(wanted(sizes).values()), gated=bool(answer.get("gated")))
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(query_model(*sys.argv[1:])) + b"\n")

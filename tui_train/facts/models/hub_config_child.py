@@ -1,0 +1,102 @@
+"""Child program that fetches a model's config.json: `hub_config_child.py ENDPOINT MODEL REVISION TOKEN`.
+
+It can be killed, and prints one HubConfig as JSON. TOKEN names the variable whose value is sent to the Hub, and to no
+other host; an empty one sends nothing.
+"""
+
+import os
+import sys
+from http.client import HTTPException, HTTPMessage
+from typing import IO
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+import msgspec
+
+from tui_train.base.parse import Unparsable, json_table
+from tui_train.base.text import visible
+from tui_train.facts.models.hub_child import PATIENCE, refused
+from tui_train.facts.models.hub_config import MOST, HubConfig
+from tui_train.programs.hub_cache import COMMIT
+
+_COMMIT = "X-Repo-Commit"
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Follows the Hub to where the file lies, keeps the commit that it names, and gives the token to the Hub alone."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.commit = ""
+
+    def redirect_request(  # noqa: PLR0913, PLR0917 - as it is called
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        self.commit = self.commit or headers.get(_COMMIT, "")
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if after.scheme not in {"http", "https"}:
+            return None
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following and (before.scheme, before.netloc) == (after.scheme, after.netloc):
+            sign(following, self.token)
+        return following
+
+
+def sign(request: Request, token: str) -> None:
+    """Add a token to a request, which a redirection does not carry on; an empty one adds nothing."""
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+
+
+def read(endpoint: str, name: str, revision: str, token: str) -> HubConfig:
+    """Return the config.json that the Hub at an address has of a revision of a model; an empty one is main."""
+    if urlsplit(endpoint).scheme not in {"http", "https"}:
+        return HubConfig(
+            refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address"
+        )
+    redirects = _Redirects(token)
+    at = quote(revision or "main", safe="")
+    request = Request(f"{endpoint}/{quote(name)}/resolve/{at}/config.json", headers={"User-Agent": "tui-train"})  # noqa: S310
+    sign(request, token)
+    try:
+        with build_opener(redirects).open(request, timeout=PATIENCE) as answer:
+            return found(answer.read(MOST + 1), redirects.commit or answer.headers.get(_COMMIT, ""))
+    except HTTPError as error:
+        return _refused(error)
+    except (URLError, OSError, HTTPException) as error:
+        why = getattr(error, "reason", None) or error
+        return HubConfig(refusal="unreachable", problem=visible(str(why))[:200])
+    except ValueError:
+        # Its words would show the token.
+        return HubConfig(refusal="unusable", problem="the address or the token has characters that cannot be sent")
+
+
+def _refused(error: HTTPError) -> HubConfig:
+    named = error.headers.get("X-Error-Code")
+    if named == "GatedRepo":
+        return HubConfig(refusal="gated", problem="access must be asked for")
+    if named == "EntryNotFound":
+        return HubConfig(refusal="bare", problem="the model has none")
+    answer = refused(error)
+    return HubConfig(refusal=answer.refusal, problem=answer.problem)
+
+
+def found(data: bytes, commit: str) -> HubConfig:
+    """Return what was fetched, where it is a config.json of a commit."""
+    if len(data) > MOST:
+        return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MOST >> 10} KiB")
+    try:
+        json_table(data)
+        text = data.decode()
+    except (Unparsable, UnicodeDecodeError):
+        return HubConfig(refusal="unusable", problem="its config.json is not JSON")
+    if not COMMIT.fullmatch(commit):
+        return HubConfig(refusal="unusable", problem="the answer is not that of a Hub: it names no commit")
+    return HubConfig(text=text, commit=commit)
+
+
+if __name__ == "__main__":
+    endpoint, name, revision, variable = sys.argv[1:]
+    token = os.environ.get(variable, "").strip() if variable else ""
+    sys.stdout.buffer.write(msgspec.json.encode(read(endpoint, name, revision, token)) + b"\n")

@@ -1,0 +1,1 @@
+"""Other machines: hosts over ssh, machine files, the Slurm cluster."""

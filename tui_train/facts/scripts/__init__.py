@@ -1,0 +1,1 @@
+"""The user's training script: what its source and its --help say."""

@@ -1,0 +1,224 @@
+"""How a training script reads its command line, by its own source and that of the files that it imports."""
+
+import ast
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import NamedTuple
+
+from tui_train.facts.scripts.script_syntax import ScriptModule, called_name, full_name, last_name
+from tui_train.facts.types import ScriptKind
+
+DATACLASS_PARSERS = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PARSES = re.compile(r"(parse|get)_(known_|cli_|cmd_|command_line_|train(ing)?_)?(args|arguments|opts|options)")
+_OPTIONS = re.compile("opt|arg|pars|flag|conf", re.IGNORECASE)
+_SHOWN = 60
+_OF_FILE = frozenset({"parse_json_file", "parse_yaml_file"})
+_TRAINING_ARGUMENTS = re.compile(r"TrainingArguments$")
+_TRL_CONFIG = re.compile(r"(SFT|DPO|GRPO|KTO|Reward|RLOO|PPO|ORPO|CPO|BCO|GKD|XPO|NashMD|PRM|MiniLLM)Config$")
+_TRAINER_CLASS = re.compile(r"(lightning|pytorch_lightning|transformers|trl)\.(\w+\.)*\w*Trainer")
+# What is called, or decorates a function, by its whole name.
+_KIND_BY_NAME: dict[re.Pattern[str], ScriptKind] = {
+    re.compile(r"hydra\.main"): "hydra",
+    re.compile(r"click\.(command|group|option|argument)"): "click",
+    re.compile(r"typer\.(run|Typer)"): "typer",
+    re.compile(r"fire\.Fire"): "fire",
+    re.compile(r"absl\.(app\.run|flags\.DEFINE_\w+)"): "absl",
+    re.compile(r"(.+\.)?LightningCLI"): "lightning",
+    re.compile(r"(.+\.)?ArgumentParser"): "argparse",
+}
+# Libraries that read the command line in a way that is not read here, with their functions.
+_UNREADABLE_PARSERS = {
+    "tyro": {"cli"},
+    "jsonargparse": {"CLI", "auto_cli", "ArgumentParser", "ActionParser"},
+    "docopt": {"docopt"},
+    "draccus": {"parse", "wrap"},
+    "pyrallis": {"parse", "wrap"},
+    "simple_parsing": {"parse", "ArgumentParser"},
+    "chz": {"entrypoint", "nested_entrypoint"},
+    "omegaconf.OmegaConf": {"from_cli"},
+}
+
+# For these --help is a value like any other.
+_HELPLESS = frozenset({"omegaconf"})
+
+
+class CommandLineKind(NamedTuple):
+    """How a command line is read, the line and the file (empty: the script) that say so, as in Source."""
+
+    kind: ScriptKind = ""
+    line: int = 0
+    file: str = ""
+    base: str = ""
+    unread: str = ""
+    asks: bool = False
+
+
+def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
+    """Return how a script reads its command line, by the first of its modules that does; "none" if no one does.
+
+    The script itself comes first.
+    """
+    return next(
+        (possible for module in modules for possible in _possible_kinds(module, modules)),
+        _without_command_line(modules),
+    )
+
+
+def _without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
+    """Return what is known of a script that reads no command line: whose Trainer it makes."""
+    if found := next(filter(None, (_parsed_elsewhere(module, modules) for module in modules)), None):
+        return found
+    for module in modules:
+        for line, name in _called_names(module, imported_names(module)):
+            if _TRAINER_CLASS.fullmatch(name):
+                return CommandLineKind("none", line, module.file, name)
+    return CommandLineKind("none")
+
+
+def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[CommandLineKind]:
+    """Yield what in a module reads the command line, the surest first."""
+    for call in module.calls(*DATACLASS_PARSERS):
+        yield _dataclass_kind(call, module, modules)
+    imported = imported_names(module)
+    for line, name in (*_decorator_names(module, imported), *_called_names(module, imported)):
+        library, _, last = name.rpartition(".")
+        if library in _UNREADABLE_PARSERS and last in _UNREADABLE_PARSERS[library]:
+            first = library.split(".")[0]
+            yield CommandLineKind("", line, module.file, unread=f"{first} reads them", asks=first not in _HELPLESS)
+        else:
+            yield from (
+                CommandLineKind(found, line, module.file)
+                for pattern, found in _KIND_BY_NAME.items()
+                if pattern.fullmatch(name)
+            )
+    for call in module.calls("exec"):
+        if "configurator" in ast.unparse(call):
+            yield CommandLineKind("nanogpt", call.lineno, module.file)
+    words = [
+        node
+        for node in module.nodes
+        if isinstance(node, ast.Attribute) and _resolved_name(node, imported) == "sys.argv"
+    ]
+    if words:
+        yield CommandLineKind("", min(node.lineno for node in words), module.file, unread="it reads sys.argv itself")
+
+
+def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind:
+    """Return whose fields a parser of dataclasses takes: those of TRL, of TrainingArguments, or the script's own."""
+    if _reads_file_only(modules):
+        return CommandLineKind(
+            "", call.lineno, module.file, unread="it takes a file with the values of all, and no options"
+        )
+    names = [last_name(node) for argument in (*call.args, *_keyword_values(call)) for node in _elements(argument)]
+    lineage = [*_library_bases(names, modules)]
+    base = next(
+        (name for pattern in (_TRL_CONFIG, _TRAINING_ARGUMENTS) for name in lineage if pattern.search(name)), ""
+    )
+    if called_name(call) == "TrlParser" or _TRL_CONFIG.search(base):
+        return CommandLineKind("trl", call.lineno, module.file, base)
+    if base:
+        return CommandLineKind("hf-trainer", call.lineno, module.file, base)
+    defined = {node.name for each in modules for node in each.nodes if isinstance(node, ast.ClassDef)}
+    unread = "" if names and {*names} <= defined else "the source does not define its classes"
+    return CommandLineKind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
+
+
+def _parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
+    """Return that a function of a file which was not read parses the command line, as its name says."""
+    defined = {node.name for each in modules for node in each.nodes if isinstance(node, _FUNCTIONS)}
+    for call in module.calls():
+        name, of = called_name(call), ast.unparse(call.func)
+        options = name == "parse" and not call.args and _OPTIONS.search(of.rpartition(".")[0])
+        if name not in defined and (_PARSES.fullmatch(name) or options):
+            unread = f"{of[:_SHOWN]}() is defined in a file that was not read"
+            return CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
+    return None
+
+
+def _reads_file_only(modules: tuple[ScriptModule, ...]) -> bool:
+    """Return whether a parser of dataclasses is only given a file: an option before its name would be taken for it."""
+    calls = [called_name(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
+    return any(name in _OF_FILE for name in calls) and not any(
+        name.startswith("parse") and name not in _OF_FILE for name in calls
+    )
+
+
+def _keyword_values(call: ast.Call) -> list[ast.expr]:
+    return [word.value for word in call.keywords]
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+
+
+def _library_bases(names: Iterable[str], modules: tuple[ScriptModule, ...]) -> Iterator[str]:
+    """Yield which classes of libraries some classes are or inherit from, as far as the modules define them."""
+    bases: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.nodes:
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, [last_name(base) for base in node.bases])
+    waiting, seen = deque(names), set[str]()
+    while waiting:
+        current = waiting.popleft()
+        if current and current not in seen:
+            seen.add(current)
+            if current not in bases:
+                yield current
+            waiting += bases.get(current, [])
+
+
+def _decorator_names(module: ScriptModule, named: dict[str, str]) -> list[tuple[int, str]]:
+    """Return the line and the whole name of what decorates functions, the first line first."""
+    functions = [node for node in module.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    found = [each for node in functions for each in node.decorator_list]
+    return sorted(
+        (each.lineno, _resolved_name(each.func if isinstance(each, ast.Call) else each, named)) for each in found
+    )
+
+
+def _called_names(module: ScriptModule, named: dict[str, str]) -> list[tuple[int, str]]:
+    """Return the line and the whole name of what is called, the first line first."""
+    return [(call.lineno, _resolved_name(call.func, named)) for call in module.calls()]
+
+
+def imported_names(module: ScriptModule) -> dict[str, str]:
+    """Return what each imported name stands for, as its whole name."""
+    named: dict[str, str] = {}
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            named |= {(each.asname or each.name.split(".")[0]): _imported_name(each) for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            named |= {(each.asname or each.name): f"{node.module}.{each.name}" for each in node.names}
+    return named
+
+
+def _imported_name(name: ast.alias) -> str:
+    return name.name if name.asname else name.name.split(".")[0]
+
+
+def _resolved_name(node: ast.AST, named: dict[str, str]) -> str:
+    """Return the whole name of a.b.c, with what `a` was imported as."""
+    first, dot, rest = full_name(node).partition(".")
+    return f"{named.get(first, first)}{dot}{rest}" if first else ""
+
+
+def imported_files(module: ScriptModule) -> tuple[str, ...]:
+    """Return the files, relative to the script's folder, that its imports may name, in the order of their lines."""
+    files: dict[str, None] = {}
+    nodes = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif node.level > 1:
+            continue
+        else:
+            names = [node.module] if node.module else []
+            names += [".".join(filter(None, (node.module, each.name))) for each in node.names]
+        for name in names:
+            path = PurePath(*name.split("."))
+            files |= {f"{path}.py": None, str(path / "__init__.py"): None}
+    return tuple(files)

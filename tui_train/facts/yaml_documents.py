@@ -1,0 +1,104 @@
+"""Reads YAML files of the user as plain data, with limits; every problem is reported as text."""
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from tui_train.base.parse import Missing, Unparsable, read_bytes
+from tui_train.base.text import visible
+from tui_train.facts.types import YamlDocument
+from tui_train.supervisor import untrusted_json
+
+_MAX_BYTES = 2**20
+# A few lines with references can expand to billions of values.
+_MAX_VALUES = 50_000
+_MAX_DEPTH = 40
+# Names are nodes as well.
+_MAX_NODES = 2 * _MAX_VALUES
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-4 as a number, as YAML 1.2 and most trainers do; YAML 1.1 requires 1.0e-4.
+
+    Of too many values it reads no more: 1 MiB of them would take a minute.
+    """
+
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next value, and count it."""
+        self.nodes += 1
+        if self.nodes > _MAX_NODES:
+            raise Unparsable("it has too many values or too many levels")
+        return super().compose_node(parent, index)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"), list("-+.0123456789")
+)
+
+
+def read_documents(paths: Iterable[str]) -> dict[str, YamlDocument]:
+    """Return the contents of the YAML files at these paths."""
+    return {path: read_document(path) for path in paths}
+
+
+def read_document(path: str) -> YamlDocument:
+    """Return the content of one YAML file, with a `problem` if it cannot be used."""
+    try:
+        return parse_document(read_bytes(path, _MAX_BYTES))
+    except Missing as error:
+        return YamlDocument(problem=str(error))
+    except Unparsable as error:
+        return YamlDocument(problem=f"it cannot be read: {error}")
+
+
+def parse_document(data: bytes) -> YamlDocument:
+    """Return the content of YAML in UTF-8."""
+    try:
+        # A SafeLoader: it creates plain data only.
+        values = yaml.load(untrusted_json.decode(data), Loader=_Loader)  # noqa: S506
+    except Unparsable as error:
+        return YamlDocument(problem=str(error))
+    except yaml.MarkedYAMLError as error:
+        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        return YamlDocument(problem=visible(f"it is not YAML: {error.problem or error.context}{place}"))
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        return YamlDocument(problem=visible(f"it is not YAML: {str(error)[:200]}"))
+    if values is None:
+        return YamlDocument()
+    if not isinstance(values, dict):
+        return YamlDocument(problem="it is not a mapping of names to values")
+    remaining = [_MAX_VALUES]
+    problem = _value_problem(values, "", remaining, 0)
+    return YamlDocument(problem=problem) if problem else YamlDocument(values=values)
+
+
+def _value_problem(value: Any, key: str, remaining: list[int], depth: int) -> str:
+    """Return why a value cannot be copied into another file, empty if it can."""
+    remaining[0] -= 1
+    if remaining[0] < 0 or depth > _MAX_DEPTH:
+        return "it has too many values or too many levels"
+    if isinstance(value, dict):
+        invalid_name = next((name for name in value if not isinstance(name, str)), None)
+        if invalid_name is not None:
+            return f"the name {visible(str(invalid_name))[:80]} is not text: put it in quotes"
+        inner = ((f"{key}.{name}" if key else name, item) for name, item in value.items())
+    elif isinstance(value, list):
+        inner = ((f"{key}[{number}]", item) for number, item in enumerate(value))
+    else:
+        return _single_problem(value, visible(key)[:80])
+    return next(filter(None, (_value_problem(item, name, remaining, depth + 1) for name, item in inner)), "")
+
+
+def _single_problem(value: Any, key: str) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{key} is not a finite number"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return f"{key} is too large a number"
+    if value is not None and not isinstance(value, (str, int, float, bool)):
+        return f"{key} is a {type(value).__name__}: put it in quotes"
+    return ""

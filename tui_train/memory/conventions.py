@@ -1,0 +1,103 @@
+"""The type in which trainers load weights, and their loss, by preset and library versions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tui_train.base.versions import at_least, older
+from tui_train.memory.types import Dtype, Kernels, Loss, Quantization, Sharding
+from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field, trainer_of
+
+_DTYPE_OPTIONS = ("torch_dtype", "dtype", "model_init_dtype")
+_SHORT_DTYPES: dict[str, Dtype] = {
+    "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"
+}  # fmt: skip
+
+
+def is_on(options: Mapping[str, Any], *names: str) -> bool:
+    """Return whether one of these options is on."""
+    return any(str(options.get(name, "")).lower() in {"true", "yes", "1", "auto"} for name in names)
+
+
+def quantization(options: Mapping[str, Any]) -> Quantization:
+    """Return the quantization of frozen weights."""
+    if options.get("auto_gptq"):
+        return "gptq"
+    in_4_bits = (
+        is_on(options, "load_in_4bit")
+        or str(options.get("quantization_bit")) == "4"
+        or options.get("bitsandbytes") == "nf4"
+    )
+    doubly = is_on(options, "use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization")
+    return ("nf4-dq" if doubly else "nf4") if in_4_bits else ""
+
+
+def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
+    """Return the type of weights that are not quantized; None: the unknown type of their files."""
+    options, decided = setup.options, _dtype_of_trainer(setup, lora=lora)
+    if decided in _SHORT_DTYPES:
+        return _SHORT_DTYPES[decided]
+    # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
+    if decided == "auto" or at_least(_library_version(setup, "transformers"), "5.0"):
+        return _SHORT_DTYPES.get(file_dtype) or ("bf16" if quantization(options) else None)
+    return "bf16" if quantization(options) else "fp32"
+
+
+def adapter_dtype(setup: Setup, *, packing: Quantization, sharding: Sharding, loaded: Dtype) -> Dtype:
+    """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
+    profile = setup.rung
+    if trainer_of(profile).conventions(profile) != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
+        return "fp32"
+    return "bf16" if packing else loaded if sharding == "zero3" else "fp32"
+
+
+def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
+    """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
+    profile, options = setup.rung, setup.options
+    precision = profile.recipe.precision or "fp32"
+    conventions = trainer_of(profile).conventions(profile)
+    if conventions == "llama-factory":
+        if not lora and not is_on(options, "pure_bf16"):
+            return "fp32"
+        keeps_precision = older(_library_version(setup, "llamafactory"), "0.9.4") and precision != "fp32"
+        return precision if keeps_precision else "auto"
+    named = next((str(options[key]).lower() for key in _DTYPE_OPTIONS if options.get(key)), "")
+    if named:
+        return named
+    if conventions == "axolotl":
+        return precision
+    if conventions == "trl":
+        trl = _library_version(setup, "trl")
+        return "fp32" if at_least(trl, "0.27") else "auto" if at_least(trl, "0.26") else ""
+    return ""
+
+
+def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
+    """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
+    profile, options = setup.rung, setup.options
+    method = profile.finetune.method if takes_field(profile, "finetune") else "sft"
+    if method == "reward":
+        return "none", "liger" if liger else ""
+    if trainer_of(profile).conventions(profile) == "trl":
+        trl = _library_version(setup, "trl")
+        if at_least(trl, "1.15"):
+            return "tiled", "liger" if liger else ""
+        # Of pairs of answers all logits were there at once until then.
+        chunked = method == "sft" and str(options.get("loss_type", "chunked_nll")) == "chunked_nll"
+        if at_least(trl, "1.7") and not liger and chunked:
+            return "checkpointed", ""
+    if liger:
+        return "fused", "liger"
+    version = _library_version(setup, "transformers")
+    copied = at_least(version, "4.46") and not at_least(version, "4.49")
+    if options.get("fast_kernels"):
+        fast: Loss = "fast-copied" if copied else "fast"
+        return "fused" if "liger" in str(options["fast_kernels"]) else fast, "norms"
+    return "copied" if copied else "upcast", ""
+
+
+def _library_version(setup: Setup, library: str) -> str | None:
+    tool = setup.toolchain
+    if tool is None:
+        return None
+    return tool.transformers if library == "transformers" else tool.packages.get(library)

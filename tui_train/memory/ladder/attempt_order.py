@@ -1,0 +1,130 @@
+"""climb(): which attempt follows which, by the phase in which a GPU ran out of memory."""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tui_train.memory.ladder.rungs import get_rung, helps_phase, why_rung_unusable
+from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.types import Profile
+from tui_train.setup.ladder_context import LadderContext
+
+# Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
+_MAX_CHANGES = 16
+_MAX_ATTEMPTS = 24
+_INSTEAD_PREFIX = "instead: "
+_ARROW = " -> "
+
+
+class AttemptPlan(Struct, frozen=True, kw_only=True):
+    """One attempt: its profile, the rungs and Changes that led to it, and the attempt after it, by the phase.
+
+    `then` holds positions among the attempts, from 0; for a phase that is not in it nothing is left that helps.
+    """
+
+    profile: Profile
+    title: str = "as planned"
+    changes: tuple[tuple[str, Change], ...] = ()
+    then: dict[str, int] = {}
+
+
+def fallback_attempts(
+    profile: Profile, context: LadderContext, is_hopeless: Callable[[Profile], bool] = lambda _: False
+) -> tuple[AttemptPlan, ...]:
+    """Return the attempts, the profile itself first: after each one, by the phase, the next rung that helps.
+
+    An attempt keeps the changes before it. So each phase has its own path from each attempt, and paths that lead to
+    the same changes meet. Paths of a single phase come first, then mixed ones until the limit is reached.
+    A rung whose profile would be `is_hopeless` is skipped as long as another one follows.
+    """
+    next_attempt = partial(_next_attempt, context=context, is_hopeless=is_hopeless)
+    attempts = [AttemptPlan(profile=profile)]
+    for index in range(_MAX_ATTEMPTS):
+        for phase in context.phases if index < len(attempts) else ():
+            _follow_phase(attempts, index, phase, next_attempt)
+        if index == 0:
+            # Reserve the attempt with the changes of all phases: paths beyond the limit lead to it.
+            position = 0
+            for phase in context.phases:
+                position = _follow_phase(attempts, position, phase, next_attempt)
+    return tuple(attempts)
+
+
+def _follow_phase(
+    attempts: list[AttemptPlan], position: int, phase: str, find_next: Callable[[AttemptPlan, str], AttemptPlan | None]
+) -> int:
+    """Add the attempts that follow one while the same phase fails; return the position of the last."""
+    while True:
+        if phase not in attempts[position].then:
+            attempt = find_next(attempts[position], phase)
+            next_position = _add_attempt(attempts, attempt) if attempt else None
+            if next_position is None:
+                return position
+            attempts[position] = replace(attempts[position], then=attempts[position].then | {phase: next_position})
+        position = attempts[position].then[phase]
+
+
+def _next_attempt(
+    previous: AttemptPlan, phase: str, *, context: LadderContext, is_hopeless: Callable[[Profile], bool]
+) -> AttemptPlan | None:
+    """Return the attempt with the fewest further changes that may fit in this phase; None where no rung helps."""
+    attempt = _with_next_rung(previous, phase, context)
+    while attempt and is_hopeless(attempt.profile) and (lower := _with_next_rung(attempt, phase, context)):
+        attempt = lower
+    return attempt
+
+
+def _with_next_rung(previous: AttemptPlan, phase: str, context: LadderContext) -> AttemptPlan | None:
+    ladder, done = previous.profile.ladder, [name for name, _ in previous.changes]
+    for name in ladder.rungs if len(done) < _MAX_CHANGES else ():
+        candidate = get_rung(name)
+        if (
+            not helps_phase(name, phase, previous.profile, context)
+            or (name in done and not candidate.is_repeatable)
+            or why_rung_unusable(name, context)
+        ):
+            continue
+        if candidate.changes_training and name not in ladder.consent:
+            continue
+        change = candidate.next_change(previous.profile, context)
+        if change:
+            return AttemptPlan(
+                profile=apply_change(change, previous.profile), changes=(*previous.changes, (name, change))
+            )
+    return None
+
+
+def _add_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | None:
+    """Return the position of an attempt, added if new; at the limit, that of an attempt with all its changes."""
+    counts = _rung_counts(attempt)
+    same = next((place for place, other in enumerate(attempts) if _rung_counts(other) == counts), None)
+    if same is not None:
+        return same
+    if len(attempts) == _MAX_ATTEMPTS:
+        return next((place for place, other in enumerate(attempts) if _rung_counts(other) >= counts), None)
+    attempts.append(replace(attempt, title=_title(attempt, attempts[-1])))
+    return len(attempts) - 1
+
+
+def _rung_counts(attempt: AttemptPlan) -> Counter[str]:
+    return Counter(name for name, _ in attempt.changes)
+
+
+def _title(attempt: AttemptPlan, previous: AttemptPlan) -> str:
+    """Return the changes since the attempt above; where that has others, "instead" and all changes."""
+    shared = len(previous.changes)
+    if attempt.changes[:shared] == previous.changes and not previous.title.startswith(_INSTEAD_PREFIX):
+        return ", ".join(rung_titles(attempt.changes[shared:]))
+    return _INSTEAD_PREFIX + ", ".join(rung_titles(attempt.changes))
+
+
+def rung_titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
+    """Return one title for each rung: of a repeated one, from its first value to its last."""
+    merged: dict[str, str] = {}
+    for name, change in changes:
+        start = merged.get(name, change.title).partition(_ARROW)[0]
+        merged[name] = start + "".join(change.title.partition(_ARROW)[1:])
+    return merged.values()

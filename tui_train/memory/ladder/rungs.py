@@ -1,0 +1,247 @@
+"""RUNGS: the fallbacks after a GPU ran out of memory, each an explained Change of the profile."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.profile.batch import smaller_micro_batch
+from tui_train.profile.changes import Change
+from tui_train.profile.fields import similar_word_remedy
+from tui_train.profile.types import Profile
+from tui_train.setup.ladder_context import LadderContext
+from tui_train.supervisor.memory_patterns import PHASES
+
+_ACTIVATION_PHASES = frozenset({"loss"})
+_ALL_PHASES = frozenset(PHASES)
+_STATE_PHASES = frozenset({"loss", "step", "eval"})
+
+# The user's own settings of the CUDA allocator would win over ours.
+_ALLOCATOR_VARIABLES = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
+
+
+class Rung(Struct, frozen=True, kw_only=True):
+    """One way to need less memory in some phases: `next_change` returns the next Change, None when none is left."""
+
+    label: str
+    cost: str
+    next_change: Callable[[Profile, LadderContext], Change | None]
+    helped_phases: frozenset[str] = _ALL_PHASES
+    needed_placeholders: frozenset[str] = frozenset()
+    is_repeatable: bool = False
+    changes_training: bool = False
+
+
+def _expandable_segments(profile: Profile, context: LadderContext) -> Change | None:
+    if (
+        not context.cuda
+        or profile.recipe.expandable_segments
+        or _ALLOCATOR_VARIABLES & profile.trainer.environment.keys()
+    ):
+        return None
+    return Change("expandable segments", "less memory lost to fragmentation", (("recipe.expandable_segments", True),))
+
+
+def _fused_optimizer(profile: Profile, _context: LadderContext) -> Change | None:
+    if profile.recipe.fused_optimizer or profile.recipe.optimizer_8bit:
+        return None
+    why = "AdamW in one kernel: its step needs less temporary memory"
+    return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
+
+
+def _eval_batch(profile: Profile, context: LadderContext) -> Change | None:
+    current = profile.recipe.eval_batch or context.eval_batch or profile.recipe.micro_batch
+    if current == 1:
+        return None
+    # In one step: an evaluation often precedes its step's checkpoint, and each attempt has to train up to it again.
+    why = "one sample at a time: slower evaluation, same result"
+    return Change(
+        f"evaluation batch {current} -> 1" if current else "evaluation batch 1", why, (("recipe.eval_batch", 1),)
+    )
+
+
+def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
+    micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
+    smaller = (
+        smaller_micro_batch(global_batch, micro, context.world_size, context.min_micro)
+        if micro and global_batch
+        else None
+    )
+    if smaller is None:
+        return None
+    why = "fewer activations at a time; more accumulation steps, same global batch"
+    edits = (("recipe.micro_batch", smaller), ("recipe.global_batch", global_batch))
+    return Change(f"micro batch {micro} -> {smaller}", why, edits)
+
+
+def _activation_checkpointing(profile: Profile, _context: LadderContext) -> Change | None:
+    if profile.recipe.activation_checkpointing:
+        return None
+    why = "activations are recomputed: less memory, about 25 % slower"
+    return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
+
+
+def _fused_cross_entropy(profile: Profile, _context: LadderContext) -> Change | None:
+    if profile.recipe.fused_cross_entropy:
+        return None
+    why = "never holds all logits at once: losses differ by rounding"
+    return Change("fused cross entropy", why, (("recipe.fused_cross_entropy", True),))
+
+
+def _sharding(profile: Profile, context: LadderContext) -> Change | None:
+    # bitsandbytes keeps no 8-bit state for sharded weights.
+    if profile.trainer.strategy != "ddp" or context.world_size < 2 or profile.recipe.optimizer_8bit:
+        return None
+    why = f"each of the {context.world_size} GPUs holds a shard of the model; restarts from step 0"
+    return Change("sharding with FSDP2", why, (("trainer.strategy", "fsdp2"),))
+
+
+def _offload(profile: Profile, _context: LadderContext) -> Change | None:
+    if profile.trainer.strategy == "ddp" or profile.trainer.offload:
+        return None
+    why = "sharded state moves to host memory: much less GPU memory, much slower"
+    return Change("CPU offload", why, (("trainer.offload", True),))
+
+
+def _optimizer_8bit(profile: Profile, _context: LadderContext) -> Change | None:
+    if profile.recipe.optimizer_8bit or profile.trainer.strategy != "ddp":
+        return None
+    why = "optimizer states need a quarter of the memory; restarts from step 0"
+    return Change("8-bit optimizer", why, (("recipe.optimizer_8bit", True),))
+
+
+def _sequence_length(profile: Profile, _context: LadderContext) -> Change | None:
+    length = profile.recipe.sequence_length
+    if length is None or length < 4:
+        return None
+    why = "shorter samples: changes the result"
+    return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
+
+
+def _lora(profile: Profile, _context: LadderContext) -> Change | None:
+    if profile.recipe.lora:
+        return None
+    why = "trains small adapter matrices, weights are frozen; restarts from step 0"
+    return Change("LoRA", why, (("recipe.lora", True),))
+
+
+def _layers(profile: Profile, context: LadderContext) -> Change | None:
+    layers = profile.recipe.layers
+    if layers is None or layers < 2 or context.loads_model:
+        return None
+    why = "a smaller model; restarts from step 0"
+    return Change(f"layers {layers} -> {layers // 2}", why, (("recipe.layers", layers // 2),))
+
+
+RUNGS: dict[str, Rung] = {
+    "expandable_segments": Rung(
+        label="Expandable segments",
+        cost="same result; reduces fragmentation",
+        next_change=_expandable_segments,
+    ),
+    "fused_optimizer": Rung(
+        label="Fused optimizer",
+        cost="same result; smaller peak in the optimizer step",
+        next_change=_fused_optimizer,
+        helped_phases=frozenset({"step"}),
+        needed_placeholders=frozenset({"fused_optimizer"}),
+    ),
+    "eval_batch": Rung(
+        label="Smaller evaluation batch",
+        cost="same result, slower evaluation",
+        next_change=_eval_batch,
+        helped_phases=frozenset({"eval"}),
+        needed_placeholders=frozenset({"eval_batch"}),
+    ),
+    "micro_batch": Rung(
+        label="Smaller micro batch",
+        cost="same result, slightly slower; repeats down to 1",
+        next_change=_micro_batch,
+        helped_phases=_ACTIVATION_PHASES,
+        needed_placeholders=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
+        is_repeatable=True,
+    ),
+    "activation_checkpointing": Rung(
+        label="Activation checkpointing",
+        cost="same result, about 25 % slower",
+        next_change=_activation_checkpointing,
+        helped_phases=_ACTIVATION_PHASES,
+        needed_placeholders=frozenset({"activation_checkpointing"}),
+    ),
+    "fused_cross_entropy": Rung(
+        label="Fused cross entropy",
+        cost="same result up to rounding; needs Liger",
+        next_change=_fused_cross_entropy,
+        helped_phases=_ACTIVATION_PHASES | {"eval"},
+        needed_placeholders=frozenset({"fused_cross_entropy"}),
+    ),
+    "sharding": Rung(
+        label="Shard the model (FSDP2)",
+        cost="same result, from step 0; needs accelerate",
+        next_change=_sharding,
+    ),
+    "offload": Rung(
+        label="Offload to the CPU",
+        cost="same result, much slower; uses host memory",
+        next_change=_offload,
+    ),
+    "optimizer_8bit": Rung(
+        label="8-bit optimizer",
+        cost="changes the result, from step 0; needs consent",
+        next_change=_optimizer_8bit,
+        helped_phases=_STATE_PHASES,
+        needed_placeholders=frozenset({"optimizer_8bit"}),
+        changes_training=True,
+    ),
+    "sequence_length": Rung(
+        label="Halve sequence length",
+        cost="changes the result; needs consent",
+        next_change=_sequence_length,
+        helped_phases=_ACTIVATION_PHASES | {"eval"},
+        needed_placeholders=frozenset({"sequence_length"}),
+        changes_training=True,
+    ),
+    "lora": Rung(
+        label="LoRA",
+        cost="changes the result, from step 0; needs consent",
+        next_change=_lora,
+        helped_phases=_STATE_PHASES,
+        needed_placeholders=frozenset({"lora"}),
+        changes_training=True,
+    ),
+    "layers": Rung(
+        label="Halve the layers",
+        cost="smaller model, from step 0; needs consent",
+        next_change=_layers,
+        needed_placeholders=frozenset({"layers"}),
+        changes_training=True,
+    ),
+}
+
+
+def get_rung(name: str) -> Rung:
+    """Return a rung by name; BadInput names the nearest one."""
+    if name in RUNGS:
+        return RUNGS[name]
+    raise BadInput(f"there is no fallback {visible(name)}", similar_word_remedy(name, tuple(RUNGS)))
+
+
+def why_rung_unusable(name: str, context: LadderContext) -> str:
+    """Return why a rung cannot help with this trainer and machine, empty when it can."""
+    if name == "expandable_segments" and not context.cuda:
+        return "only for GPUs"
+    if why := context.why_refused(name):
+        return why
+    if name == "sharding" and context.world_size < 2:
+        return "needs two or more processes"
+    if name == "layers" and context.loads_model:
+        return "the loaded model has a fixed size"
+    missing = [need for need in get_rung(name).needed_placeholders if not context.accepted & set(need.split("|"))]
+    return "cannot be passed to this trainer" if missing else ""
+
+
+def helps_phase(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:
+    """Return whether a rung helps a phase; a smaller micro batch helps an evaluation that uses it."""
+    with_micro = not (profile.recipe.eval_batch or context.eval_batch)
+    return phase in get_rung(name).helped_phases or (name == "micro_batch" and phase == "eval" and with_micro)

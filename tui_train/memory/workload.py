@@ -1,0 +1,351 @@
+"""The model and the settings that determine memory, from a profile, its arguments and its YAML file."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from tui_train.base.versions import at_least
+from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
+from tui_train.facts.types import YamlDocument
+from tui_train.memory.conventions import adapter_dtype, is_on, loss_and_kernels, quantization, weight_dtype
+from tui_train.memory.types import (
+    ALL_TARGETS,
+    ATTENTION_TARGETS,
+    OTHER_TARGET_NAMES,
+    QUERY_VALUE_TARGETS,
+    Attention,
+    Dtype,
+    MemorySettings,
+    Optimizer,
+    Sharding,
+)
+from tui_train.profile.presets import SCRIPT
+from tui_train.profile.types import Precision, Profile, Recipe
+from tui_train.programs import hub_cache
+from tui_train.setup.recipe.options import script_options, user_arguments
+from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.setup import Setup
+from tui_train.trainers import nemo as nemo_trainer
+from tui_train.trainers import takes_field, trainer_of
+
+# Vocabulary of the built-in trainer: bytes, an end of text, and padding.
+_BUILTIN_VOCABULARY = 264
+_MODEL_OPTIONS = ("model_name_or_path", "base_model", "model_name", "model")
+_LENGTH_OPTIONS = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
+# Assumed if the script does not set it.
+_DEFAULT_LENGTH = 1024
+_MICRO_BATCH_OPTIONS = ("per_device_train_batch_size", "micro_batch_size", "micro_batch")
+_EVAL_BATCH_OPTIONS = ("per_device_eval_batch_size", "eval_batch_size")
+_OPTIMIZERS: dict[str, Optimizer] = {
+    "adamw_torch": "adamw_foreach",
+    "adamw_torch_fused": "adamw_fused",
+    "adamw_fused": "adamw_fused",
+    "adamw_bnb_8bit": "adamw_8bit",
+    "adamw_8bit": "adamw_8bit",
+    "paged_adamw_8bit": "adamw_8bit",
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+}
+_LIGER = ("use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
+_AUTOCAST: dict[Precision, Literal["", "bf16", "fp16"]] = {"fp32": "", "bf16": "bf16", "fp16": "fp16"}
+_ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
+
+
+class Workload(Struct, frozen=True):
+    """The model and how it is trained; `why_unknown` is what is missing if either is None.
+
+    `unknown` is the model of the Hub whose config.json would tell the sizes that are missing.
+    """
+
+    model: Dimensions | None = None
+    settings: MemorySettings | None = None
+    folder: str = ""
+    why_unknown: str = ""
+    unknown: str = ""
+
+
+def workload(setup: Setup) -> Workload:
+    """Return the model and settings of an attempt; pure."""
+    profile = setup.rung
+    if takes_field(profile, "nemo"):
+        return _nemo_workload(setup)
+    if trainer_of(profile).makes_model and not profile.trainer.model:
+        return Workload(new_model(profile.recipe), _memory_settings(setup))
+    return _loading_workload(setup)
+
+
+def _loading_workload(setup: Setup) -> Workload:
+    """Return the model and settings of a training that loads a model by name or folder."""
+    profile, facts, document = setup.rung, setup.facts, setup.document
+    if _micro_batch(setup) is None:
+        return Workload(why_unknown=_no_batch(setup))
+    if document and document.problem:
+        return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
+    name = chosen_model(profile, setup.options)
+    if not name:
+        own = takes_field(profile, "trainer.script") and "model" not in setup.context.accepted
+        return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
+    model_folder = facts.models.get(name)
+    model = model_folder.dimensions if model_folder else None
+    folder = (model_folder.path or name) if model and model_folder else ""
+    shape = dimensions_by_name(name)
+    model = model or shape
+    if model is None:
+        problem = model_folder.problem if model_folder else ""
+        fetchable = not problem and hub_cache.valid_id(name)
+        problem = problem or ("its sizes are not known here" if fetchable else "unknown model: give its folder")
+        return Workload(why_unknown=f"{name}: {problem}", unknown=name if fetchable else "")
+    if not name.startswith("/"):
+        # The folder of a model in the cache is called after its commit.
+        model = structs.replace(model, name=name)
+    return Workload(model, _memory_settings(setup, model), folder)
+
+
+def _no_batch(setup: Setup) -> str:
+    if "micro_batch" in setup.context.accepted:
+        return "the micro batch is not known: set recipe.micro_batch"
+    if setup.preset.label == SCRIPT:
+        return "the script's own batch is not known"
+    return f"{setup.preset.named} passes no micro batch, and the script's own is not known"
+
+
+def chosen_model(profile: Profile, options: Mapping[str, Any]) -> str:
+    """Return the folder or name of the model, empty if none is set."""
+    return profile.trainer.model or next((str(options[key]) for key in _MODEL_OPTIONS if options.get(key)), "")
+
+
+def models_to_read(profile: Profile, documents: Mapping[str, YamlDocument]) -> tuple[str, ...]:
+    """Return the model in the profile, its arguments or its YAML file, a folder or an id, to read its shape."""
+    name = chosen_model(profile, script_options(profile, documents))
+    return (name,) if name.startswith("/") or hub_cache.valid_id(name) else ()
+
+
+def new_model(recipe: Recipe) -> Dimensions:
+    """Return the new model of the built-in trainer for the sizes of a settled recipe."""
+    hidden = recipe.hidden_size or 0
+    return Dimensions(
+        name="a new model",
+        layers=recipe.layers or 0,
+        hidden=hidden,
+        heads=recipe.heads or 0,
+        ffn=math.ceil(8 * hidden / 3 / 32) * 32,
+        vocab=_BUILTIN_VOCABULARY,
+        tied=True,
+    )
+
+
+def _integer_option(options: Mapping[str, Any], names: tuple[str, ...], default: int) -> int:
+    digits = next((str(options[name]) for name in names if re.fullmatch(r"\d{1,9}", str(options.get(name, "")))), "")
+    return int(digits) if int(digits or 0) else default
+
+
+def _micro_batch(setup: Setup) -> int | None:
+    """Return the micro batch of the recipe, or of an option with a common name."""
+    return setup.rung.recipe.micro_batch or _integer_option(setup.options, _MICRO_BATCH_OPTIONS, 0) or None
+
+
+def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
+    """Return how a model is trained, a new one where none is given."""
+    profile, options = setup.rung, setup.options
+    recipe, packing, lora, precision = profile.recipe, quantization(options), _lora(setup), _precision(setup)
+    filed = weight_dtype(setup, model.dtype if model else "", lora=lora)
+    sharding = _sharding(setup)
+    # With mixed precision accelerate keeps weights that FSDP trains in fp32.
+    widened = sharding == "fsdp" and precision != "fp32" and not lora
+    loaded_dtype: Dtype = "fp32" if widened else filed or "fp32"
+    kind, kernels = loss_and_kernels(setup, liger=bool(recipe.fused_cross_entropy or is_on(options, *_LIGER)))
+    checkpointing = _checkpointing(setup)
+    finetune_method = profile.finetune.method if takes_field(profile, "finetune") else ""
+    return MemorySettings(
+        micro_batch=_micro_batch(setup) or 1,
+        rows=2 if finetune_method in {"dpo", "reward"} else 1,
+        reference=finetune_method in {"dpo", "kto"} and not lora,
+        sequence_length=recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, _DEFAULT_LENGTH),
+        eval_batch=_eval_batch(setup),
+        weights=loaded_dtype,
+        autocast=_AUTOCAST[precision],
+        method="lora" if lora else "full",
+        packed=packing,
+        rank=_integer_option(options, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in options else 16),
+        targets=_lora_targets({"lora_target": "all", **options} if _made_lora(setup) else options),
+        adapters=adapter_dtype(setup, packing=packing, sharding=sharding, loaded=loaded_dtype),
+        dropout=0.05 if lora else 0.0,
+        optimizer=_optimizer(setup),
+        attention=_attention(options),
+        checkpointing=checkpointing,
+        loss=kind,
+        kernels=kernels,
+        sharding=sharding,
+        shards=setup.copies,
+        offload=profile.trainer.offload,
+        gather=(gradient_accumulation(profile, setup.copies) or 0) > 1,
+        keeps_packed=_keeps_packed(setup),
+        holds_layers=lora and checkpointing and _uses_fsdp1(options) and _is_reentrant(setup),
+        caveats=_caveats(setup, weights_known=widened or filed is not None),
+    )
+
+
+def _made_lora(setup: Setup) -> bool:
+    """Return whether a fallback has made it the training of an adapter."""
+    return setup.rung.recipe.lora and "lora" in setup.context.accepted
+
+
+def _lora(setup: Setup) -> bool:
+    """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
+    options = setup.options
+    words = " ".join(str(options.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
+    return _made_lora(setup) or is_on(options, "use_peft") or bool(quantization(options)) or "lora" in words
+
+
+def _precision(setup: Setup) -> Precision:
+    """Return the precision of the recipe, or else of the options."""
+    by_option: Precision = (
+        "bf16" if is_on(setup.options, "bf16") else "fp16" if is_on(setup.options, "fp16") else "fp32"
+    )
+    return setup.rung.recipe.precision or by_option
+
+
+def _checkpointing(setup: Setup) -> bool:
+    """Return whether activations are recomputed."""
+    chosen = setup.rung.recipe.activation_checkpointing
+    return is_on(setup.options, "gradient_checkpointing") if chosen is None else chosen
+
+
+def _keeps_packed(setup: Setup) -> bool:
+    """Return whether each process holds all quantized weights.
+
+    FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
+    """
+    packing, sharded = quantization(setup.options), setup.rung.trainer.strategy == "fsdp2"
+    return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
+
+
+def _eval_batch(setup: Setup) -> int:
+    """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
+    recipe, options = setup.rung.recipe, setup.options
+    if recipe.eval_batch and "eval_batch" in setup.context.accepted:
+        return recipe.eval_batch
+    evaluates = is_on(options, "do_eval", "eval_on_start") or any(
+        str(options.get(name, "no")).lower() not in {"", "no", "none"}
+        for name in ("eval_strategy", "evaluation_strategy")
+    )
+    return _integer_option(options, _EVAL_BATCH_OPTIONS, setup.context.eval_batch) if evaluates else 0
+
+
+def _lora_targets(options: Mapping[str, Any]) -> tuple[str, ...]:
+    value = options.get("lora_target_modules") or options.get("lora_target") or options.get("target_modules") or ""
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if "all" in text or is_on(options, "lora_target_linear"):
+        return ALL_TARGETS
+    words = set(re.findall(r"\w+", text))
+    named = tuple(name for name in ALL_TARGETS if words & {name, *OTHER_TARGET_NAMES[name]})
+    return named or (QUERY_VALUE_TARGETS if not text else ATTENTION_TARGETS)
+
+
+def _optimizer(setup: Setup) -> Optimizer:
+    recipe, options = setup.rung.recipe, setup.options
+    if recipe.optimizer_8bit:
+        return "adamw_8bit"
+    named = str(options.get("optim") or options.get("optimizer") or "").lower()
+    if named in _OPTIMIZERS:
+        return _OPTIMIZERS[named]
+    # On the CPU torch steps one parameter at a time; transformers uses fused AdamW since torch 2.8.
+    fused = setup.device == "cpu" or recipe.fused_optimizer
+    fused = fused or at_least(setup.toolchain.torch if setup.toolchain else None, "2.8")
+    return "adamw_fused" if fused else "adamw_foreach"
+
+
+def _attention(options: Mapping[str, Any]) -> Attention:
+    named = str(
+        options.get("attn_implementation") or options.get("flash_attn") or options.get("flash_attention") or ""
+    ).lower()
+    return "flash" if "flash" in named else _ATTENTIONS.get(named, "sdpa")
+
+
+def _sharding(setup: Setup) -> Sharding:
+    if setup.copies < 2:
+        return ""
+    strategy = setup.rung.trainer.strategy
+    return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.options) else strategy
+
+
+def _uses_fsdp1(options: Mapping[str, Any]) -> bool:
+    """Return whether the script shards by itself, which means FSDP1 without a config file."""
+    return "full_shard" in str(options.get("fsdp", ""))
+
+
+def _is_reentrant(setup: Setup) -> bool:
+    """Return whether checkpointing is reentrant, the default of transformers before 5.0."""
+    named = re.search(r"use_reentrant\W+(\w+)", str(setup.options.get("gradient_checkpointing_kwargs", "")))
+    if named:
+        return named[1].lower() == "true"
+    return not at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
+
+
+def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
+    """Return what is not known, and so assumed, or not modelled."""
+    profile, options = setup.rung, setup.options
+    length = profile.recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, 0)
+    precision = profile.recipe.precision or is_on(options, "bf16", "fp16")
+    batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)
+    conditions = {
+        "your arguments set a batch: the recipe's is used here": bool(batches),
+        "type of the weights: fp32 is assumed, set --dtype otherwise": not weights_known,
+        "torch.compile: its memory is not modelled": is_on(options, "torch_compile", "compile"),
+        f"{_DEFAULT_LENGTH} tokens per sample are assumed: the script does not set it": not length,
+        "fp32 is assumed: the script does not set a precision": not precision,
+        "FSDP1: some programs load the full model on each GPU": _uses_fsdp1(options),
+        "your own script: assumed to train like transformers' Trainer": takes_field(profile, "trainer.script")
+        and not setup.preset.module,
+    }
+    return tuple(words for words, holds in conditions.items() if holds)
+
+
+def _nemo_workload(setup: Setup) -> Workload:
+    """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
+    profile = setup.rung
+    nemo, recipe = profile.nemo, profile.recipe
+    if nemo_trainer.gpus_per_copy(nemo, setup.nemo) > 1:
+        return Workload(why_unknown="tensor, pipeline and context parallel are not modelled")
+    model = dimensions_by_name(nemo.recipe)
+    if model is None:
+        return Workload(
+            why_unknown="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
+        )
+    if nemo_trainer.takes_size(profile, setup.nemo):
+        model = _with_recipe_sizes(model, recipe)
+    if recipe.micro_batch is None or recipe.sequence_length is None:
+        return Workload(why_unknown="the recipe's batch is unknown: set micro batch and sequence length")
+    lora = nemo.task == "finetune" and nemo.peft == "lora"
+    how = MemorySettings(
+        micro_batch=recipe.micro_batch,
+        sequence_length=recipe.sequence_length,
+        weights="bf16",
+        method="lora" if lora else "full",
+        rank=32,
+        adapters="bf16",
+        targets=ALL_TARGETS,
+        optimizer="adamw_fused",
+        attention="flash",
+        checkpointing=bool(recipe.activation_checkpointing),
+        sharding="" if lora else "zero1",
+        shards=setup.copies,
+        kernels="liger",
+        caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
+    )
+    return Workload(model, how)
+
+
+def _with_recipe_sizes(model: Dimensions, recipe: Recipe) -> Dimensions:
+    """Return the model of a recipe with the sizes that its file sets instead, as the file sets them."""
+    if recipe.layers:
+        model = structs.replace(model, layers=recipe.layers, exact=0)
+    if recipe.hidden_size and recipe.heads:
+        hidden, heads = recipe.hidden_size, recipe.heads
+        model = structs.replace(
+            model, hidden=hidden, heads=heads, kv=heads, head_dim=hidden // heads, ffn=4 * hidden, exact=0
+        )
+    return structs.replace(model, ffn=recipe.ffn_hidden_size, exact=0) if recipe.ffn_hidden_size else model

@@ -1,0 +1,221 @@
+"""What a plan says of itself: its title, its numbers with their sources, its notes."""
+
+import math
+from collections import Counter
+
+from tui_train.base.text import counted, display_path, percent, visible
+from tui_train.facts.types import Facts
+from tui_train.launchers import LAUNCHERS, accelerate_config
+from tui_train.launchers.job import Job
+from tui_train.profile import batch, fields
+from tui_train.profile.types import AUTO, Profile, Recipe
+from tui_train.setup.machine import other_hosts
+from tui_train.setup.machine.idle_cards import left_out_sentences
+from tui_train.setup.recipe import data_questions, launcher_config
+from tui_train.setup.recipe.effective import global_batch_change, is_default
+from tui_train.setup.setup import Setup
+from tui_train.trainers import nemo, profile_paths, takes_field, trainer_of
+from tui_train.trainers.auto_preset import SCRIPT_SOURCE, arguments_summary
+from tui_train.trainers.finetune import keeps_best
+
+_OFFLINE = frozenset({"offline", "dryrun"})
+# Machines whose processes are listed one by one.
+_MAX_LISTED = 8
+
+
+def plan_title(setup: Setup) -> str:
+    """Return what trains, what starts it, and where, in one line."""
+    profile = setup.profile
+    training = trainer_of(profile).title(profile, setup.preset, setup.nemo)
+    devices = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
+    processes = counted(setup.processes, "process", "processes")
+    if uneven := profile.nodes.uneven_processes:
+        processes = counted(setup.world_size, "process", "processes")
+        devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_machines_text(uneven)}"
+    elif profile.nodes.machines > 1:
+        devices += f" of each of {profile.nodes.machines} machines"
+    sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
+    container = profile.container
+    where = "" if container.engine == "none" else f", in {container.image} by {container.engine}"
+    return f"{training} under {LAUNCHERS[setup.launcher].LABEL}{sharding}, {processes} on {devices}{where}"
+
+
+def _machines_text(uneven: tuple[int, ...]) -> str:
+    """Return the machines and the processes of each: 2 machines (4 + 2)."""
+    listed = " + ".join(map(str, uneven))
+    if len(uneven) > _MAX_LISTED:
+        listed = ", ".join(f"{times} with {count}" for count, times in Counter(uneven).items())
+    return f"{len(uneven)} machines ({listed})"
+
+
+def plan_numbers(setup: Setup) -> tuple[str, ...]:
+    """Return learning rate and steps as text, each with its source unless the user set it."""
+    recipe, effective = setup.settled.recipe, setup.values
+    rate = batch.scaled_learning_rate(recipe)
+    texts = {
+        "learning_rate": f"learning rate {rate:g}" if rate is not None else effective["learning_rate"].other_form,
+        "steps": _length_text(recipe) or effective["steps"].other_form,
+    }
+    sources = {name: effective[name].source for name in texts}
+    if recipe.epochs and not recipe.steps:
+        sources["steps"] = effective["epochs"].source
+    if recipe.lr_scaling != "none":
+        sources["learning_rate"] = ""
+    length = effective["sequence_length"]
+    if recipe.sequence_length and is_default(length) and not length.source.endswith("default"):
+        texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
+        sources["sequence_length"] = length.source
+    for name, words in _finetune_numbers(setup).items():
+        texts[name], sources[name] = words
+    return tuple(
+        visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
+        for name, words in texts.items()
+        if words
+    )
+
+
+def _finetune_numbers(setup: Setup) -> dict[str, tuple[str, str]]:
+    """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
+    profile = setup.settled
+    if not takes_field(profile, "finetune"):
+        return {}
+    texts, recipe = {}, profile.recipe
+    if warm := warm_up_text(recipe.warmup, 0):
+        texts["warmup"] = (warm, setup.values["warmup"].source)
+    if value := setup.by_data.get(data_questions.ANSWERS_KEY):
+        texts["answers"] = ("answers alone are learned", value.source)
+    if value := setup.by_data.get(data_questions.EVALUATION_KEY):
+        texts["evaluation"] = (f"{percent(profile.data.evaluation or 0.0, 1)} for evaluations", value.source)
+    if keeps_best(profile):
+        saved = setup.values["checkpoint_every"]
+        texts["best"] = (f"the best checkpoint by evaluation, each {recipe.checkpoint_every} steps", saved.source)
+    return texts
+
+
+def warm_up_text(warmup: float | None, steps: int) -> str:
+    """Return how long the rate rises: a warmup below 1 is a share of the steps; empty for none."""
+    if not warmup:
+        return ""
+    if warmup < 1 and not steps:
+        return f"{percent(warmup)} of the steps to warm up"
+    return f"{counted(math.ceil(warmup * steps) if warmup < 1 else round(warmup), 'step')} to warm up"
+
+
+def _length_text(recipe: Recipe) -> str:
+    """Return how long the training is, in words: its steps, or else its epochs."""
+    if recipe.steps:
+        return counted(recipe.steps, "step")
+    return f"{recipe.epochs:g} {'epoch' if recipe.epochs == 1 else 'epochs'}" if recipe.epochs else ""
+
+
+def plan_notes(setup: Setup) -> tuple[str, ...]:
+    """Return what the user should know of the plan besides its numbers."""
+    profile, facts = setup.profile, setup.facts
+    sentences = [f"Made for another machine: {facts.other_machine}."] if facts.other_machine else []
+    if facts.other_machine and not facts.paths and profile_paths(profile):
+        sentences.append("Whether its paths exist was not checked.")
+    sentences += _script_notes(profile, facts)
+    sentences += _launcher(setup)
+    sentences += left_out_sentences(setup)
+    sentences += _accelerate_notes(setup)
+    document = facts.documents.get(profile.trainer.config)
+    sentences += filter(None, [global_batch_change(profile, setup.preset, document, setup.copies)])
+    sentences += nemo.nemo_notes(profile, setup.nemo, facts, setup.toolchain) if setup.nemo else ()
+    if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _OFFLINE:
+        sentences.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
+    resumes_itself = trainer_of(profile).resumes_itself
+    if not setup.preset.checkpoints and not resumes_itself:
+        by = f"The preset “{setup.preset.label}” cannot resume"
+        by = "No checkpoint is passed to the script" if profile.trainer.preset == AUTO else by
+        sentences.append(f"{by}: each attempt starts from step 0.")
+    if profile.nodes.hosts and not setup.scheduled:
+        sharded = setup.preset.checkpoints and profile.trainer.strategy != "ddp"
+        sentences += _host_notes(profile, one_disk=bool(sharded) or resumes_itself)
+        sentences += map(visible, other_hosts.left_out_on_hosts(setup))
+    elif profile.nodes.machines > 1 and not setup.scheduled:
+        last = profile.nodes.machines - 1
+        ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
+        sentences.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
+        sentences.append("No fallbacks with several machines: nothing coordinates them.")
+        if setup.preset.checkpoints or resumes_itself:
+            sentences.append("To resume, the output folder must be on a disk that all machines share.")
+        if setup.preset.checkpoints and not resumes_itself:
+            sentences.append("It resumes only with --resume, given on all machines.")
+    return tuple(sentences)
+
+
+def _script_notes(profile: Profile, facts: Facts) -> list[str]:
+    """Return what was read of the script, where the preset goes by that."""
+    script = profile.trainer.script
+    if profile.trainer.preset != AUTO or not script or not takes_field(profile, "trainer.script"):
+        return []
+    arguments = arguments_summary(facts.sources.get(script), profile.trainer.arguments)
+    return [f"Read of {visible(script.rpartition('/')[2])}: {arguments}."]
+
+
+def _launcher(setup: Setup) -> list[str]:
+    """Return why a single process is started by a launcher that sets its ranks, where that was chosen for it."""
+    because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.rank_use
+    return [f"Launcher {LAUNCHERS[setup.launcher].LABEL}: {setup.rank_use}."] if because else []
+
+
+def _accelerate_notes(setup: Setup) -> list[str]:
+    """Return what is kept of the user's accelerate config, and which of its values were chosen otherwise."""
+    profile = setup.profile
+    config = setup.launcher_config
+    if not config:
+        return []
+    config_values = launcher_config.recipe_values_in(profile, setup.preset, config)
+    overridden = {
+        name: value for name, value in config_values.items() if setup.values.get(name, value).source != value.source
+    }
+    kept = [
+        value.other_form or fields.format_value(value.value)
+        for name, value in config_values.items()
+        if name not in overridden
+    ]
+    kept += accelerate_config.kept_settings(config, profile.trainer.strategy, fp8="fp8" in kept)
+    path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
+    sentences = [f"{', '.join(kept)}: {launcher_config.CONFIG_SOURCE} ({path})."] if kept else []
+    for name, value in overridden.items():
+        effective = setup.values[name]
+        if effective.value != value.value:
+            source = effective.source or f"recipe.{name}"
+            theirs = value.other_form or fields.format_value(value.value)
+            sentences.append(
+                f"{fields.format_value(effective.value)} ({source}) instead of {theirs} in your accelerate config."
+            )
+    return sentences
+
+
+def _host_notes(profile: Profile, *, one_disk: bool) -> list[str]:
+    """Return what happens on several machines that the first one starts."""
+    first, *others = map(visible, profile.nodes.hosts)
+    sentences = [
+        f"Started on {first}, which starts {', '.join(others)} over ssh: all fall back, resume and stop together."
+    ]
+    sentences.append("The Python, the model and the data are not copied: each machine has them at the same paths.")
+    if one_disk:
+        sentences.append("To resume, the output folder must be on a disk that all machines share.")
+    return sentences
+
+
+def batch_text(setup: Setup, job: Job) -> str:
+    """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
+    recipe = setup.rung.recipe
+    processes = counted(job.world_size, "process", "processes")
+    if setup.copies != job.world_size:
+        processes = f"{counted(setup.copies, 'copy', 'copies')} of the model"
+    effective = setup.values["micro_batch"], setup.values["global_batch"]
+    if recipe.micro_batch is None:
+        return visible(f"{processes}, batch: {effective[0].source}")
+    # A changed batch no longer comes from the source.
+    planned = setup.settled.recipe
+    unchanged = (recipe.micro_batch, recipe.global_batch) == (planned.micro_batch, planned.global_batch)
+    with_source = [value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_SOURCE}]
+    sources = dict.fromkeys(value.source for value in with_source)
+    source = visible(f" ({', '.join(sources)})") if sources else ""
+    if recipe.global_batch is None:
+        return f"micro batch {recipe.micro_batch}{source} x {processes}, accumulation: {SCRIPT_SOURCE}"
+    product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
+    return f"{product} = global batch {recipe.global_batch}{source}"

@@ -1,0 +1,56 @@
+"""MANIFESTS: what a plan is exported for besides bash, one module each."""
+
+from typing import Protocol
+
+import msgspec
+
+from tui_train.base.errors import BadInput
+from tui_train.plan.render.manifests import jobset, skypilot, trainjob
+from tui_train.plan.render.manifests.cluster import ClusterPlan, VolumeClaim, dns_label, plan_for_cluster
+from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
+from tui_train.profile.types import Profile
+from tui_train.setup.profile_summary import profile_name
+
+__all__ = [
+    "MANIFESTS",
+    "ClusterPlan",
+    "Manifest",
+    "RenderedManifest",
+    "VolumeClaim",
+    "plan_for_cluster",
+    "with_cluster_address",
+]
+
+
+class Manifest(Protocol):
+    """A file by which a cluster runs a plan; it is written beside launch.sh and submitted by nobody here.
+
+    CLAIMS: volumes of the cluster can be named.
+    """
+
+    LABEL: str
+    FILE: str
+    ACCEPTS_CLAIMS: bool
+
+    def address(self, name: str) -> str:
+        """Return the address of the first machine of a run with this name."""
+        ...
+
+    def manifest(self, cluster: ClusterPlan) -> RenderedManifest:
+        """Return the file; BadInput where it cannot hold the plan."""
+        ...
+
+
+MANIFESTS: dict[str, Manifest] = {"jobset": jobset, "trainjob": trainjob, "skypilot": skypilot}
+
+
+def with_cluster_address(profile: Profile, kind: str) -> Profile:
+    """Return a profile with the address that the first of its machines has in such a cluster."""
+    if profile.nodes.machines == 1:
+        return profile
+    if profile.nodes.uneven_processes:
+        raise BadInput("a manifest gives each machine as many processes", "Leave nodes.processes out.")
+    address = MANIFESTS[kind].address(dns_label(profile_name(profile)))
+    # Its machines are the cluster's, whatever their names are elsewhere.
+    nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machines, hosts=(), address=address)
+    return msgspec.structs.replace(profile, nodes=nodes)

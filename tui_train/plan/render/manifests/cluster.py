@@ -1,0 +1,203 @@
+"""Cluster: a plan as the machines of a cluster run it, with what a manifest has to ask for."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base import webhook
+from tui_train.base.command import PYTHONPATH, RUN_DIR, Command, ConfigFile, Joined, Part, Setting, joined
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.types import Toolchain
+from tui_train.plan.render import File, render_files
+from tui_train.plan.types import Plan
+from tui_train.profile.mounts import Mount
+from tui_train.profile.types import Profile
+from tui_train.setup.machine import container
+from tui_train.trainers.trainer import SHIM_FOLDER
+
+# The name of a pod is that of its set, with those of job and host, and has at most 63 letters.
+_MAX_LABEL = 40
+_MIG_PREFIX = "MIG-"
+_PYTHON = "python"
+
+
+class VolumeClaim(Struct, frozen=True):
+    """A PersistentVolumeClaim by name, and the folder where pods see it."""
+
+    name: str
+    folder: str
+
+
+class ClusterPlan(Struct, frozen=True, kw_only=True):
+    """A plan for the machines of a cluster.
+
+    `name` is a DNS label, `files` are those of the run. Each of `plan.nodes` machines has `gpus` GPUs, planned for
+    `gpu_name`. `mounts` are what the training reads and writes outside of its run folder, without what lies in a claim;
+    `outputs` those that it makes. `paths` are "file" or "folder", where that is known. `libraries` are NAME==VERSION,
+    as the plan was made for. `had_container`: the plan had a container.
+    """
+
+    name: str
+    plan: Plan
+    files: tuple[File, ...]
+    image: str
+    gpus: int
+    gpu_name: str
+    mounts: tuple[Mount, ...]
+    outputs: tuple[str, ...]
+    claims: tuple[VolumeClaim, ...]
+    paths: Mapping[str, str]
+    shared_memory: str
+    libraries: tuple[str, ...]
+    had_container: bool
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The variables whose values are secrets."""
+        named = self.plan.notify.webhook if self.plan.notify else ""
+        return tuple(dict.fromkeys((*self.plan.secrets, *([named[1:]] if named.startswith("$") else []))))
+
+    @property
+    def machine_notes(self) -> tuple[str, ...]:
+        """What was planned for the machine that the plan was made for, in sentences."""
+        env = self.plan.attempts[0].command.env
+        threads = next((setting for setting in env if setting.name == "OMP_NUM_THREADS"), None)
+        if threads is None or threads.origin != "machine":
+            return ()
+        why = f"OMP_NUM_THREADS={threads.value} is from the CPU cores of the machine that was planned for"
+        return (f"{why}; --set trainer.environment=OMP_NUM_THREADS=N sets another value.",)
+
+    @property
+    def notify_notes(self) -> tuple[str, ...]:
+        """What has to be known of the notification of a run's end, in sentences."""
+        notify = self.plan.notify
+        if notify is None:
+            return ()
+        return (f"notify.command runs there, which must have {notify.command[0]}.",) if notify.command else ()
+
+    @property
+    def run_name(self) -> str:
+        """The name of the run folder: with a digest of its files, so that another plan never finds this one's."""
+        digest = hashlib.sha256("\0".join(f"{file.path}\0{file.text}" for file in self.files).encode()).hexdigest()
+        return f"{self.name}-{digest[:8]}"
+
+
+def dns_label(name: str) -> str:
+    """Return a name as DNS takes it: small letters, digits and hyphens, a letter first."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return (plain if plain[:1].isalpha() else f"run-{plain}")[:_MAX_LABEL].strip("-")
+
+
+def plan_for_cluster(
+    plan: Plan,
+    profile: Profile,
+    *,
+    claims: Sequence[VolumeClaim] = (),
+    paths: Mapping[str, str] | None = None,
+    toolchain: Toolchain | None = None,
+) -> ClusterPlan:
+    """Return a profile's plan for a cluster; BadInput where what it asks for has no words there."""
+    _check_plan(plan, profile)
+    cluster_side = without_machine_parts(plan)
+    folders = (attempt.checkpoints.folder for attempt in plan.attempts if attempt.checkpoints)
+    outputs = tuple(dict.fromkeys(word for word in (plan.output, *folders) if isinstance(word, str) and word))
+    all_mounts = container.container_mounts(profile, outputs)
+    return ClusterPlan(
+        name=dns_label(plan.name),
+        plan=cluster_side,
+        files=render_files(cluster_side, profile),
+        image=profile.container.image,
+        gpus=len(plan.gpus),
+        gpu_name=plan.gpu_names[0] if plan.gpu_names else "",
+        mounts=tuple(
+            mount for mount in all_mounts if not any(_is_within(mount.inside, claim.folder) for claim in claims)
+        ),
+        outputs=outputs,
+        claims=tuple(claims),
+        paths=paths or {},
+        shared_memory=profile.container.shared_memory,
+        libraries=_libraries(toolchain),
+        had_container=plan.container is not None,
+    )
+
+
+def _check_plan(plan: Plan, profile: Profile) -> None:
+    image = profile.container.image
+    if profile.container.engine == "apptainer":
+        message = f"{visible(image)} is a file of this machine, which a cluster cannot pull"
+        raise BadInput(
+            message, "Name the image in a registry: --set container.engine=none --set container.image=NAME:TAG."
+        )
+    if image.startswith("-") or not image.isprintable() or " " in image:
+        raise BadInput(f"{visible(image)} is not a valid image name", "Write it as a registry has it: NAME:TAG.")
+    if any(uuid.startswith(_MIG_PREFIX) for uuid in plan.gpus):
+        message = "this plan trains on a part of a GPU (MIG), and a cluster has its own names for those"
+        raise BadInput(message, "Choose whole GPUs: --set hardware.gpus=UUID,UUID.")
+
+    if profile.notify.webhook and not webhook.is_variable(profile.notify.webhook):
+        message = "the address of notify.webhook is in a file of this machine, which a pod does not have"
+        raise BadInput(message, "Name a variable that holds it: --set 'notify.webhook=$NAME'.")
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _libraries(toolchain: Toolchain | None) -> tuple[str, ...]:
+    """Return the libraries of a Python without the build of their versions; none of those whose version is unknown."""
+    if toolchain is None:
+        return ()
+    known = {"torch": toolchain.torch, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
+    versions = {name: (version or "").partition("+")[0] for name, version in (known | toolchain.packages).items()}
+    return tuple(f"{name}=={version}" for name, version in versions.items() if version[:1].isdigit())
+
+
+def without_machine_parts(plan: Plan) -> Plan:
+    """Return a plan without what belongs to this machine: its container, its Python, its GPUs' UUIDs."""
+    replace = msgspec.structs.replace
+    wrapper = plan.container
+    attempts = tuple(replace(attempt, command=_cluster_command(attempt.command, plan)) for attempt in plan.attempts)
+    preparations = tuple(replace(item, command=_cluster_command(item.command, plan)) for item in plan.preparations)
+    return replace(
+        plan,
+        title=plan.title.removesuffix(f" by {wrapper.engine}") if wrapper else plan.title,
+        python=_PYTHON,
+        gpus=(),
+        gpu_names=(),
+        container=None,
+        attempts=attempts,
+        preparations=preparations,
+        configs=tuple(_cluster_config(config) for config in plan.configs),
+    )
+
+
+def _cluster_command(command: Command, plan: Plan) -> Command:
+    first, *others = command.parts
+    env = [setting for setting in command.env if setting.origin != "container" and not _names_gpus(setting)]
+    if plan.container:
+        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _shim_setting(env)]
+    return Command((Part((_PYTHON, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd)
+
+
+def _names_gpus(setting: Setting) -> bool:
+    """Return whether a variable names GPUs of this machine; an empty one hides all."""
+    return setting.name == "CUDA_VISIBLE_DEVICES" and setting.value != "" and setting.origin == "profile"
+
+
+def _shim_setting(env: Sequence[Setting]) -> Setting:
+    """Return PYTHONPATH as it is without a container, whose own shell would add the shim."""
+    current = next((setting.value for setting in env if setting.name == "PYTHONPATH"), None)
+    after = current.pieces if isinstance(current, Joined) else (current,) if current else ()
+    rest = (":", *after) if after else (PYTHONPATH,) if current is None else ()
+    why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
+    return Setting("PYTHONPATH", joined((RUN_DIR, f"/{SHIM_FOLDER}", *rest)), why, "launcher")
+
+
+def _cluster_config(config: ConfigFile) -> ConfigFile:
+    """Return a file without the GPUs of this machine: without the key accelerate takes all."""
+    values = {name: value for name, value in config.values.items() if name != "gpu_ids"}
+    return msgspec.structs.replace(config, values=values)

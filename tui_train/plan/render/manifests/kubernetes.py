@@ -1,0 +1,244 @@
+"""What JobSet and TrainJob share: the files as a ConfigMap, the volumes, the variables, what a pod runs."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import size, visible
+from tui_train.plan.render import File
+from tui_train.plan.render.manifests import shell
+from tui_train.plan.render.manifests.cluster import ClusterPlan, VolumeClaim
+from tui_train.plan.render.quoting import quoted
+from tui_train.profile.types import Container
+from tui_train.setup.machine import container
+
+FILES_FOLDER = "/tui-train/files"
+_RUNS_FOLDER = "/tui-train/runs"
+# Bytes: the limit of the API server for all values of a ConfigMap.
+MAX_CONFIG_MAP_BYTES = 1 << 20
+_CLAIM_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_POD_FOLDERS = ("/tui-train", container.CACHE_FOLDER, "/dev", "/proc", "/sys")
+_SECONDS_TO_END = 15
+_MEMORY_SIZE = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_POD_SCRIPT = """\
+set -u
+trap 'exit 143' TERM INT # the first process of a pod has no default for signals
+files={files} run={run} rank={rank}
+if [ ! -e "$run/launch.sh" ]; then # of pods that share the volume, the first one writes the folder, whole
+  mkdir -p "${{run%/*}}" && new=$(mktemp -d "${{run%/*}}/.new.XXXXXX") || exit 73
+  chmod 755 "$new" && cp -RL "$files"/* "$new" || exit 73
+  mv -T "$new" "$run" 2> /dev/null || rm -rf "$new"
+  [ -e "$run/launch.sh" ] || exit 73
+fi
+"""
+_WAIT_SCRIPT = """\
+first=${{TUI_TRAIN_ADDRESS:-{address}}} said=''
+known='import socket, sys; socket.getaddrinfo(sys.argv[1], None)'
+until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
+  [ -n "$said" ] || echo "waiting for the name of the first pod, $first"
+  said=yes
+  sleep 2
+done
+"""
+_UNSET_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
+
+
+def check_cluster(cluster: ClusterPlan) -> None:
+    """Refuse what cannot become pods."""
+    if not cluster.image:
+        message = "no image is named, and a pod has no other place for Python and its libraries"
+        raise BadInput(message, "Name one: --set container.image=NAME:TAG.")
+    for claim in cluster.claims:
+        _check_claim(claim, cluster.claims)
+    total = sum(len(file.text.encode()) for file in cluster.files)
+    if total > MAX_CONFIG_MAP_BYTES:
+        message = f"the files of the run take {size(total)}, and a ConfigMap holds {size(MAX_CONFIG_MAP_BYTES)}"
+        raise BadInput(message, "Export without --for to a folder of a volume that the pods mount.")
+    if not cluster.claims and not cluster.outputs:
+        message = "the output folder lies in the run folder, which is lost with its pod"
+        remedy = "Name a volume: --claim CLAIM:/FOLDER; or an output folder: --set trainer.output=/FOLDER."
+        raise BadInput(message, remedy)
+
+
+def _check_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> None:
+    shown = f"--claim {visible(claim.name)}:{visible(claim.folder)}"
+    if not _CLAIM_NAME.fullmatch(claim.name):
+        raise BadInput(f"{shown}: the name is not one of a PersistentVolumeClaim", "See `kubectl get pvc`.")
+    folder = claim.folder.rstrip("/")
+    if not folder or ":" in folder or not folder.isprintable() or ".." in folder.split("/"):
+        raise BadInput(f"{shown}: this is no folder that a pod can mount", "Write CLAIM:/FOLDER, such as data:/data.")
+    if any(f"{folder}/".startswith(f"{own}/") for own in _POD_FOLDERS):
+        raise BadInput(f"{shown}: pods have that folder for something else", "Name another, such as /data.")
+    if sum(other.folder.rstrip("/") == folder for other in claims) > 1:
+        raise BadInput(f"{shown}: that folder is given twice", "Give each claim a folder of its own.")
+
+
+def run_folder(cluster: ClusterPlan) -> str:
+    """Return where pods have the run folder: on the first claim, or else in the pod itself."""
+    claims = cluster.claims
+    return (
+        f"{claims[0].folder.rstrip('/')}/tui-train/{cluster.run_name}"
+        if claims
+        else f"{_RUNS_FOLDER}/{cluster.run_name}"
+    )
+
+
+def command(cluster: ClusterPlan, rank: str) -> list[str]:
+    """Return what a pod runs; `rank` is the variable with the number of the pod."""
+    several = cluster.plan.nodes > 1
+    script = _POD_SCRIPT.format(
+        files=FILES_FOLDER, run=quoted(run_folder(cluster)), rank=f"${rank}" if several else "0"
+    )
+    script += _WAIT_SCRIPT.format(address=cluster.plan.address) if several else ""
+    return ["bash", "-c", script + _UNSET_SCRIPT + shell.run_script(cluster)]
+
+
+def variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
+    """Return the variables of a container: the home and the caches, and the secrets by name."""
+    settings = container.container_settings(Container(engine="docker"))
+    plain: list[dict[str, Any]] = [{"name": setting.name, "value": setting.value} for setting in settings]
+    secret = secret_name(cluster)
+    return plain + [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}} for name in cluster.secrets
+    ]
+
+
+def secret_name(cluster: ClusterPlan) -> str:
+    """Return the name of the Secret that the user makes."""
+    return f"{cluster.name}-secrets"
+
+
+def resources(cluster: ClusterPlan) -> dict[str, Any]:
+    """Return how many GPUs a pod gets."""
+    return {"limits": {"nvidia.com/gpu": str(cluster.gpus)}} if cluster.gpus else {}
+
+
+def volumes(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the volumes of a pod, and where its container has them."""
+    memory: dict[str, Any] = {"medium": "Memory"}
+    limit = _kubernetes_size(cluster.shared_memory)
+    items = [{"key": key, "path": file.path} for key, file in _files_by_key(cluster).items()]
+    pod_volumes: list[dict[str, Any]] = [
+        {"name": "shared-memory", "emptyDir": memory | ({"sizeLimit": limit} if limit else {})},
+        {"name": "files", "configMap": {"name": f"{cluster.name}-files", "items": items}},
+        {"name": "cache", "emptyDir": {}},
+    ]
+    mounted: list[dict[str, Any]] = [
+        {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
+        {"name": "files", "mountPath": FILES_FOLDER, "readOnly": True},
+        {"name": "cache", "mountPath": container.CACHE_FOLDER},
+    ]
+    if not cluster.claims:
+        pod_volumes.append({"name": "runs", "emptyDir": {}})
+        mounted.append({"name": "runs", "mountPath": _RUNS_FOLDER})
+    for number, claim in enumerate(cluster.claims):
+        pod_volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim.name}})
+        mounted.append({"name": f"claim-{number}", "mountPath": claim.folder})
+    for number, mount in enumerate(cluster.mounts):
+        kind = (
+            "DirectoryOrCreate"
+            if mount.host in cluster.outputs
+            else _HOST_PATH_TYPES.get(cluster.paths.get(mount.host, ""))
+        )
+        pod_volumes.append(
+            {"name": f"host-{number}", "hostPath": {"path": mount.host} | ({"type": kind} if kind else {})}
+        )
+        mounted.append(
+            {"name": f"host-{number}", "mountPath": mount.inside} | ({"readOnly": True} if mount.read_only else {})
+        )
+    return pod_volumes, mounted
+
+
+_HOST_PATH_TYPES = {"file": "File", "folder": "Directory"}
+
+
+def _kubernetes_size(text: str) -> str:
+    """Return a size as docker writes it in the words of Kubernetes; empty for that of the machine."""
+    match = _MEMORY_SIZE.fullmatch(text)
+    if not match:
+        return ""
+    unit = match[2].lower()
+    return match[1] + (f"{unit.upper()}i" if unit in {"k", "m", "g"} else "")
+
+
+def config_map(cluster: ClusterPlan) -> dict[str, Any]:
+    """Return the files of the run as a ConfigMap."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{cluster.name}-files"},
+        "data": {key: file.text for key, file in _files_by_key(cluster).items()},
+    }
+
+
+def _files_by_key(cluster: ClusterPlan) -> dict[str, File]:
+    """Return the files by the keys of the ConfigMap, which have no slashes."""
+    keys: dict[str, File] = {}
+    for number, file in enumerate(cluster.files):
+        key = re.sub(r"[^-._a-zA-Z0-9]", ".", file.path)[-200:]
+        keys[f"{number}-{key}" if key in keys else key] = file
+    return keys
+
+
+def grace_seconds(cluster: ClusterPlan) -> int:
+    """Return the seconds from the signal to the end of a pod: those to save, and what the supervisor takes."""
+    return cluster.plan.grace + _SECONDS_TO_END
+
+
+def watch_sentence(cluster: ClusterPlan) -> str:
+    """Return how the logs of all pods are watched."""
+    pods = f"-l jobset.sigs.k8s.io/jobset-name={cluster.name} --prefix --max-log-requests={max(5, cluster.plan.nodes)}"
+    return f"Watch: kubectl logs -f {pods}."
+
+
+def manifest_notes(cluster: ClusterPlan, file: str) -> list[str]:
+    """Return what the user has to do, and what of the plan does not hold in pods."""
+    lines = [
+        f"Start: kubectl apply --server-side -f {file} (without --server-side the files are too large for kubectl)."
+    ]
+    if cluster.secrets:
+        words = " ".join(f'--from-literal={name}="${name}"' for name in cluster.secrets)
+        lines.append(f"Before it, once: kubectl create secret generic {secret_name(cluster)} {words}")
+    if cluster.gpus and cluster.gpu_name:
+        each = "GPU" if cluster.gpus == 1 else "GPUs"
+        lines.append(
+            f"Each pod gets {cluster.gpus} {each} of any type; the plan is for {cluster.gpu_name}: a nodeSelector for "
+            "nvidia.com/gpu.product asks for a type."
+        )
+    lines += _image_notes(cluster)
+    lines += _folder_notes(cluster)
+    return [*lines, *cluster.machine_notes, *cluster.notify_notes]
+
+
+def _image_notes(cluster: ClusterPlan) -> list[str]:
+    if cluster.had_container:
+        return ["Limits of locked memory and of the stack are those of the node: a pod cannot set them."]
+    libraries = ", ".join(cluster.libraries).replace("==", " ")
+    made_for = f" The plan was made for {libraries}." if libraries else ""
+    return [f"The image needs bash 4.4, coreutils and `python` with the libraries of the training.{made_for}"]
+
+
+def _folder_notes(cluster: ClusterPlan) -> list[str]:
+    lines = []
+    if cluster.mounts:
+        names = ", ".join(mount.host for mount in cluster.mounts)
+        lines.append(f"Taken from the disk of the node (hostPath), which must have them: {names}. Or use --claim.")
+    run, several = run_folder(cluster), cluster.plan.nodes > 1
+    if cluster.claims:
+        lines.append(
+            f"The run folder is {run}, on the claim {cluster.claims[0].name}; the same plan started again uses it."
+        )
+    else:
+        lines.append(f"The run folder {run} is lost with the pod, with its log and events; --claim keeps it.")
+    if several and cluster.claims:
+        lines.append("The claim must be ReadWriteMany: all pods write to the run folder.")
+    if several:
+        lines.append("No fallbacks: several pods do not agree on one. The first that fails ends the training.")
+        lines.append("To resume from a checkpoint add the variable TUI_TRAIN_RESUME with the value '1'.")
+        if any(
+            not any(f"{output}/".startswith(f"{claim.folder.rstrip('/')}/") for claim in cluster.claims)
+            for output in cluster.outputs
+        ):
+            lines.append("The output folder must be on a disk that all nodes share, or they cannot resume.")
+    return lines

@@ -1,0 +1,112 @@
+"""A SkyPilot task: its working directory is the exported folder, its machines run launch.sh."""
+
+import re
+import shlex
+from typing import Any
+
+from tui_train.base.errors import BadInput
+from tui_train.plan.render.manifests import shell
+from tui_train.plan.render.manifests.cluster import ClusterPlan
+from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
+from tui_train.plan.render.manifests.text import manifest_text
+
+LABEL: str = "SkyPilot"
+FILE: str = "skypilot.yaml"
+ACCEPTS_CLAIMS: bool = False
+
+_PYTHON = "~/tui-train-python"
+_SET_ADDRESS = "export TUI_TRAIN_ADDRESS=${SKYPILOT_NODE_IPS%%$'\\n'*} # one address a line, that of rank 0 first\n"
+# As SkyPilot names them; the first that fits. Other names lose the words of the maker.
+_ACCELERATORS = (
+    (r"\bA100\b.*\b80GB\b", "A100-80GB"),
+    (r"\bRTX 6000 Ada\b", "RTX6000-Ada"),
+    (r"\bV100\b.*\b32GB\b", "V100-32GB"),
+    (r"\b(GB300|GB200|B300|B200|GH200|H200|H100|A100|A10G|A10|A16|A30|A40|L40S|L40|L4|V100|P100|P40|P4|T4)\b", r"\1"),
+    (r"\bRTX A(\d+)\b", r"A\1"),
+)
+
+
+def address(name: str) -> str:
+    """Return a name that says where the address comes from: it is known only when the machines run."""
+    del name
+    return "first-of-SKYPILOT_NODE_IPS"
+
+
+def accelerator_name(name: str) -> str:
+    """Return a GPU, as its driver names it, in the words of SkyPilot."""
+    for pattern, named in _ACCELERATORS:
+        if match := re.search(pattern, name):
+            return match.expand(named)
+    plain = re.sub(r"\b(NVIDIA|GeForce|Tesla|Quadro)\b", "", name).strip()
+    return plain.replace("RTX ", "RTX").replace("GTX ", "GTX").replace(" ", "-")
+
+
+def manifest(cluster: ClusterPlan) -> RenderedManifest:
+    """Return the task; BadInput where it cannot hold the plan."""
+    has_image = bool(cluster.image)
+    if not has_image and not cluster.libraries:
+        message = "neither an image nor a Python is known, from which the libraries of the training could come"
+        raise BadInput(message, "Name an image: --set container.image=NAME:TAG.")
+    document: dict[str, Any] = {"name": cluster.name, "num_nodes": cluster.plan.nodes}
+    resources: dict[str, Any] = {}
+    if cluster.gpus:
+        resources["accelerators"] = {accelerator_name(cluster.gpu_name): cluster.gpus}
+    if has_image:
+        resources["image_id"] = f"docker:{cluster.image}"
+    document |= {"resources": resources} if resources else {}
+    document["workdir"] = "."
+    copied = {mount.inside: mount.host for mount in cluster.mounts if mount.host not in cluster.outputs}
+    document |= {"file_mounts": copied} if copied else {}
+    document |= {"secrets": dict.fromkeys(cluster.secrets)} if cluster.secrets else {}
+    if not has_image:
+        document["setup"] = _setup_script(cluster)
+    document["run"] = _run_script(cluster, has_image=has_image)
+    notes = (*_notes(cluster, has_image=has_image),)
+    comment = (f"{cluster.plan.name}: {cluster.plan.title}", *notes)
+    return RenderedManifest(manifest_text(comment, (document,)), notes)
+
+
+def _setup_script(cluster: ClusterPlan) -> str:
+    libraries = " ".join(map(shlex.quote, cluster.libraries))
+    return (
+        f"[ -x {_PYTHON}/bin/python ] || python3 -m venv {_PYTHON}\n"
+        f"{_PYTHON}/bin/python -m pip install --quiet {libraries}\n"
+    )
+
+
+def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
+    several = cluster.plan.nodes > 1
+    lines = "" if has_image else f"export TUI_TRAIN_PYTHON={_PYTHON}/bin/python\n"
+    lines += _SET_ADDRESS if several else ""
+    rank = "$SKYPILOT_NODE_RANK" if several else "0"
+    return f"{lines}run=$PWD rank={rank}\n{shell.run_script(cluster)}"
+
+
+def _notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
+    secrets = "".join(f" --secret {name}" for name in cluster.secrets)
+    lines = [f"Start in this folder: sky launch -c {cluster.name}{secrets} {FILE}"]
+    if cluster.secrets:
+        lines.append(f"{', '.join(cluster.secrets)} must be exported in that shell; the file has only the names.")
+    if cluster.gpus:
+        named = accelerator_name(cluster.gpu_name)
+        lines.append(f"Asks for {cluster.gpus} x {named} a machine; `sky gpus list` has the names.")
+    if not has_image:
+        lines.append(
+            "setup installs the libraries that the plan was made for; add there what your script needs besides."
+        )
+    elif not cluster.had_container:
+        libraries = ", ".join(cluster.libraries).replace("==", " ")
+        lines.append(f"The image needs bash 4.4, coreutils and `python`. The plan was made for {libraries}.")
+    copied = [mount.host for mount in cluster.mounts if mount.host not in cluster.outputs]
+    if copied:
+        lines.append(f"Copied to the same path on each machine: {', '.join(copied)}.")
+    lines.append("Shared memory has the size that SkyPilot gives it; container.shared_memory is not used.")
+    lines.append("The run folder is ~/sky_workdir; it, its log and its weights last as long as the cluster.")
+    if cluster.outputs:
+        lines.append(f"Output on the disk of the machine, which must be writable: {', '.join(cluster.outputs)}.")
+    if cluster.plan.nodes > 1:
+        lines.append("No fallbacks: several machines do not agree on one. The first that fails ends the training.")
+        lines.append(
+            "To resume, the output folder must be on a disk that all share (file_mounts of a bucket, MOUNT mode)."
+        )
+    return [*lines, *cluster.machine_notes, *cluster.notify_notes]

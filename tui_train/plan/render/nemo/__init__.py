@@ -1,0 +1,1 @@
+"""The files that NeMo, Megatron-Bridge and AutoModel read."""

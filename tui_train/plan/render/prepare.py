@@ -1,0 +1,28 @@
+"""prepare(): the findings, plan and files of a profile."""
+
+from msgspec import Struct
+
+from tui_train.checks import Finding, find_problems
+from tui_train.plan.plan import make_plan
+from tui_train.plan.render import File, render_files
+from tui_train.plan.types import Plan
+from tui_train.profile.types import Profile
+from tui_train.setup.setup import Setup
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A profile with its findings and, unless one is an error, its plan and files."""
+
+    profile: Profile
+    findings: tuple[Finding, ...]
+    plan: Plan | None
+    files: tuple[File, ...]
+
+
+def prepare(setup: Setup) -> Prepared:
+    """Return the profile's findings, plan and files; pure."""
+    findings = find_problems(setup)
+    if any(finding.forbids_plan for finding in findings):
+        return Prepared(profile=setup.profile, findings=findings, plan=None, files=())
+    planned = make_plan(setup, findings)
+    return Prepared(profile=setup.profile, findings=findings, plan=planned, files=render_files(planned, setup.profile))

@@ -1,0 +1,1 @@
+"""launch.sh: its head, its one command, its table of attempts, its end."""

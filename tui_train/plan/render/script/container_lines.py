@@ -1,0 +1,77 @@
+"""The container around the command: the arguments of its engine, and the mounts that depend on the machine."""
+
+from tui_train.base.command import ContainerWrapper, Part
+from tui_train.plan.render.quoting import Expansion, quoted
+from tui_train.plan.render.script.variants import Line, MergedAttempts
+from tui_train.plan.types import Plan
+from tui_train.setup.machine.container import card_options, card_options_per_node
+from tui_train.supervisor.container import OUTLIVING_ENGINES
+
+_REMOVE_OPTION = Expansion("${TUI_TRAIN_REMOVE:---rm}")
+_INTERFACE_VARIABLES = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
+
+
+def variable_prefix(plan: Plan) -> str:
+    """Return the prefix of variable names that passes them into the container."""
+    if plan.container is None:
+        return ""
+    return "--env=" if plan.container.engine in OUTLIVING_ENGINES else "APPTAINERENV_"
+
+
+def machine_lines(container: ContainerWrapper) -> list[str]:
+    """Return the lines that define the mounts and the folders that must exist for them."""
+    podman = container.engine == "podman"
+
+    def mount(name: str, host: str, inside: str) -> str:
+        default = f"--volume={host}:{inside}" if podman else f"--mount=type=bind,src={host},dst={inside}"
+        return f"{name.lower()}=${{TUI_TRAIN_{name}:-{default}}}"
+
+    home = "cache_mount=${TUI_TRAIN_CACHE_MOUNT:---home=$cache:/cache}"
+    folders = "".join(f" {quoted(folder)}" for folder in container.folders)
+    lines = [
+        "# The supervisor sets TUI_TRAIN_* where the engine of this machine needs other options.",
+        "cache=${XDG_CACHE_HOME:-~/.cache}/tui-train/container",
+        "hugging_face=${HF_HOME:-${XDG_CACHE_HOME:-~/.cache}/huggingface}",
+        f'folders=("$cache/huggingface" "$hugging_face"{folders}) # must exist to be mounted',
+        mount("RUN_MOUNT", "$run_dir", "$run_dir"),
+        home if container.engine == "apptainer" else mount("CACHE_MOUNT", "$cache", "/cache"),
+        mount("HUGGING_FACE_MOUNT", "$hugging_face", "/cache/huggingface"),
+    ]
+    return [*lines, ""]
+
+
+def container_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
+    """Return the lines of the command inside its container."""
+    outer = [_part_line(part, plan, container) for part in container.parts]
+    named = container.engine in OUTLIVING_ENGINES
+    inner = [Line(quoted(container.image))]
+    if container.before:
+        inner.append(Line(" ".join(quoted(word) for word in container.before)))
+    folder = Line(quoted("--workdir=" if named else "--pwd=", merged.folder))
+    passed = (*_interface_lines(plan, named=True), *merged.settings) if named else ()
+    return (*outer, *passed, folder, *inner, *merged.command)
+
+
+def engine_settings(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
+    """Return the variables that the engine passes on from its own environment; none if they are options."""
+    if container.engine in OUTLIVING_ENGINES:
+        return ()
+    mark = Line('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
+    return (*_interface_lines(plan, named=False), *merged.settings, mark)
+
+
+def _part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
+    words = part.words
+    if plan.gpus and container.engine in OUTLIVING_ENGINES and words == card_options(container.engine, plan.gpus):
+        words = card_options_per_node(container.engine)
+    return Line(" ".join(quoted(_REMOVE_OPTION) if word == "--rm" else quoted(word) for word in words), part.why)
+
+
+def _interface_lines(plan: Plan, *, named: bool) -> tuple[Line, ...]:
+    """Return the options that pass the network interface of each machine into the container."""
+    if not plan.find_interface:
+        return ()
+    names = _INTERFACE_VARIABLES.get(plan.backend, ("GLOO_SOCKET_IFNAME",))
+    if named:
+        return (Line(" ".join(f"--env={name}" for name in names), "the network interface towards the first machine"),)
+    return tuple(Line(f'${{{name}:+"APPTAINERENV_{name}=${name}"}}') for name in names)

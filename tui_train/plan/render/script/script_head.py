@@ -1,0 +1,107 @@
+"""The beginning of launch.sh: the head comment with the usage, the run folder, Python and GPUs."""
+
+import textwrap
+
+from tui_train.base.command import needs_checkpoint
+from tui_train.base.text import visible
+from tui_train.plan.render.quoting import quoted
+from tui_train.plan.types import Plan
+from tui_train.supervisor.machines import host_name
+
+_WIDTH = 116
+_SETUP = """\
+case ${BASH_VERSION-} in
+  '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
+esac
+caller_env=$(declare -px) # your environment, passed on unchanged even where names are used in this script
+set -u
+refuse() { printf 'launch.sh: %s\\n' "$2" >&2; exit "$1"; }
+[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe: start it as "bash launch.sh"'
+script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
+script=${script%??} run_dir=${script%/*}"""
+
+
+def comment_lines(plan: Plan) -> list[str]:
+    """Return the head comment, which --help prints too."""
+    sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
+    lines = [
+        *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped_comment(line)),
+        "",
+        *(f"  {name:<26} {what}" for name, what in _usage_rows(plan)),
+        "",
+        "Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,",
+        f"73 cannot write, 75 already running. Needs bash, coreutils{_requirements(plan)}.",
+    ]
+    return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
+
+
+def _wrapped_comment(line: str) -> list[str]:
+    """Return a line, safe to show, wrapped without breaking long paths."""
+    return textwrap.wrap(visible(line), _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
+    several, count, rule = plan.is_started_by_hand, len(plan.attempts), plan.attempts[0].checkpoints
+    first = bool(plan.hosts) or several
+    lines = [
+        *([("sbatch slurm.sh", "submit it to Slurm, from this folder")] if plan.slurm else []),
+        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start_text(plan)),
+        ("bash launch.sh --plain", "only run the command below, in the foreground"),
+        ("bash launch.sh --dry-run", "only print what would be started"),
+        ("python3 supervisor status", "show the state; also: stop, tail, follow"),
+    ]
+    if several:
+        lines.append(("--node-rank=N", f"rank of this machine, from 0 to {plan.nodes - 1}; required"))
+    if plan.hosts:
+        lines.append(("--node-rank=N", f"with --plain: rank of this machine, from 0 to {plan.nodes - 1}"))
+    if count > 1:
+        lines.append(("--attempt=N", f"start with attempt N of {count}"))
+    if plan.gpus:
+        lines.append(("--gpus=UUID,…", "train on these GPUs, as listed by nvidia-smi -L"))
+    if several and rule:
+        lines.append(("--resume", "resume from the newest complete checkpoint; give it on all machines"))
+    if takes_checkpoint(plan):
+        lines.append(("--checkpoint=PATH", "with --plain: resume from this checkpoint"))
+    return [
+        *lines,
+        ("TUI_TRAIN_PYTHON=PATH", f"train with another Python{' of the image' if plan.container else ''}"),
+        *([("TUI_TRAIN_ADDRESS=HOST", "address of the first machine, if not the one below")] if first else []),
+        ("TUI_TRAIN_GRACE=SECONDS", f"time to save and exit after a stop; default {plan.grace}"),
+    ]
+
+
+def _start_text(plan: Plan) -> str:
+    if plan.is_started_by_hand:
+        return "run the processes of this machine"
+    can_resume = plan.attempts[0].checkpoints or plan.resumes_itself
+    where = f" on all {plan.nodes} machines" if plan.hosts else ""
+    second_start = "resumes from the newest complete checkpoint" if can_resume else "begins at step 0"
+    return f"run it{where}; a second start {second_start}"
+
+
+def takes_checkpoint(plan: Plan) -> bool:
+    """Return whether the command or a file of the plan takes a checkpoint."""
+    parts = (part for attempt in plan.attempts for part in attempt.command.parts)
+    return any(attempt.fills for attempt in plan.attempts) or any(map(needs_checkpoint, parts))
+
+
+def _requirements(plan: Plan) -> str:
+    return f", {plan.container.engine} with the image, and python3" if plan.container else " and the Python below"
+
+
+def setup_lines(plan: Plan) -> list[str]:
+    """Return the lines that set the run folder, Python and GPUs."""
+    lines = [_SETUP, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
+    if plan.is_started_by_hand or plan.hosts:
+        first = plan.address or host_name(plan.hosts[0])
+        lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(first)}}}")
+    for number, uuid in enumerate(plan.gpus):
+        name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
+        words = f"gpus={quoted(uuid)}" if number == 0 else f"gpus+=,{quoted(uuid)}"
+        lines.append(f"{words:<48} # {visible(name)}" if name else words)
+    return [*lines, ""]
+
+
+def quoted_with_home(path: str) -> str:
+    """Return a quoted path; a leading ~ is expanded where the script runs."""
+    return f"~/{quoted(path[2:])}" if path.startswith("~/") else quoted(path)

@@ -1,0 +1,210 @@
+"""What the programs for a result share: their messages, and loading a model, its adapter and its tokenizer.
+
+They run in the Python that trained. Messages are lines of JSON, each an object with an `event`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Rendering a chat template is bounded there.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "data"))
+import data_bounds as bounds
+import data_template as template
+import data_turns as turns
+
+_PR_SET_PDEATHSIG = 1
+_WEIGHTS = ("*.safetensors", "*.bin")
+_MAX_TEXT = 600
+
+
+class RefusedError(Exception):
+    """What cannot be done: its kind (one of actions/dialogue.py, or "code" or "failed") and why."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class Messages:
+    """The pipe to who started this program; what libraries print goes to stderr instead."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "wb", buffering=0)
+        os.dup2(2, 1)
+
+    def send(self, event: str, **values: object) -> None:
+        """Send one message; where nobody listens any more, end."""
+        line = json.dumps({"event": event, **values}, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        try:
+            self._out.write(line + b"\n")
+        except OSError:
+            os._exit(0)
+
+    def refuse(self, error: BaseException) -> None:
+        """Send why something failed."""
+        refused = explained(error)
+        self.send("error", kind=refused.kind, why=str(refused))
+
+
+def begin(*, dies_with_parent: bool) -> Messages:
+    """Return the messages of this program, which loads nothing from the network."""
+    if dies_with_parent:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    warnings.simplefilter("ignore")
+    quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **quiet}
+    return Messages()
+
+
+def explained(error: BaseException) -> RefusedError:
+    """Return an exception of any library as what could not be done."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, bounds.BoundError):
+        return RefusedError("template", str(error))
+    words = f"{type(error).__name__}: {first_line(error)}"
+    if "OutOfMemory" in type(error).__name__ or isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return RefusedError("memory", first_line(error) or words)
+    if isinstance(error, ImportError):
+        return RefusedError("lacks", first_line(error))
+    return RefusedError("failed", words)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:_MAX_TEXT] if lines else ""
+
+
+def folder_of(model: str, revision: str = "") -> str:
+    """Return the folder of a model that is given as one, or by its id and revision in the cache of the Hub."""
+    if Path(model).is_dir():
+        return model
+    if model.startswith(("/", "~", ".")):
+        raise RefusedError("missing", f"there is no folder {model}")
+    try:
+        from huggingface_hub import snapshot_download
+
+        return str(snapshot_download(model, revision=revision or None, local_files_only=True))
+    except ImportError:
+        raise
+    except Exception:  # noqa: BLE001 - errors of many kinds, all for a model that is not there
+        named = f"{model}@{revision}" if revision else model
+        raise RefusedError("missing", f"{named} is neither a folder nor in the cache of the Hub") from None
+
+
+def weights_size(folder: str) -> int:
+    """Return the bytes of a model's weights; of two formats those of the one that is loaded."""
+    for pattern in _WEIGHTS:
+        if sizes := [path.stat().st_size for path in Path(folder).glob(pattern) if path.is_file()]:
+            return sum(sizes)
+    raise RefusedError("missing", f"there are no weights in {folder}")
+
+
+@contextlib.contextmanager
+def _code_guard(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
+    """Give how transformers is to treat a folder's own code; RefusedError, with its file, where it would need that."""
+    try:
+        yield {"trust_remote_code": trusted}
+    except (ValueError, OSError) as error:
+        if trusted or "trust_remote_code" not in str(error):
+            raise
+        raise RefusedError("code", f"it needs Python code of its own: {_code_file(folder)}") from None
+
+
+def _code_file(folder: str) -> str:
+    """Return the Python file that a model or tokenizer names as its code, or the folder where none is named."""
+    for name in ("config.json", "tokenizer_config.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            named = json.loads(Path(folder, name).read_text(encoding="utf-8")).get("auto_map", {}).values()
+            words = [word for value in named for word in (value if isinstance(value, list) else [value])]
+            if files := [str(word).rpartition("--")[2].split(".")[0] for word in words if word]:
+                return str(Path(folder, f"{files[-1]}.py"))[-_MAX_TEXT:]
+    return folder
+
+
+def tokenizer(*folders: str, trusted: bool) -> Any:
+    """Return the tokenizer of the first of some folders that has one."""
+    from transformers import AutoTokenizer
+
+    names = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json")
+    for folder in folders:
+        if folder and any(Path(folder, name).is_file() for name in names):
+            with _code_guard(folder, trusted=trusted) as how:
+                return AutoTokenizer.from_pretrained(folder, **how)
+    raise RefusedError("missing", f"there is no tokenizer in {' or '.join(filter(None, folders))}")
+
+
+def model(folder: str, device: str, labels: int = 0, *, trusted: bool) -> Any:
+    """Return a model of a folder in the type of its files, on the CPU or spread over the visible cards.
+
+    With `labels` it is one that gives so many scores.
+    """
+    import transformers
+
+    kind: Any = transformers.AutoModelForSequenceClassification if labels else transformers.AutoModelForCausalLM
+    major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
+    how: dict[str, Any] = {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": "auto"}
+    how |= {"num_labels": labels} if labels else {}
+    several = False
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise RefusedError("lacks", "torch sees no GPU here")
+        several = torch.cuda.device_count() > 1
+    with _code_guard(folder, trusted=trusted) as trust:
+        if several:
+            return kind.from_pretrained(folder, device_map="auto", **how, **trust).eval()
+        return kind.from_pretrained(folder, **how, **trust).to(device).eval()
+
+
+def with_adapter(base: Any, folder: str, vocabulary: int) -> Any:
+    """Return a model with an adapter; more tokens than it has, of the adapter's tokenizer, are added first."""
+    from peft import PeftModel
+
+    if vocabulary > base.get_input_embeddings().weight.shape[0]:
+        base.resize_token_embeddings(vocabulary)
+    return PeftModel.from_pretrained(base, folder).eval()
+
+
+def turn_end(tokens: Any) -> int | None:
+    """Return the token with which the chat template ends a turn, None where it has none."""
+    token = turns.turn_end(tokens)
+    return int(tokens.convert_tokens_to_ids(token)) if token else None
+
+
+def dtype_of(loaded: Any) -> str:
+    """Return the type of a model's weights: `bfloat16`."""
+    return str(next(loaded.parameters()).dtype).removeprefix("torch.")
+
+
+def encoded(tokens: Any, messages: list[dict[str, str]], device: Any) -> Any:
+    """Return messages as the model gets them: through its chat template, else the last one alone as plain text."""
+    if tokens.chat_template:
+        template.render(tokens, messages, {"add_generation_prompt": True})
+        how = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+        made = tokens.apply_chat_template(messages, **how)
+    else:
+        made = tokens(messages[-1]["content"], return_tensors="pt")
+    if not made["input_ids"].shape[-1]:
+        raise RefusedError("prompt", "the prompt has no tokens")
+    return {name: made[name].to(device) for name in ("input_ids", "attention_mask")}
+
+
+def read_request() -> dict[str, Any]:
+    """Return what this program is asked for: its one argument, in JSON."""
+    request = json.loads(sys.argv[1])
+    assert isinstance(request, dict)  # noqa: S101 - who starts it writes it
+    return request

@@ -1,0 +1,74 @@
+"""Removes incomplete run folders whose creator was killed, never those of a living one."""
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tui_train.runs.order import NUMBER
+from tui_train.supervisor.safe_open import open_folder
+
+INCOMPLETE_PREFIX = ".new-"
+_HOUR = 3600
+# Without locks, as on some network disks, only the age counts; a run is started within seconds.
+_DAY = 24 * _HOUR
+_RUN_NAME = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
+_LAUNCHER_LOG = "launch.log"
+# A start that was sent to a host, or to Slurm, has left one of the last two.
+_FILES_OF_START = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "slurm.json")
+# Seconds in which the creator of a folder writes its last files.
+_MOMENT_SECONDS = 5
+
+
+@contextmanager
+def mark_in_creation(folder: Path) -> Iterator[None]:
+    """Mark a folder as being created, by a lock."""
+    with open_folder(folder, readable=True) as opened:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+def remove_incomplete(parent: Path) -> None:
+    """Remove old incomplete folders and never-started runs of this user; failures are ignored."""
+    with suppress(OSError), open_folder(parent, readable=True) as opened:
+        for name in os.listdir(opened):  # noqa: PTH208 - by its descriptor
+            with suppress(OSError):
+                if _is_abandoned(opened, name):
+                    shutil.rmtree(parent / name, ignore_errors=True)
+
+
+def _is_abandoned(parent: int, name: str) -> bool:
+    """Return whether nobody creates, has started or may still start the run in a folder."""
+    half_made = name.startswith(INCOMPLETE_PREFIX)
+    if not half_made and not _RUN_NAME.fullmatch(name):
+        return False
+    with open_folder(name, parent, readable=True) as folder:
+        status = os.fstat(folder)
+        age = time.time() - max(status.st_mtime, status.st_ctime)
+        if status.st_uid != os.geteuid() or age < _HOUR:
+            return False
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return half_made and age > _DAY
+        return half_made or (age > _DAY and _never_started(folder, status.st_mtime))
+
+
+def _never_started(folder: int, changed: float) -> bool:
+    """Return whether nothing was written into a run folder since its creation, except an empty start log."""
+    names = set(os.listdir(folder))
+    if NUMBER not in names or names.intersection(_FILES_OF_START):
+        return False
+    last = NUMBER
+    if _LAUNCHER_LOG in names:
+        last = _LAUNCHER_LOG
+        if os.stat(last, dir_fd=folder, follow_symlinks=False).st_size:
+            return False
+    return abs(changed - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _MOMENT_SECONDS

@@ -1,0 +1,1 @@
+"""A log of any size: its lines, its growing end, a search in it."""

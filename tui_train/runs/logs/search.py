@@ -1,0 +1,142 @@
+"""A viewer's side of a search: a child looks, and what it finds is read from here; see scan."""
+
+import io
+import os
+import subprocess
+import tempfile
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from msgspec import Struct
+
+from tui_train.base.parse import json_as
+from tui_train.facts.machine.probe import child_command
+from tui_train.runs.logs.logfile import Line, LogFile
+
+_ENTRY_BYTES = 8
+_END_SECONDS = 0.5
+
+
+class SearchUpdate(Struct, frozen=True, kw_only=True):
+    """What a search tells: how far it is, where it hit, `around` the end, or why it cannot be.
+
+    `spans` are where the expression matches, for each line that the hit is shown as.
+    """
+
+    percent: int = 0
+    hit: int | None = None
+    end: int = 0
+    spans: tuple[tuple[tuple[int, int], ...], ...] = ()
+    around: bool = False
+    error: str = ""
+    done: bool = False
+
+
+class Search:
+    """A child that looks; it is ended by `cancel`, and by our own end."""
+
+    def __init__(self, kind: str, path: Path, first: object, second: object, *expressions: str) -> None:
+        """Start it: the arguments are those of scan; OSError where it cannot be started."""
+        self._finished = threading.Event()
+        command, changes = child_command(
+            "tui_train.runs.logs.scan", kind, str(path), str(first), str(second), *expressions
+        )
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **changes},
+            pass_fds=(int(str(first)), int(str(second))) if kind == "all" else (),
+            start_new_session=True,
+        )
+        self._out: IO[bytes] = self._child.stdout or io.BytesIO()
+
+    def news(self) -> Iterator[SearchUpdate]:
+        """Yield what it tells until it has looked through all that was there; blocks, so it belongs in a thread."""
+        try:
+            # One that was ended while it wrote leaves half a line.
+            while (line := self._line()).endswith(b"\n"):
+                result = json_as(line, SearchUpdate)
+                yield result
+                if result.done:
+                    return
+        finally:
+            self._finished.set()
+
+    def _line(self) -> bytes:
+        try:
+            return self._out.readline()
+        except ValueError:
+            # It was cancelled before anybody listened.
+            return b""
+
+    def cancel(self) -> None:
+        """End it now; its news end as well."""
+        self._child.kill()
+        self._finished.wait(_END_SECONDS)
+        self._out.close()
+        self._child.wait()
+
+
+def start_search(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> Search:
+    """Return a search for the nearest line from an offset on."""
+    return Search("find", path, offset, "up" if up else "down", *expressions)
+
+
+class FilteredLog:
+    """The lines of a log that match expressions, as far as they are found; to be read as a LogFile is.
+
+    Where they start is kept in unlinked files, so that memory stays constant however many they are.
+    """
+
+    def __init__(self, log: LogFile, expressions: Sequence[str]) -> None:
+        """Begin to look; OSError where that cannot be."""
+        self.log = log
+        self._above: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - they live as long as this does
+        self._below: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self.search = Search("all", log.path, self._above.fileno(), self._below.fileno(), *expressions)
+
+    def close(self) -> None:
+        """Look no longer, and have no lines."""
+        self.search.cancel()
+        self._above.close()
+        self._below.close()
+
+    def size(self) -> int:
+        """Return the log's size in bytes."""
+        return self.log.size()
+
+    def stamp(self) -> tuple[int, int]:
+        """Return which file it is and how many lines were found: what differs when there are more."""
+        return self.log.stamp()[0], self.count()
+
+    def count(self) -> int:
+        """Return how many lines were found so far."""
+        return self._entries(self._above) + self._entries(self._below)
+
+    def forward(self, offset: int) -> Iterator[Line]:
+        """Yield the lines that start at `offset` or after."""
+        for index in range(self._index(offset), self.count()):
+            yield from islice(self.log.forward(self._start(index)), 1)
+
+    def backward(self, offset: int) -> Iterator[Line]:
+        """Yield the lines that start before `offset`, the last one first."""
+        for index in range(self._index(offset) - 1, -1, -1):
+            yield from islice(self.log.forward(self._start(index)), 1)
+
+    def _index(self, offset: int) -> int:
+        return bisect_left(range(self.count()), offset, key=self._start)
+
+    def _start(self, index: int) -> int:
+        above = self._entries(self._above)
+        file, place = (self._above, above - 1 - index) if index < above else (self._below, index - above)
+        return int.from_bytes(os.pread(file.fileno(), _ENTRY_BYTES, place * _ENTRY_BYTES), "little")
+
+    @staticmethod
+    def _entries(file: IO[bytes]) -> int:
+        return os.fstat(file.fileno()).st_size // _ENTRY_BYTES

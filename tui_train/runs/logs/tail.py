@@ -1,0 +1,94 @@
+"""Reads a growing log in pieces of bounded size, with carriage returns folded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tui_train.base.files import error_reason, inode_and_size
+from tui_train.supervisor.lines import fold, last_visible, progress_bar_in
+from tui_train.supervisor.safe_open import open_regular
+
+_PIECE = 1 << 20
+_BAR_BYTES = 1 << 16
+
+
+class Tail:
+    """The lines of one growing file from `offset` on, with the incomplete last line."""
+
+    def __init__(self, path: Path, *, last: int | None = None) -> None:
+        """Start at the beginning of the file, or at the first full line in its last `last` bytes."""
+        self.path = path
+        self.offset = 0
+        self.skipped = 0
+        # Why the last read failed, as text.
+        self.problem = ""
+        self._rest = b""
+        if last is not None:
+            self.skip(last)
+
+    def size(self) -> int:
+        """Return the file's size in bytes, 0 if it does not exist."""
+        return inode_and_size(self.path)[1]
+
+    def read(self) -> list[str]:
+        """Return the full lines of the next piece (at most 1 MiB), safe to show; `behind` is what is left."""
+        piece = self._piece()
+        complete, newline, rest = (self._rest + piece).rpartition(b"\n")
+        self._rest = rest[-_PIECE:]
+        return [folded for line in complete.split(b"\n") for folded in fold(line)] if newline else []
+
+    def lines(self) -> Iterator[str]:
+        """Yield all full lines up to the current end."""
+        before = -1
+        while self.offset != before:
+            before = self.offset
+            yield from self.read()
+
+    def skip(self, last: int) -> None:
+        """Continue at the first full line in the last `last` bytes of the file."""
+        start = self.size() - last
+        if start > self.offset:
+            self.skipped += start - self.offset
+            self.offset = start
+            self._drop_partial()
+
+    @property
+    def unfinished(self) -> str:
+        """The incomplete last line: a progress bar."""
+        return last_visible(self._rest[-_BAR_BYTES:].decode(errors="replace").split("\r"))
+
+    @property
+    def bar(self) -> str:
+        """The progress bar in the incomplete last line, empty if there is none."""
+        return progress_bar_in(self._rest[-_BAR_BYTES:])
+
+    @property
+    def unread_bytes(self) -> int:
+        """The number of bytes not yet read; 0 if they cannot be read (see `problem`)."""
+        if self.problem:
+            return 0
+        size = self.size()
+        return size - self.offset if size >= self.offset else size
+
+    def _piece(self) -> bytes:
+        try:
+            with open_regular(self.path) as file:
+                if self.size() < self.offset:
+                    # Truncated by the user, to free space.
+                    self.offset, self._rest = 0, b""
+                file.seek(self.offset)
+                piece = file.read(_PIECE)
+        except OSError as error:
+            # It does not exist yet.
+            self.problem = "" if isinstance(error, FileNotFoundError) else error_reason(error)
+            return b""
+        self.problem = ""
+        self.offset += len(piece)
+        return piece
+
+    def _drop_partial(self) -> None:
+        before, newline, rest = self._piece().partition(b"\n")
+        # Without a newline it is a progress bar, whose end is enough.
+        self._rest = b"" if newline else before
+        if newline:
+            self.offset -= len(rest)
+            self.skipped += len(before) + 1

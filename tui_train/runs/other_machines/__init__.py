@@ -1,0 +1,1 @@
+"""Runs on other machines: over ssh, and as jobs of Slurm."""

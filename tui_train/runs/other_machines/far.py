@@ -1,0 +1,103 @@
+"""What is asked of a host over ssh about the runs on it: take one, start it, stop it, tell how it stands."""
+
+import io
+import tarfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from tui_train.base import ssh
+from tui_train.base.errors import NoAnswer, Unavailable
+from tui_train.base.text import visible
+from tui_train.facts.machine.child_process import NOT_STARTED, run_child
+from tui_train.plan.render import SCRIPT_NAME, File
+from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
+from tui_train.runs.other_machines.heard import parse_report
+from tui_train.runs.other_machines.host_lines import HostLine, parse_line, refusal_error
+from tui_train.runs.other_machines.place import HostReport, Place
+from tui_train.supervisor.ssh import failure_text
+
+_ANSWER_SECONDS = 60.0
+# How a run stands is known at once; the connection may take its time.
+_STATUS_SECONDS = 30.0
+
+
+def create_on_host(host: str, name: str, files: Sequence[File]) -> Place:
+    """Write files into a new run folder on a host, whole or not at all."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for file in files:
+            data = file.text.encode()
+            info = tarfile.TarInfo(file.path)
+            info.size, info.mode = len(data), 0o755 if file.path == SCRIPT_NAME else 0o644
+            tar.addfile(info, io.BytesIO(data))
+    answer = _answer(host, {"do": "put", "name": name, "half_made": INCOMPLETE_PREFIX}, stdin_data=packed.getvalue())
+    if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
+        raise Unavailable(f"{host} names no folder for the run", f"Look at it there: ssh {host}")
+    return Place(host, answer.folder)
+
+
+def start(place: Place, detach_script: str, options: Sequence[str], earlier_starts: int) -> str:
+    """Start a run on its host; return why it did not start, empty where it did. NoAnswer where that is not known.
+
+    `earlier_starts` is how often it was started so far: a start that is asked for twice is made once.
+    """
+    question = {
+        "do": "start",
+        "folder": place.folder,
+        "between": detach_script,
+        "options": options,
+        "starts": earlier_starts,
+    }
+    answer = _answer(place.host, question)
+    return "" if answer.started else visible(answer.said) or "launch.sh ended without a word"
+
+
+def status(place: Place) -> HostReport:
+    """Return how a run stands on its host."""
+    answer = _answer(place.host, {"do": "status", "folder": place.folder}, deadline=_STATUS_SECONDS)
+    report = parse_report(answer, time.time())
+    if report is None:
+        raise NoAnswer(f"{place.host} sent no state of the run", f"Look at it there: ssh {place.host}")
+    return report
+
+
+def remove_on_host(place: Place) -> None:
+    """Remove the folder of a run that was never started from its host."""
+    _answer(place.host, {"do": "drop", "folder": place.folder})
+
+
+def stop(place: Place, *, at_once: bool, grace: float) -> None:
+    """End a run on its host, and wait until it has saved."""
+    _answer(place.host, {"do": "stop", "folder": place.folder, "now": at_once}, deadline=_ANSWER_SECONDS + grace)
+
+
+@cache
+def _program() -> str:
+    return resources.files("tui_train.programs").joinpath("far_run.py").read_text(encoding="utf-8")
+
+
+def ssh_command(host: str, question: dict[str, Any]) -> list[str]:
+    """Return the command that has a host answer a question about a run."""
+    return ssh.remote_python_command(host, _program(), question)
+
+
+def _answer(
+    host: str, question: dict[str, Any], *, stdin_data: bytes = b"", deadline: float = _ANSWER_SECONDS
+) -> HostLine:
+    """Return the line with which a host answers; NoAnswer where it does not, Unavailable for what it cannot do."""
+    answer = run_child(
+        ssh_command(host, question), deadline, folder=None, stdin_data=stdin_data, ignores_cancel_all=True
+    )
+    for line in reversed(answer.out.splitlines()):
+        if sent := parse_line(line):
+            if sent.error:
+                raise refusal_error(host, sent)
+            return sent
+    if answer.timed_out:
+        raise NoAnswer(f"{host} gave no answer in {deadline:.0f} s", f"Check `ssh {host} true`.")
+    if answer.failure.startswith(NOT_STARTED):
+        raise Unavailable(f"ssh {answer.failure}", "Install the client of OpenSSH.")
+    raise NoAnswer(f"{host} did not answer: {failure_text(answer.error)}", f"Check `ssh {host} true`.")

@@ -1,0 +1,101 @@
+"""Keeps a run on a host, or in Slurm's queue, as new here as it is there, for as long as somebody looks."""
+
+import subprocess
+import threading
+from collections.abc import Callable
+
+from tui_train.base.errors import CannotWrite, TuiTrainError
+from tui_train.runs.other_machines.feed import UPDATE_SECONDS, feed
+from tui_train.runs.other_machines.place import Place, place_of
+from tui_train.runs.other_machines.queue import in_queue, job_of, refresh_jobs, status_in_queue
+from tui_train.runs.rundir import RunDir
+
+_RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
+_QUEUE_SECONDS = 5.0  # seconds between two questions to Slurm
+
+
+class Mirror:
+    """A copy that is kept in a thread until `close`, or until the run has ended; `told` is called with what is wrong.
+
+    It is told an empty text once the host, or Slurm, answers again.
+    """
+
+    def __init__(self, run: RunDir, on_problem: Callable[[str], object] = str, *, follow: bool = True) -> None:
+        """Begin to `follow` where the run is on another host or in a queue."""
+        self._run, self._on_problem = run, on_problem
+        self._place = place_of(run.path)
+        self._closed = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._keep_current, daemon=True)
+        if follow and (self._place or job_of(run.path)):
+            self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+        if self._child:
+            self._child.kill()
+
+    def wait(self) -> None:
+        """Wait until the run has ended and all of it is here."""
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _keep_current(self) -> None:
+        """Ask Slurm while a job waits, and listen to the host while a run on it trains, by turns."""
+        failures = 0
+        while not self._closed.is_set():
+            why = self._ask_slurm()
+            if self._place is None or status_in_queue(self._run.path):
+                self._on_problem(why)
+                ended, pause = True, _QUEUE_SECONDS
+            else:
+                heard, why, ended = self._feed(self._place)
+                failures = 0 if heard else failures + 1
+                pause = _QUEUE_SECONDS if ended else _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+            if self._closed.is_set() or (ended and not in_queue(self._run.path)):
+                return
+            if self._place and not ended:
+                self._on_problem(why)
+            self._closed.wait(pause)
+
+    def _feed(self, place: Place) -> tuple[bool, str, bool]:
+        """Take what the host sends; return whether that went well at first, why it stopped, and whether all is here."""
+        try:
+            answered, why, ended = feed(
+                self._run, place, on_child=self._set_child, on_answer=lambda: self._on_problem("")
+            )
+        except CannotWrite as error:
+            return False, error.message, False
+        return answered, _failure_text(place, why), ended
+
+    def _set_child(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        if self._closed.is_set():
+            child.kill()
+
+    def _ask_slurm(self) -> str:
+        """Ask squeue for the run's job where it has one; return why there is no answer, empty where there is one."""
+        try:
+            refresh_jobs([self._run])
+        except TuiTrainError as error:
+            return f"Slurm does not answer: {error.message}"
+        return ""
+
+    def update_once(self) -> str:
+        """Bring the copy up to date now; return why that was not possible, empty where it was.
+
+        Raises CannotWrite where it cannot be kept here.
+        """
+        asks = in_queue(self._run.path)
+        why = self._ask_slurm()
+        # Where Slurm has answered, what its job wrote is here.
+        if self._place is None or (asks and not why):
+            return why
+        _, lost, done = feed(self._run, self._place, within=UPDATE_SECONDS)
+        return why or ("" if done else _failure_text(self._place, lost))
+
+
+def _failure_text(place: Place, why: str) -> str:
+    """Return why a host sends nothing more, by its name."""
+    return why if why.startswith(place.host) else f"{place.host} does not answer: {why}"

@@ -1,0 +1,238 @@
+"""What a run leaves to use: its adapter or model, the best and last losses, and how long it took."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.parse import Unparsable, json_table, read_bytes
+from tui_train.base.text import energy_text, grouped_digits
+from tui_train.profile import store
+from tui_train.runs.follow import read_progress
+from tui_train.runs.other_machines.fetching import local_output
+from tui_train.runs.other_machines.place import place_of
+from tui_train.runs.own_folders import written
+from tui_train.runs.results.weights import Weights, read_weights
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import energy_used, node_folders, status, training_seconds
+from tui_train.supervisor import checkpoints
+from tui_train.supervisor.curve import Point
+from tui_train.supervisor.planned import Planned, read
+from tui_train.supervisor.refused import Refused
+from tui_train.supervisor.state import Status
+from tui_train.trainers import takes_field
+
+Source = Literal["final", "stopped", "checkpoint"]
+
+_MAX_STATE_BYTES = 64 << 20
+# Of half a million logged steps.
+_MAX_VALUES = 6_000_000
+
+# Where trainers save the final weights below their output folder, the folder itself first.
+_FINAL_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint")
+# Where they lie in a checkpoint: of the HF Trainer in itself, of NeMo AutoModel below it.
+_CHECKPOINT_FOLDERS = ("", "model/consolidated", "model")
+_AUTOMODEL_PATTERN = "epoch_*_step_*"
+# Seconds by which the clock of a file server may be behind.
+_CLOCK_TOLERANCE = 60.0
+_QUANTIZED_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
+
+
+class Loss(Struct, frozen=True):
+    """A loss and its step."""
+
+    step: int
+    loss: float
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What came of a run; `weights` is None where there is neither an adapter nor a model.
+
+    `source` says whether that is the final one, what was saved when the training was stopped, or the newest checkpoint;
+    `step` is that of the last two (0: not known). `base` is the model that was trained: a folder, or an id of the Hub;
+    empty where it is not known or the model is new; `revision` is that of a model of the Hub (empty: main). `quantized`
+    tells that the base was quantized for the training. `output` is the folder that was searched, `written` those that
+    the script's own arguments name and in which it wrote something else. `seconds` is the time
+    of all attempts, `joules` what their cards drew (None: not metered), `all_metered` that of each attempt all were.
+    """
+
+    run: str
+    state: str
+    output: str = ""
+    written: tuple[str, ...] = ()
+    weights: Weights | None = None
+    source: Source = "final"
+    step: int = 0
+    base: str = ""
+    revision: str = ""
+    quantized: bool = False
+    loss: Loss | None = None
+    loss_best: Loss | None = None
+    eval_loss: Loss | None = None
+    eval_loss_best: Loss | None = None
+    seconds: float | None = None
+    joules: float | None = None
+    all_metered: bool = False
+
+    @property
+    def description(self) -> str:
+        """What it is, in words."""
+        if self.weights is None:
+            return ""
+        named = f"{self.base}@{self.revision}" if self.revision else self.base
+        of = f" of {named}" if named else ""
+        if self.weights.kind == "adapter":
+            return f"{_METHODS.get(self.weights.method, self.weights.method) or 'PEFT'} adapter{of}"
+        return f"full model, trained from {named}" if named else "full model"
+
+    @property
+    def energy_text(self) -> str:
+        """What its cards drew, in words; empty where that was not metered."""
+        if self.joules is None:
+            return ""
+        return f"{'' if self.all_metered else 'at least '}{energy_text(self.joules)}"
+
+    @property
+    def source_text(self) -> str:
+        """Which of the run's weights these are, in words."""
+        if self.source == "final":
+            return "final weights"
+        if self.source == "stopped":
+            return f"as stopped at step {grouped_digits(self.step)}" if self.step else "as stopped"
+        return f"newest checkpoint, step {grouped_digits(self.step)}" if self.step else "newest checkpoint"
+
+
+_METHODS = {"LORA": "LoRA", "ADALORA": "AdaLoRA", "LOHA": "LoHa", "LOKR": "LoKr", "OFT": "OFT", "IA3": "IA³"}
+
+
+def read_result(run: RunDir) -> Result:
+    """Return what came of a run, also of one that goes on."""
+    now = status(run)
+    progress = read_progress(run, now.attempts)
+    joules, all_metered = energy_used(run, now)
+    partial = Result(
+        run=run.name,
+        state=now.state,
+        loss=_loss_at(progress.curve.last),
+        loss_best=_best_loss(progress.curve.points()),
+        eval_loss=_loss_at(progress.evaluations.last),
+        eval_loss_best=_best_loss(progress.evaluations.points()),
+        seconds=training_seconds(now),
+        joules=joules,
+        all_metered=all_metered,
+    )
+    try:
+        plan = read(str(run.path))
+    except Refused:
+        return partial
+    if plan.nodes > 1 + len(node_folders(run)):
+        partial = replace(partial, all_metered=False)
+    return _with_weights(partial, run, plan, now)
+
+
+def _with_weights(partial: Result, run: RunDir, plan: Planned, now: Status) -> Result:
+    position = now.attempts[-1].position if now.attempts else 1
+    rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
+    output = local_output(run, (rule.folder if rule else "") or plan.output)
+    if rule and place_of(run.path):
+        rule = rule._replace(folder=str(output))
+    final = _first_weights(output, _FINAL_FOLDERS)
+    if final and now.attempts and final.changed_at < now.attempts[0].started - _CLOCK_TOLERANCE:
+        # An output folder that was chosen may hold what another run left.
+        final = None
+    saved = checkpoints.newest(rule, str(run.path)) if rule else _newest_of_automodel(output)
+    checkpoint = _first_weights(Path(saved), _CHECKPOINT_FOLDERS) if saved else None
+    # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
+    own = (
+        written(run, now.attempts[0].started - _CLOCK_TOLERANCE)
+        if now.attempts and not (final or checkpoint or place_of(run.path))
+        else ()
+    )
+    for folder in own:
+        final = final or _first_weights(folder, _FINAL_FOLDERS)
+    earlier = final and checkpoint and checkpoint.changed_at > final.changed_at
+    chosen = checkpoint if earlier or not final else final
+    trained, revision, quantized = _trained_model(run)
+    base = (chosen.base if chosen else "") or trained
+    revision = revision if base == trained else ""
+    output = Path(final.path) if final and own else output
+    partial = replace(
+        partial, output=str(output), written=tuple(map(str, own)), base=base, revision=revision, quantized=quantized
+    )
+    if not chosen:
+        return partial
+    if chosen is final and now.state != "finished":
+        # Programs save there also when they are stopped.
+        step = _stopped_at(run, now, output, saved, chosen.changed_at)
+        return replace(partial, weights=chosen, source="stopped", step=step, base=_absolute(partial.base, run))
+    if chosen is final:
+        return replace(partial, weights=chosen, base=_absolute(partial.base, run))
+    step = checkpoints.step_of(saved)
+    return replace(partial, weights=chosen, source="checkpoint", step=step, base=_absolute(partial.base, run))
+
+
+def _first_weights(folder: Path, places: Iterable[str]) -> Weights | None:
+    """Return the first of some places below a folder that holds an adapter or a model."""
+    return next(filter(None, (read_weights(folder / place if place else folder) for place in places)), None)
+
+
+def _stopped_at(run: RunDir, now: Status, output: Path, saved: str, written: float) -> int:
+    """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
+    if step := _state_step(output):
+        return step
+    checkpoint = _state_step(Path(saved)) or checkpoints.step_of(saved) if saved else 0
+    last = now.attempts[-1] if now.attempts else None
+    if now.live or not last or written < last.started - _CLOCK_TOLERANCE:
+        # What the newest attempt logs came after them.
+        return checkpoint
+    return max(checkpoint, read_progress(run, [last]).step)
+
+
+def _state_step(folder: Path) -> int:
+    """Return the step in the trainer_state.json of a folder, 0 where there is none."""
+    try:
+        step = json_table(read_bytes(folder / "trainer_state.json", _MAX_STATE_BYTES), _MAX_VALUES).get("global_step")
+    except Unparsable:
+        return 0
+    return step if isinstance(step, int) and 0 < step < 1 << 50 else 0
+
+
+def _newest_of_automodel(output: Path) -> str:
+    """Return the newest checkpoint of a trainer that finds its own: NeMo AutoModel's; empty where there is none."""
+    try:
+        steps = {str(path): checkpoints.step_of(str(path)) for path in output.glob(_AUTOMODEL_PATTERN) if path.is_dir()}
+    except OSError:
+        return ""
+    return max(steps, key=lambda path: steps[path], default="")
+
+
+def _trained_model(run: RunDir) -> tuple[str, str, bool]:
+    """Return the model that the profile names, its revision, and whether it was loaded in 4 or 8 bits."""
+    try:
+        profile = store.load(str(run.profile))
+    except TuiTrainError:
+        return "", "", False
+    words = [word.partition("=")[0] for word in profile.trainer.arguments]
+    chosen = takes_field(profile, "finetune") and profile.finetune.tuning == "qlora"
+    return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZED_OPTIONS)
+
+
+def _absolute(base: str, run: RunDir) -> str:
+    """Return a base that is a folder by its whole path; a relative one is relative to where the training ran."""
+    if not base or base.startswith("/"):
+        return base
+    here = run.path / base
+    return str(here) if here.is_dir() else base
+
+
+def _loss_at(point: Point | None) -> Loss | None:
+    return Loss(point.step, point.loss) if point else None
+
+
+def _best_loss(points: Iterable[Point]) -> Loss | None:
+    finite = (point for point in points if math.isfinite(point.loss))
+    return _loss_at(min(finite, key=lambda point: point.loss, default=None))

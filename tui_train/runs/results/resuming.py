@@ -1,0 +1,47 @@
+"""Whether another start of a run goes on from a checkpoint, and why it does not."""
+
+from typing import Any
+
+from tui_train.runs.other_machines.place import place_of, report_of
+from tui_train.runs.rundir import RunDir
+from tui_train.supervisor import planned
+from tui_train.supervisor.checkpoints import newest
+from tui_train.supervisor.refused import Refused
+from tui_train.supervisor.state import Status
+
+
+def resumption(run: RunDir) -> str:
+    """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: from step 0."""
+    plan = run.plan()
+    if plan.get("resumes_itself"):
+        return "by itself"
+    attempts: Any = plan.get("attempts")
+    first = attempts[0] if isinstance(attempts, list) and attempts else {}
+    return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
+
+
+def why_not_resumable(run: RunDir, now: Status) -> str:
+    """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
+    if now.live or now.leftover:
+        return "still runs"
+    if now.state not in {"failed", "stopped", "lost"} or not now.attempts:
+        return "has finished" if now.state == "finished" else "was never started"
+    how = resumption(run)
+    if how == "never":
+        return "cannot resume: its preset passes no checkpoint"
+    return (
+        "" if how == "by itself" or newest_checkpoint(run, now.attempts[-1].position) else "has no complete checkpoint"
+    )
+
+
+def newest_checkpoint(run: RunDir, position: int) -> str:
+    """Return the newest whole checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
+    if place_of(run.path):
+        heard = report_of(run.path)
+        return heard.checkpoint if heard else ""
+    try:
+        attempts = planned.read(str(run.path)).attempts
+    except Refused:
+        return ""
+    rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
+    return newest(rule, str(run.path)) if rule else ""

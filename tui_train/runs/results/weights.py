@@ -1,0 +1,175 @@
+"""What a folder of weights holds, from its small files: a PEFT adapter or a Hugging Face model, and if it is whole.
+
+No library of the training is needed, and nothing in the folder is executed.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from tui_train.base.files import inode_and_size
+from tui_train.base.parse import Unparsable, json_table, read_bytes
+from tui_train.base.text import visible
+from tui_train.facts.models.safetensors import read_tensors
+
+WeightsKind = Literal["adapter", "model"]
+
+# The first one says what the folder is.
+ADAPTER, MODEL = "adapter_config.json", "config.json"
+_ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+_MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_MAX_CONFIG_BYTES = 4 << 20
+_MAX_INDEX_BYTES = 64 << 20
+
+
+class Weights(Struct, frozen=True, kw_only=True):
+    """An adapter or a model in a folder; `problem` says why it cannot be loaded, empty if nothing is wrong with it.
+
+    `size` are the bytes of its weights, `base` is the model that an adapter was trained on: a path or an id of the Hub.
+    `task` is PEFT's name of what an adapter is for, `method` PEFT's name of its kind, `rank` that of LoRA (0: none);
+    `plain` tells that it consists of low-rank matrices alone, as servers that load adapters need it. `scores` tells
+    that it gives a score, not text. `quantized` names how the files of a model are quantized.
+    """
+
+    path: str
+    kind: WeightsKind
+    size: int = 0
+    base: str = ""
+    task: str = ""
+    method: str = ""
+    rank: int = 0
+    plain: bool = True
+    scores: bool = False
+    quantized: str = ""
+    problem: str = ""
+
+    @property
+    def changed_at(self) -> float:
+        """When its weights were written, in seconds since 1970; 0 where they are not there."""
+        return max((_changed_at(file) for file in _files(Path(self.path), self.kind)), default=0.0)
+
+
+def read_weights(folder: Path) -> Weights | None:
+    """Return what a folder holds, None for neither an adapter nor a model."""
+    if inode_and_size(folder / ADAPTER)[0]:
+        return _read_adapter(folder)
+    if inode_and_size(folder / MODEL)[0] and _present_names(folder, _MODEL_FILES + _INDEXES):
+        return _read_model(folder)
+    return None
+
+
+def _read_adapter(folder: Path) -> Weights:
+    path = str(folder)
+    try:
+        config = _read_json(folder / ADAPTER, _MAX_CONFIG_BYTES)
+    except ValueError as error:
+        return Weights(path=path, kind="adapter", problem=str(error))
+    files = _files(folder, "adapter")
+    task, rank = _text_value(config, "task_type"), config.get("r")
+    return Weights(
+        path=path,
+        kind="adapter",
+        size=_size(files),
+        base=_text_value(config, "base_model_name_or_path"),
+        task=task,
+        method=_text_value(config, "peft_type"),
+        rank=rank if isinstance(rank, int) and 0 < rank < 1 << 20 else 0,
+        plain=not config.get("modules_to_save") and not config.get("use_dora") and config.get("bias") in {None, "none"},
+        scores=task in {"SEQ_CLS", "TOKEN_CLS"},
+        problem=_first_damage(files) if files else f"{_ADAPTER_FILES[0]} is missing",
+    )
+
+
+def _read_model(folder: Path) -> Weights:
+    path = str(folder)
+    try:
+        config = _read_json(folder / MODEL, _MAX_CONFIG_BYTES)
+        missing = _missing_part(folder)
+    except ValueError as error:
+        return Weights(path=path, kind="model", problem=str(error))
+    files = _files(folder, "model")
+    names = config.get("architectures")
+    scores = isinstance(names, list) and any("Classification" in str(name) for name in names)
+    quantization = config.get("quantization_config")
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else ""
+    return Weights(
+        path=path,
+        kind="model",
+        size=_size(files),
+        scores=scores,
+        quantized=visible(str(method or "quantized")) if quantization else "",
+        problem=missing or _first_damage(files),
+    )
+
+
+def _missing_part(folder: Path) -> str:
+    """Return which part of a model in several files is not there, empty if all are; ValueError for a broken index."""
+    for name in _present_names(folder, _INDEXES):
+        parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
+        if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+            raise ValueError(f"{name}: it names no files")
+        for part in sorted({*parts.values()}):
+            if "/" in part or not inode_and_size(folder / part)[0]:
+                return f"{visible(part)} is missing"
+        return ""
+    return ""
+
+
+def _files(folder: Path, kind: WeightsKind) -> list[Path]:
+    """Return the files with the weights of a folder; of two formats the safe one."""
+    if kind == "adapter":
+        return [folder / name for name in _present_names(folder, _ADAPTER_FILES)[:1]]
+    for name in _present_names(folder, _INDEXES)[:1]:
+        try:
+            parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
+        except ValueError:
+            return []
+        return [folder / part for part in sorted({*map(str, parts.values())})] if isinstance(parts, dict) else []
+    return [folder / name for name in _present_names(folder, _MODEL_FILES)[:1]]
+
+
+def _first_damage(files: list[Path]) -> str:
+    """Return what is wrong with the first file that is not whole."""
+    return next((f"{visible(file.name)}: {why}" for file in files if (why := _damage(file))), "")
+
+
+def _damage(file: Path) -> str:
+    """Return why a file of weights cannot be loaded: of safetensors its header says how long it is."""
+    if file.suffix != ".safetensors":
+        return "" if inode_and_size(file)[1] else "it is empty"
+    try:
+        read_tensors(file)
+    except Unparsable as error:
+        return str(error)
+    return ""
+
+
+def _read_json(file: Path, most: int) -> dict[str, Any]:
+    """Return a JSON file's object; ValueError says why there is none."""
+    try:
+        return json_table(read_bytes(file, most))
+    except Unparsable as error:
+        raise ValueError(f"{file.name}: {error}") from None
+
+
+def _text_value(config: dict[str, Any], key: str) -> str:
+    value = config.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _present_names(folder: Path, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if inode_and_size(folder / name)[0]]
+
+
+def _size(files: list[Path]) -> int:
+    return sum(inode_and_size(file)[1] for file in files)
+
+
+def _changed_at(file: Path) -> float:
+    try:
+        return os.stat(file).st_mtime  # noqa: PTH116 - as elsewhere a missing file is no error
+    except OSError:
+        return 0.0

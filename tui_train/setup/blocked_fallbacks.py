@@ -1,0 +1,114 @@
+"""Why a fallback cannot help: a missing library, a setting of the user, too little host memory."""
+
+from collections.abc import Iterable
+
+from tui_train.base.text import size
+from tui_train.base.versions import known_since
+from tui_train.facts.types import Facts, Gpu, Toolchain, YamlDocument
+from tui_train.profile.presets import Preset, accepted_placeholders, condition_placeholder
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe.options import get_dotted, user_arguments, user_batch_arguments
+from tui_train.trainers import trainer_of
+
+# The library that a fallback needs.
+_NEEDED_LIBRARIES = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
+# Values in the user's file that a fallback may replace without changing anything else; empty: any value.
+_REPLACEABLE_VALUES: dict[str, tuple[object, ...]] = {
+    "fused_optimizer": (None, "adamw_torch"),
+    "fused_cross_entropy": (None, False),
+    "optimizer_8bit": (None, "adamw_torch", "adamw_torch_fused"),
+    "eval_batch": (),
+    "lora": (None, "full"),
+}
+# Fallbacks that are named as the value of the recipe that they change.
+_RECIPE_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
+_ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
+_UNCOORDINATED = "no fallbacks with several machines: nothing coordinates them"
+BATCH_NOT_SET = "set micro and global batch first: the script's defaults are not known"
+_ALREADY_FUSED = "the optimizer is already fused"
+
+
+def why_no_fallbacks(profile: Profile, facts: Facts) -> str:
+    """Return why a profile can have no fallbacks, empty if it can."""
+    by_hand = profile.nodes.machines > 1 and not profile.nodes.hosts
+    return _UNCOORDINATED if by_hand and not facts.scheduler else ""
+
+
+def refused_fallbacks(
+    profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None, gpus: tuple[Gpu, ...]
+) -> dict[str, str]:
+    """Return the fallbacks that cannot help with this preset, Python, file and GPUs, each with the reason."""
+    accepted = accepted_placeholders(preset, profile.trainer.arguments)
+    reasons = {
+        name: _why_refused(name, profile, preset, tool, document) for name in _REPLACEABLE_VALUES.keys() & accepted
+    }
+    if not trainer_of(profile).evaluates(profile):
+        reasons["eval_batch"] = "no validation data: nothing is evaluated"
+    reasons = reasons | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
+    for name in () if preset.user_arguments_first else _RECIPE_VALUES & accepted:
+        if arguments := user_arguments(name, profile, preset):
+            reasons[name] = set_by_user_reason(arguments[0].words)
+    reasons["micro_batch"] = _why_batch_refused(profile, preset)
+    return {name: why for name, why in reasons.items() if why}
+
+
+def default_eval_batch(preset: Preset, document: YamlDocument | None) -> int:
+    """Return the evaluation batch of the trainer's file or its default; 0: same as the micro batch.
+
+    A value in the user's arguments is not replaced, so it is not needed.
+    """
+    for value in preset.file.values if preset.file else ():
+        batch = _document_value(document, value.key) if value.value == "{eval_batch}" else None
+        if isinstance(batch, int) and batch > 0:
+            return batch
+    return preset.eval_batch
+
+
+def too_little_host_memory(gpus: tuple[Gpu, ...], host: int | None) -> str:
+    """Return why a host with that many bytes of memory cannot hold the content of these GPUs, empty if it can."""
+    cards = sum(gpu.memory_total or 0 for gpu in gpus)
+    if host is None or host >= cards:
+        return ""
+    return f"{size(host)} of host memory are less than {size(cards)} of GPU memory"
+
+
+def _why_refused(
+    name: str, profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None
+) -> str:
+    library = _NEEDED_LIBRARIES.get(name)
+    if library and tool and library not in tool.packages:
+        return f"the chosen Python has no {library}"
+    new = tool and known_since(tool.transformers, "5.0") and known_since(tool.torch, "2.8")
+    if name == "fused_optimizer" and new:
+        return _ALREADY_FUSED
+    if name == "lora" and preset.module.startswith("llamafactory") and not _document_value(document, "finetuning_type"):
+        return "it already trains with LoRA: finetuning_type is not full"
+    if setting := user_setting(name, profile, preset, document):
+        return set_by_user_reason((setting,))
+    return ""
+
+
+def _why_batch_refused(profile: Profile, preset: Preset) -> str:
+    """Return why a fallback cannot change the batch: the user's arguments set it; empty if they do not."""
+    arguments = user_batch_arguments(profile, preset)
+    return set_by_user_reason(arguments[0].words) if arguments and not preset.user_arguments_first else ""
+
+
+def set_by_user_reason(words: Iterable[str]) -> str:
+    """Return the reason that the user's own setting, in these words, has precedence."""
+    return f"you set {' '.join(words)}"
+
+
+def user_setting(name: str, profile: Profile, preset: Preset, document: YamlDocument | None) -> str:
+    """Return the user's own setting of a value that the fallback would change, empty if there is none."""
+    for argument in user_arguments(name, profile, preset):
+        return " ".join(argument.words)
+    for value in preset.file.values if preset.file else ():
+        set_value = _document_value(document, value.key) if condition_placeholder(value.when) == name else None
+        if _REPLACEABLE_VALUES.get(name) and set_value not in _REPLACEABLE_VALUES[name]:
+            return f"{value.key}: {set_value}"
+    return ""
+
+
+def _document_value(document: YamlDocument | None, key: str) -> object:
+    return get_dotted(document.values, key) if document else None

@@ -1,0 +1,1 @@
+"""The machine half of a Setup: Python, cards, processes, container, communication."""

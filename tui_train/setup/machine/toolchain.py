@@ -1,0 +1,87 @@
+"""Which Python trains a profile, and why another one cannot; which launcher starts it."""
+
+from pathlib import Path
+
+from tui_train.base.versions import at_least
+from tui_train.facts.gpus.verdicts import gpu_verdicts
+from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain
+from tui_train.launchers import LAUNCHERS, choose_launcher
+from tui_train.profile.fields import absolute
+from tui_train.profile.types import Launcher, Profile
+from tui_train.trainers import takes_field, trainer_of
+
+# What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
+FSDP2 = (("torch", "2.6"), ("accelerate", "1.6"))
+
+
+def why_unusable(profile: Profile, toolchain: Toolchain) -> str:
+    """Return why a Python cannot train this profile, as words that follow its name; empty when it can."""
+    if toolchain.problem:
+        return toolchain.problem
+    versions = {"torch": toolchain.torch}
+    packages = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
+    needs = (*LAUNCHERS[launcher_of(profile, ())].NEEDS, *trainer_of(profile).needed_packages(profile))
+    versions |= {name: packages.get(name) for name in needs}
+    if profile.trainer.strategy.startswith("zero"):
+        versions["deepspeed"] = toolchain.packages.get("deepspeed")
+    missing = [name for name, version in versions.items() if version is None]
+    if missing:
+        return f"has no {', '.join(missing)}"
+    if problem := trainer_of(profile).why_unusable(toolchain):
+        return f"has {problem}"
+    return too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
+
+
+def image_of(profile: Profile, facts: Facts) -> ContainerImage | None:
+    """Return the facts on the image that the profile names, None where it was not inspected."""
+    chosen = profile.container
+    matching = (image for image in facts.images if (image.engine, image.name) == (chosen.engine, chosen.image))
+    return next(matching, None)
+
+
+def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
+    """Return the Python that the profile names, or else the first that can train it, preferably with a card.
+
+    None for one that is not started before the user chooses it. In a container it is the image's own.
+    """
+    if profile.container.engine != "none":
+        image = image_of(profile, facts)
+        return image.toolchain if image else None
+    if profile.trainer.python:
+        chosen = profile.trainer.python
+        named = next((tool for tool in facts.toolchains if chosen in {tool.python, _whole(tool.python)}), None)
+        return None if named and named.unchosen else named
+    usable = [tool for tool in facts.toolchains if not why_unusable(profile, tool)]
+    usable.sort(key=trainer_of(profile).toolchain_rank)
+    cards, driver = facts.machine.gpus, facts.machine.driver_cuda
+    if profile.hardware.device != "cpu":
+        for tool in usable:
+            if any(verdict.kind != "blocked" for verdict in gpu_verdicts(cards, tool, driver)):
+                return tool
+    return next(iter(usable), None)
+
+
+def _whole(python: str) -> str:
+    """Return a Python of a saved machine, whose home is masked, as a profile names it."""
+    return absolute(python, Path("/"))
+
+
+def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = False) -> Launcher:
+    """Return the launcher that a profile names, or else the one for its config, or for so many GPUs and the script."""
+    if profile.trainer.launcher != "auto":
+        return profile.trainer.launcher
+    if profile.trainer.accelerate_config and not takes_field(profile, "nemo"):
+        return next(name for name, launcher in LAUNCHERS.items() if launcher.READS_CONFIG)
+    processes = max(len(gpus), profile.hardware.processes, 1)
+    return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)
+
+
+def too_old_to_shard(toolchain: Toolchain) -> str:
+    """Return what of a Python is too old for FSDP2, as words that follow its name; empty if nothing."""
+    versions = {"torch": toolchain.torch, "accelerate": toolchain.accelerate}
+    old = [
+        f"{name} {versions[name]}, and fsdp2 needs {since}"
+        for name, since in FSDP2
+        if not at_least(versions[name], since)
+    ]
+    return f"has {old[0]}" if old else ""

@@ -1,0 +1,130 @@
+"""The file that a trainer reads: the user's own with the recipe's values put in, another one for each attempt."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from tui_train.base.command import CHECKPOINT, ConfigFile, PlainData, Word, in_run_dir, joined, with_file_placeholders
+from tui_train.base.text import display_path
+from tui_train.facts.types import Facts
+from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument, condition_holds, nested_texts
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
+from tui_train.setup.recipe.placeholders import fill_placeholders, first_texts
+from tui_train.setup.setup import Setup
+from tui_train.supervisor.fill import filled_path
+
+
+def config_path(profile: Profile, chosen: Preset, number: int) -> str:
+    """Return the name of an attempt's file: config.yaml, config-2.yaml …; empty where none is written."""
+    if chosen.file is None or not (chosen.file.needs_user_file or profile.trainer.config or profile.trainer.data):
+        return ""
+    stem, dot, ending = chosen.file.path.rpartition(".")
+    return chosen.file.path if number == 1 else f"{stem}-{number}{dot}{ending}"
+
+
+def has_run_paths(chosen: Preset) -> bool:
+    """Tell whether the preset's file holds a path that only the running script knows."""
+    rule, file = chosen.checkpoints, chosen.file
+    texts = (text for value in (file.values if file else ()) for text in nested_texts(value.value))
+    return bool(rule and rule.values) or any("{output}" in text for text in texts)
+
+
+def config_word(profile: Profile, chosen: Preset, path: str) -> Word:
+    """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
+    if not path:
+        return profile.trainer.config if chosen.file is None else ""
+    return in_run_dir(filled_path(path) if has_run_paths(chosen) else path)
+
+
+def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path: str) -> ConfigFile | None:
+    """Return the file of one attempt, None where the preset writes none; `found` is what placeholders stand for."""
+    chosen = setup.preset
+    if chosen.file is None or not path:
+        return None
+    base = setup.profile.trainer.config
+    document = setup.facts.documents.get(base) if base else None
+    document_values: dict[str, PlainData] = copy.deepcopy(document.values) if document else {}
+    rule = chosen.checkpoints
+    first_values = first_texts(placeholder_words(values))
+    for dropped in chosen.file.without:
+        if condition_holds(dropped.when, first_values):
+            _drop_nested(document_values, dropped.key.split("."))
+    for entry in (*chosen.file.values, *(rule.values if rule else ())):
+        if condition_holds(entry.when, first_values):
+            filled_value, is_set = _fill_template(entry.value, {**values, "checkpoint": joined((CHECKPOINT,))})
+            if is_set:
+                _set_nested(document_values, entry.key.split("."), filled_value)
+    source = (
+        f"A copy of {display_path(base)} with the chosen values; comments are lost." if base else "The chosen values."
+    )
+    return ConfigFile(path, source, document_values)
+
+
+def value_without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> PlainData:
+    """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
+    document, rule = facts.documents.get(profile.trainer.config), chosen.checkpoints
+    current: Any = document.values if document else {}
+    for name in rule.values[0].key.split(".") if rule and rule.values else ():
+        current = current.get(name) if isinstance(current, dict) else None
+    return current if isinstance(current, (str, bool, int, float)) else None
+
+
+def keys_needing_tables(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
+    """Return the keys under which a user's file has a single value, where the preset needs a table."""
+    keys = []
+    rule = chosen.checkpoints
+    for value in (*(chosen.file.values if chosen.file else ()), *(rule.values if rule else ())):
+        current: Any = values
+        *path, _ = value.key.split(".")
+        for depth, name in enumerate(path, start=1):
+            current = current.get(name, {})
+            if current is None:
+                break
+            if not isinstance(current, dict):
+                keys.append(".".join(path[:depth]))
+                break
+    return tuple(dict.fromkeys(keys))
+
+
+def _fill_template(template: PlainData, values: Mapping[str, PlaceholderValue]) -> tuple[PlainData, bool]:
+    """Return a value, a list or a table with placeholders filled in; a text that is nothing but one keeps its type."""
+    if isinstance(template, list):
+        inner = [_fill_template(item, values) for item in template]
+        return [item for item, _ in inner], all(is_set for _, is_set in inner)
+    if isinstance(template, dict):
+        table = {name: _fill_template(item, values) for name, item in template.items()}
+        return {name: item for name, (item, _) in table.items()}, all(is_set for _, is_set in table.values())
+    if not isinstance(template, str):
+        return template, True
+    placeholder = PLACEHOLDER.fullmatch(template)
+    if placeholder and placeholder[1] in values:
+        return _as_plain_data(values[placeholder[1]])
+    filled_in = fill_placeholders(PresetArgument((template,)), placeholder_words(values))
+    return (with_file_placeholders(filled_in[0][0]), True) if filled_in else (None, False)
+
+
+def _as_plain_data(value: PlaceholderValue) -> tuple[PlainData, bool]:
+    if isinstance(value, tuple):
+        return [with_file_placeholders(word) for word in value], bool(value)
+    if isinstance(value, (bool, int, float)):
+        return value, True
+    return with_file_placeholders(value), bool(value)
+
+
+def _set_nested(table: dict[str, Any], path: list[str], value: PlainData) -> None:
+    *above, last = path
+    for name in above:
+        if not isinstance(table.get(name), dict):
+            table[name] = {}
+        table = table[name]
+    table[last] = value
+
+
+def _drop_nested(table: dict[str, Any], path: list[str]) -> None:
+    *above, last = path
+    current: Any = table
+    for name in above:
+        current = current.get(name) if isinstance(current, dict) else None
+    if isinstance(current, dict):
+        current.pop(last, None)

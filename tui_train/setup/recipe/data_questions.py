@@ -1,0 +1,85 @@
+"""What is asked of the training data before a training that trains on nothing else."""
+
+import math
+
+from msgspec.structs import replace
+
+from tui_train.facts.data.data_report import DataQuestion, DataReport
+from tui_train.facts.data.data_use import Epoch, epoch_size, question_key
+from tui_train.profile.data_weights import data_weights
+from tui_train.setup.recipe.effective import is_default
+from tui_train.setup.setup import Setup
+from tui_train.trainers import trainer_of
+from tui_train.trainers.finetune_data import chat_template
+
+ANSWERS_KEY, EVALUATION_KEY = "finetune.answers_only", "data.evaluation"
+
+
+def question_of(setup: Setup) -> DataQuestion | None:
+    """Return what is asked of the data of a profile; None where its trainer reads data by itself, or has none.
+
+    Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
+    """
+    profile = setup.settled
+    trainer = profile.trainer
+    if not trainer_of(profile).wants_data or not trainer.data:
+        return None
+    return DataQuestion(
+        files=trainer.data,
+        model=trainer.model,
+        revision=trainer.revision,
+        chat_template=chat_template(profile),
+        method=profile.finetune.method,
+        length=0 if is_default(setup.values["sequence_length"]) else profile.recipe.sequence_length or 0,
+        answers_only=None if ANSWERS_KEY in setup.by_data else profile.finetune.answers_only,
+        weights=data_weights(profile),
+    )
+
+
+def question_with_length(setup: Setup) -> DataQuestion | None:
+    """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
+    unlimited = question_of(setup)
+    return replace(unlimited, length=setup.settled.recipe.sequence_length or 0) if unlimited else None
+
+
+def data_report(setup: Setup) -> DataReport | None:
+    """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
+    question_asked = question_of(setup)
+    report, length = (
+        setup.facts.data.get(question_key(question_asked)) if question_asked else None,
+        setup.settled.recipe.sequence_length,
+    )
+    if (
+        question_asked is None
+        or report is None
+        or question_asked.length
+        or not (length and report.tokens and report.lengths)
+    ):
+        return report
+    effect = report.lengths.effect_of(length)
+    tokens = replace(report.tokens, cut=effect.rows, lost=effect.lost)
+    # What files with weights have of an epoch is not known for each length.
+    tokens = tokens if report.shares else replace(tokens, epoch=effect.epoch)
+    return replace(report, tokens=tokens)
+
+
+def training_epoch(setup: Setup) -> Epoch | None:
+    """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
+    report, profile = data_report(setup), setup.settled
+    if report is None or report.problem or not report.usable:
+        return None
+    chosen, recipe = profile.finetune, profile.recipe
+    full_epoch = epoch_size(report, chosen.method)
+    training_share = 1 - (0.0 if profile.trainer.validation_data else profile.data.evaluation or 0.0)
+    rows, tokens = round(full_epoch.rows * training_share), round(full_epoch.tokens * training_share)
+    packed = chosen.method == "sft" and chosen.packing and tokens and recipe.sequence_length
+    sequences = math.ceil(tokens / recipe.sequence_length) if packed and recipe.sequence_length else rows
+    steps = math.ceil(sequences / recipe.global_batch) if recipe.global_batch else 0
+    return Epoch(rows, tokens, steps, full_epoch.estimated or bool(packed))
+
+
+def training_steps(setup: Setup) -> int:
+    """Return the steps of a whole fine-tuning, 0 where its epochs end it and the data was not read."""
+    recipe = setup.settled.recipe
+    epoch_of_data = None if recipe.steps else training_epoch(setup)
+    return recipe.steps or (math.ceil(epoch_of_data.steps * recipe.epochs) if epoch_of_data and recipe.epochs else 0)

@@ -1,0 +1,263 @@
+"""The values that hold where the user chose none: those of arguments, the trainer's file, its defaults, or ours."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.types import YamlDocument
+from tui_train.profile import batch, fields
+from tui_train.profile.fields import Value
+from tui_train.profile.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condition_placeholder
+from tui_train.profile.rows import Field
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe.options import Rule, get_dotted, preset_value_rules, set_options
+from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers.script import has_preset_defaults
+
+# Trainers without a number of steps may have a number of epochs.
+_EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
+# Placeholders that stand for a value of all processes.
+_TOTAL_PLACEHOLDERS = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
+# Placeholders that stand for the same value in another form.
+_OTHER_FORMS = {"warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"), "epochs": ("whole_epochs",)}
+_OFF_WORDS = {"false", "no", "off", "0"}
+_ZERO_WORDS = {"0", "0.0"}
+_ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
+
+
+class EffectiveValue(Struct, frozen=True):
+    """A value that holds, None where it is not known, and its source; `other_form` describes one of another form.
+
+    An empty source is the user's choice. `undivided_total` is one of all processes that their number does not divide,
+    under the name `option`.
+    """
+
+    value: Value = None
+    source: str = ""
+    other_form: str = ""
+    undivided_total: int = 0
+    option: str = ""
+
+    @property
+    def display_text(self) -> str:
+        """The value and its source as shown, safe to show; the source alone where the value is not known."""
+        value = self.other_form or fields.format_value(self.value)
+        return visible(", ".join(filter(None, (value, self.source))))
+
+
+_Getter = Callable[[str], Any]
+
+
+def effective_values(
+    profile: Profile,
+    preset: Preset,
+    document: YamlDocument | None,
+    copies: int,
+    by_launcher: Mapping[str, EffectiveValue] | None = None,
+) -> dict[str, EffectiveValue]:
+    """Return what holds for each value of the recipe that may be left to the trainer, by its name in the recipe.
+
+    `copies` are those of the model, which share out a global batch; `by_launcher` are values of its own config.
+    """
+    user_values = {**(by_launcher or {}), **_user_values(profile, preset, document, copies)}
+    default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
+    defaults = _preset_defaults(preset, document) if has_preset_defaults(profile, preset) else {}
+    values: dict[str, EffectiveValue] = {}
+    sources = trainer_of(profile).default_sources(profile)
+    for name in DEFAULT_NAMES - {"accumulation"}:
+        chosen = getattr(profile.recipe, name)
+        if chosen is not None:
+            values[name] = EffectiveValue(chosen)
+        elif name in user_values:
+            values[name] = user_values[name]
+        elif name in defaults:
+            values[name] = EffectiveValue(defaults[name], sources.get(name, default))
+        else:
+            values[name] = EffectiveValue(None, trainer_of(profile).default_source(profile, preset))
+    values["micro_batch"] = _effective_micro_batch(profile, values, copies, default)
+    steps = user_values.get("accumulation") or (
+        EffectiveValue(defaults["accumulation"], default) if "accumulation" in defaults else None
+    )
+    global_batch = _effective_global_batch(values["global_batch"], values["micro_batch"], steps, copies, default)
+    return {**values, "global_batch": global_batch}
+
+
+def is_default(value: EffectiveValue) -> bool:
+    """Return whether neither the user nor a file or argument of the user set a value."""
+    return bool(value.source) and not value.source.startswith("from ")
+
+
+def with_effective_values(profile: Profile, values: Mapping[str, EffectiveValue]) -> Profile:
+    """Return the profile with the values in force in its recipe; what is not known stays None."""
+    recipe = msgspec.structs.replace(profile.recipe, **{name: value.value for name, value in values.items()})
+    return msgspec.structs.replace(profile, recipe=recipe)
+
+
+def global_batch_change(profile: Profile, preset: Preset, document: YamlDocument | None, copies: int) -> str:
+    """Return in words that the trainer's own global batch is another one than the chosen micro batch leads to.
+
+    Empty where it is the same, is not known, or was chosen.
+    """
+    recipe = profile.recipe
+    if recipe.micro_batch is None or recipe.global_batch is not None:
+        return ""
+    unset = msgspec.structs.replace(profile, recipe=msgspec.structs.replace(recipe, micro_batch=None))
+    without_choice = effective_values(unset, preset, document, copies)["global_batch"]
+    current = effective_values(profile, preset, document, copies)["global_batch"]
+    if not without_choice.source.startswith("from ") or not (
+        isinstance(without_choice.value, int) and isinstance(current.value, int)
+    ):
+        return ""
+    if without_choice.value == current.value:
+        return ""
+    why = "only the micro batch was chosen"
+    before = f"{without_choice.value} ({visible(without_choice.source)})"
+    return f"The global batch is {current.value}, no longer {before}: {why}."
+
+
+def working_folder(profile: Profile, preset: Preset) -> str:
+    """Return the folder in which a script starts, empty for the run folder."""
+    trainer = profile.trainer
+    if trainer.working_directory:
+        return trainer.working_directory
+    file = trainer.script if preset.wants_script and trainer.script else trainer.config
+    return file.rpartition("/")[0] or "/" if file and takes_field(profile, "trainer.script") else ""
+
+
+def user_output_folder(profile: Profile, preset: Preset, document: YamlDocument | None) -> str:
+    """Return the output folder that the user's own arguments or file name, empty where they name none."""
+    if not takes_field(profile, "trainer.arguments"):
+        return ""
+    options = [rule.option for rule in preset_value_rules(preset) if rule.name == "output"]
+    set_paths = (look_up(option) for look_up, _ in _value_getters(profile, preset, document) for option in options)
+    path = next((value for value in set_paths if isinstance(value, str) and value), "")
+    return fields.absolute(path, Path(working_folder(profile, preset) or "/"))
+
+
+def _preset_defaults(preset: Preset, document: YamlDocument | None) -> dict[str, Any]:
+    """Return the preset's defaults but for those that the user's file decides in another way, by a key of its own."""
+    without = preset.file.without if preset.file and document else ()
+    values = document.values if document else {}
+    decided = {
+        condition_placeholder(dropped.when) for dropped in without if get_dotted(values, dropped.key) is not None
+    }
+    return {name: value for name, value in preset.defaults.items() if name not in decided}
+
+
+def _effective_micro_batch(
+    profile: Profile, values: Mapping[str, EffectiveValue], copies: int, default: str
+) -> EffectiveValue:
+    """Return the micro batch: a default of this package follows a global batch that it does not divide."""
+    micro, global_batch = values["micro_batch"], values["global_batch"].value
+    if not trainer_of(profile).gets_every_value or micro.source != default or values["global_batch"].source:
+        return micro
+    if not (isinstance(micro.value, int) and isinstance(global_batch, int)):
+        return micro
+    min_micro = trainer_of(profile).min_micro(profile)
+    return EffectiveValue(
+        batch.largest_micro_batch(global_batch, micro.value, copies, min_micro) or micro.value, default
+    )
+
+
+def _effective_global_batch(
+    global_batch: EffectiveValue, micro: EffectiveValue, steps: EffectiveValue | None, copies: int, default: str
+) -> EffectiveValue:
+    """Return the global batch: what is chosen or said, else micro batch x accumulation x copies."""
+    if not isinstance(micro.value, int) or (global_batch.value is not None and global_batch.source != default):
+        return global_batch
+    unit = micro.value * copies
+    if isinstance(global_batch.value, int):
+        # The default follows what was chosen.
+        return EffectiveValue(-(-global_batch.value // unit) * unit, default)
+    if steps is None or not isinstance(steps.value, int):
+        return steps if steps and steps.undivided_total else global_batch
+    sources = dict.fromkeys(filter(None, (micro.source, steps.source)))
+    return EffectiveValue(unit * steps.value, next((source for source in sources if source != default), default))
+
+
+def _user_values(
+    profile: Profile, preset: Preset, document: YamlDocument | None, copies: int
+) -> dict[str, EffectiveValue]:
+    """Return the values that the user's own arguments and file set, by name."""
+    if not takes_field(profile, "trainer.arguments"):
+        return {}
+    preset_rules = list(preset_value_rules(preset))
+    sources = _value_getters(profile, preset, document)
+    user_values: dict[str, EffectiveValue] = {}
+    for name in sorted(DEFAULT_NAMES):
+        for look_up, source in sources:
+            if name not in user_values and (value := _value_from_source(name, preset_rules, look_up, source, copies)):
+                user_values[name] = value
+    for look_up, source in sources:
+        if "steps" not in user_values and (epochs := next(filter(None, map(look_up, _EPOCHS)), None)):
+            user_values["steps"] = EffectiveValue(None, source, f"{str(epochs)[:20]} epochs")
+    return user_values
+
+
+def _value_getters(profile: Profile, preset: Preset, document: YamlDocument | None) -> list[tuple[_Getter, str]]:
+    """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
+    user_options = set_options(profile.trainer.arguments, bare=preset.file is not None)
+    values = {argument.option: argument.value for argument in user_options if not PLACEHOLDER.search(argument.value)}
+    sources: list[tuple[_Getter, str]] = [(values.get, "from your arguments")]
+    if document and preset.file:
+        document_values = document.values
+        sources.append(
+            (lambda key: get_dotted(document_values, key), f"from {profile.trainer.config.rpartition('/')[2]}")
+        )
+    return sources
+
+
+def _value_from_source(
+    name: str, preset_rules: list[Rule], look_up: _Getter, source: str, copies: int
+) -> EffectiveValue | None:
+    """Return a value of the recipe as one source says it, None where it does not."""
+    matches = [
+        (rule, value) for rule in preset_rules if rule.readable_back and (value := look_up(rule.option)) is not None
+    ]
+    direct = [
+        value
+        for rule, value in matches
+        if rule.name in {name, *_OTHER_FORMS.get(name, ())} and rule.fixed_value is None
+    ]
+    if direct:
+        # Of two forms the one that is not 0 counts.
+        return _parse_value(name, next((value for value in direct if str(value) not in _ZERO_WORDS), direct[0]), source)
+    total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_PLACEHOLDERS.get(name)]
+    if total:
+        return _share_per_process(name, *total[0], source, copies)
+    switches = [(rule, value) for rule, value in matches if rule.name == name]
+    for rule, value in switches:
+        if str(value).lower() == str(rule.fixed_value).lower():
+            return _parse_value(name, rule.stands_for, source)
+    if name != "precision" or not switches:
+        return None
+    other = next((str(value) for _, value in switches if str(value).lower() not in _OFF_WORDS), "")
+    return EffectiveValue(None, source, other[:20]) if other else EffectiveValue("fp32", source)
+
+
+def _share_per_process(name: str, option: str, value: object, source: str, processes: int) -> EffectiveValue | None:
+    """Return each process's share of a value that one source gives for all of them."""
+    total = _parse_value(name, value, source)
+    if total is None or not isinstance(total.value, int):
+        return total
+    share, rest = divmod(total.value, processes)
+    if share and not rest:
+        return EffectiveValue(share, source)
+    return EffectiveValue(None, source, f"{total.value} in all", undivided_total=total.value, option=option)
+
+
+def _parse_value(name: str, value: object, source: str) -> EffectiveValue | None:
+    """Return what was found as a value of the recipe's field; as mere words where it is not of its form."""
+    if name == "steps" and str(value).startswith(("-", "0")):
+        return None  # transformers' way to leave the steps to the epochs
+    row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION)
+    try:
+        parsed = fields.parse(row, str(value))
+    except BadInput:
+        return EffectiveValue(None, source, str(value)[:20])
+    return EffectiveValue(parsed, source)

@@ -1,0 +1,247 @@
+"""The arguments that a script declares, as the user's own arguments give them: the only place where they are kept."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tui_train.base.text import visible
+from tui_train.facts.types import Facts, Parameter, Source
+from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument
+from tui_train.profile.types import Profile
+from tui_train.trainers.auto_preset import in_scope
+from tui_train.trainers.script import entry_point
+
+# Others read values or names in ways of their own: Fire takes positional ones by name, typer those in Annotated.
+_READ_ALIKE = frozenset({"argparse", "click"})
+# What follows is read otherwise, or from a file that may hold more arguments.
+_OPEN_ENDED = frozenset({"--", "--config", "--flagfile"})
+_OPTION = re.compile(r"--?[A-Za-z]")
+_NUMBER_TYPES = {"int": int, "float": float}
+_TYPE_LABELS = {"int": "a whole number", "float": "a number"}
+_MAX_CHOICES_SHOWN = 6  # choices that a sentence names
+
+
+# Names that may mean a value of the recipe, by its placeholder; dashes and underscores left out.
+_LIKELY_NAMES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "learning_rate": ("float", frozenset({"eta", "eta0", "rate", "stepsize", "initlr", "baselr", "peaklr", "lr0"})),
+    "micro_batch": ("int", frozenset({"bs", "bsz", "b", "batch", "batchsz", "minibatch", "minibatchsize"})),
+    "steps": ("int", frozenset({"steps", "nsteps", "numsteps", "iterations", "niterations", "numiterations", "iters",
+                                "niters", "numiters", "niter", "totalsteps"})),
+    "whole_epochs": ("int", frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})),
+    "epochs": ("float", frozenset({"epoch", "nepoch", "numepoch", "maxepoch", "passes"})),
+    "sequence_length": ("int", frozenset({"seqlen", "ctx", "contextlength", "maxlen", "maxlength"})),
+    "weight_decay": ("float", frozenset({"wd", "decay"})),
+    "seed": ("int", frozenset({"randomstate", "rngseed", "manualseed"})),
+    "output": ("str", frozenset({"out", "outdir", "output", "outputpath", "save", "savepath", "savedir", "saveto",
+                                 "dest", "destdir", "destination"})),
+}  # fmt: skip
+
+
+class GivenArgument(NamedTuple):
+    """What the arguments give for one parameter: the indices of its words, and its values."""
+
+    word_indexes: tuple[int, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+def given_arguments(source: Source, words: Sequence[str]) -> Mapping[str, GivenArgument]:
+    """Return what the arguments give, by the name of each parameter that is among them; of several the last."""
+    parameters = in_scope(source, words)
+    flags = {flag: parameter for parameter in parameters for flag in _all_flags(parameter)}
+    positional = [parameter for parameter in parameters if parameter.form == "positional"]
+    given_by_name: dict[str, GivenArgument] = {}
+    index = 0
+    while index < len(words):
+        name, equals, value = words[index].partition("=")
+        parameter = flags.get(name) or _abbreviated_parameter(name, flags)
+        end = index + 1
+        values: tuple[str, ...]
+        if parameter and parameter.form in {"switch", "pair"}:
+            turns_off = name not in parameter.flags and any(flag.startswith(name) for flag in parameter.off)
+            values = ("no" if turns_off else "yes",)
+        elif parameter and equals:
+            values = (value,)
+        elif _OPTION.match(name):
+            several = bool(parameter and parameter.takes_several and not parameter.repeats)
+            end = _values_end(words, end, several=several) if not equals else end
+            values = tuple(words[index + 1 : end])
+        else:
+            values = (words[index],)
+            parameter = (
+                None
+                if words[index] in source.subcommands or words[index] == "--"
+                else _next_positional(positional, given_by_name)
+            )
+        if parameter:
+            earlier = given_by_name.get(parameter.name, GivenArgument())
+            earlier_values = earlier.values if parameter.takes_several else ()
+            given_by_name[parameter.name] = GivenArgument(
+                (*earlier.word_indexes, *range(index, end)), (*earlier_values, *values)
+            )
+        index = end
+    return given_by_name
+
+
+def with_argument(source: Source, words: Sequence[str], parameter: Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments with these values of one parameter; without it, where there are none."""
+    given_by_name = given_arguments(source, words)
+    own_indexes = given_by_name.get(parameter.name, GivenArgument()).word_indexes
+    insert_at = own_indexes[0] if own_indexes else _insertion_index(source, words, parameter, given_by_name)
+    before = (word for at, word in enumerate(words) if at < insert_at and at not in own_indexes)
+    after = (word for at, word in enumerate(words) if at >= insert_at and at not in own_indexes)
+    return (*before, *_argument_words(parameter, values), *after)
+
+
+def missing_parameters(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the parameters that the script requires and the arguments lack, none where that is not sure."""
+    if not _all_understood(source, words):
+        return ()
+    given_by_name = given_arguments(source, words)
+    # Where values may be as many as there are, they may have been meant for it.
+    took_more = any(
+        parameter.takes_several and not parameter.repeats and parameter.name in given_by_name
+        for parameter in source.parameters
+    )
+    return tuple(
+        parameter
+        for parameter in in_scope(source, words)
+        if parameter.required
+        and parameter.name not in given_by_name
+        and not (took_more and parameter.form == "positional")
+    )
+
+
+def unknown(source: Source, words: Sequence[str]) -> tuple[int, ...]:
+    """Return where options are that no declared one begins with, as far as that is sure: those with two dashes."""
+    known = {*(flag for parameter in source.parameters for flag in _all_flags(parameter)), "--help"}
+    names = [word.partition("=")[0] for word in words]
+    if any(name.startswith("@") or name in _OPEN_ENDED for name in names):
+        return ()
+    options = ((at, name) for at, name in enumerate(names) if name.startswith("--"))
+    return tuple(at for at, name in options if not any(flag.startswith(name) for flag in known))
+
+
+def is_read_alike(source: Source) -> bool:
+    """Return whether the words of a script are read by its library as they are here."""
+    return source.kind in _READ_ALIKE and not source.unnamed_line
+
+
+def _all_understood(source: Source, words: Sequence[str]) -> bool:
+    """Return whether each argument is known: a file, flags written together or unknown ones may give others."""
+    flags = {flag: parameter for parameter in source.parameters for flag in _all_flags(parameter)}
+    names = [word.partition("=")[0] for word in words]
+    return (
+        is_read_alike(source)
+        and sum(word in source.subcommands for word in words) <= 1
+        and not any(name.startswith("@") or name in _OPEN_ENDED for name in names)
+        and all(name in flags or _abbreviated_parameter(name, flags) for name in names if _OPTION.match(name))
+    )
+
+
+def value_problem(parameter: Parameter, values: Sequence[str]) -> str:
+    """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
+    folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
+    for value in values:
+        if parameter.form in {"switch", "pair"} or PLACEHOLDER.search(value):
+            continue
+        if not _is_of_type(parameter.type, value):
+            return f"is {visible(value)!r}, which is not {_TYPE_LABELS[parameter.type]}"
+        if parameter.choices and parameter.type in {"", "str"} and value.casefold() not in folded:
+            more = len(parameter.choices) - _MAX_CHOICES_SHOWN
+            choices = ", ".join(parameter.choices[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            return f"is {visible(value)!r}, which is none of {visible(choices)}"
+    return ""
+
+
+def argument_row_key(name: str) -> str:
+    """Return the key of the row of a parameter; a profile has no such key."""
+    return f"trainer.arguments {name}"
+
+
+def script_source(profile: Profile, facts: Facts, preset: Preset) -> Source | None:
+    """Return the facts on the source of the script that is started, None where there is none or it is not Python."""
+    path = profile.trainer.script
+    source = facts.sources.get(path) if path and entry_point(profile, preset) == path else None
+    return None if source is None or source.problem else source
+
+
+def preset_arguments(preset: Preset, parameter: Parameter) -> tuple[PresetArgument, ...]:
+    """Return the arguments of a preset that are this parameter of the script."""
+    names = parameter.flags or (parameter.name,)
+    return tuple(argument for argument in preset.arguments if argument.words[0].partition("=")[0] in names)
+
+
+def likely_placeholder(parameter: Parameter) -> str:
+    """Return the placeholder of the recipe that a parameter's name may mean, empty for none."""
+    plain_names = {re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags)}
+    if parameter.form not in {"option", "key"} or parameter.takes_several or parameter.choices:
+        return ""
+    matches = (name for name, (kind, names) in _LIKELY_NAMES.items() if kind == parameter.type and names & plain_names)
+    return next(matches, "")
+
+
+def _is_of_type(type_name: str, value: str) -> bool:
+    try:
+        _NUMBER_TYPES.get(type_name, str)(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _all_flags(parameter: Parameter) -> tuple[str, ...]:
+    if parameter.form == "positional":
+        return ()
+    return (*(parameter.flags or (parameter.name,)), *parameter.off)
+
+
+def _abbreviated_parameter(name: str, flags: Mapping[str, Parameter]) -> Parameter | None:
+    """Return the only parameter whose spelling begins so, as argparse takes it."""
+    if not name.startswith("--") or name == "--":
+        return None
+    matches = [parameter for flag, parameter in flags.items() if flag.startswith(name)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _values_end(words: Sequence[str], index: int, *, several: bool) -> int:
+    """Return where the values of an option end: after one, or before the next option."""
+    while index < len(words) and not _OPTION.match(words[index]):
+        index += 1
+        if not several:
+            break
+    return index
+
+
+def _next_positional(positional: Sequence[Parameter], given_by_name: Mapping[str, GivenArgument]) -> Parameter | None:
+    """Return the parameter that takes the next word without a name."""
+    waiting = (parameter for parameter in positional if parameter.takes_several or parameter.name not in given_by_name)
+    return next(waiting, None)
+
+
+def _insertion_index(
+    source: Source, words: Sequence[str], parameter: Parameter, given_by_name: Mapping[str, GivenArgument]
+) -> int:
+    """Return where a parameter goes that is not there yet: its command, and positional ones, keep their order."""
+    command = next((at for at, word in enumerate(words) if word in source.subcommands), len(words))
+    if parameter.form != "positional":
+        return len(words) if parameter.command else command
+    order = [other.name for other in in_scope(source, words) if other.form == "positional"]
+    earlier = order[: order.index(parameter.name)] if parameter.name in order else []
+    ends = [given_by_name[name].word_indexes[-1] + 1 for name in earlier if name in given_by_name]
+    return max(ends, default=command + 1 if parameter.command else 0)
+
+
+def _argument_words(parameter: Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the words that give values."""
+    name = parameter.name
+    if not values:
+        return ()
+    if parameter.form in {"switch", "pair"}:
+        return (name,) if values[0] == "yes" else parameter.off[:1]
+    if parameter.form == "positional":
+        return tuple(values)
+    if parameter.repeats:
+        one_each = ((f"{name}={value}",) if name.startswith("--") else (name, value) for value in values)
+        return tuple(word for words in one_each for word in words)
+    if parameter.form == "key" or (name.startswith("--") and not parameter.takes_several):
+        return (f"{name}={values[0]}",)
+    return (name, *values)

@@ -1,0 +1,96 @@
+"""What follows for a model of the Hugging Face Hub: whether it is here, and whether the Hub has to be asked for it."""
+
+from tui_train.base.command import Part, ProgramFile, in_run_dir
+from tui_train.facts.models.hub import ENDPOINT, CachedModel, HubCache
+from tui_train.facts.types import Facts
+from tui_train.profile.types import Profile
+from tui_train.programs import hub_cache
+from tui_train.setup.setup import Setup
+from tui_train.trainers import model_id, trainer_of
+from tui_train.trainers.trainer import PreparationStep
+
+DOWNLOAD_PROGRAM = "prepare/hub_download.py"
+_CACHE_PROGRAM = "prepare/hub_cache.py"
+_DONE_FILE = "prepare/model.json"
+
+
+def cached_model(profile: Profile, facts: Facts) -> CachedModel | None:
+    """Return what the cache has of the profile's model, None for a folder and where nothing of it is there."""
+    name = model_id(profile)
+    return facts.hub.find_model(name, profile.trainer.revision) if name and facts.hub else None
+
+
+def pinned_id(profile: Profile) -> str:
+    """Return the id of the profile's model, with its revision where one is chosen: ORG/NAME@REVISION."""
+    name, revision = model_id(profile), profile.trainer.revision
+    return f"{name}@{revision}" if name and revision else name
+
+
+def is_offline(profile: Profile, hub: HubCache) -> bool:
+    """Return whether the training may not ask the Hub; the profile's variables override those of the machine."""
+    own = profile.trainer.environment
+    named = next((own[name] for name in hub_cache.OFFLINE if own.get(name)), None)
+    return hub.offline if named is None else named.upper() in hub_cache.TRUE
+
+
+def hub_endpoint(profile: Profile, hub: HubCache) -> str:
+    """Return the address of the Hub."""
+    return profile.trainer.environment.get("HF_ENDPOINT", "").rstrip("/") or hub.endpoint or ENDPOINT
+
+
+def model_to_query(profile: Profile, facts: Facts) -> str:
+    """Return the profile's model as `pinned_id` where the Hub must be asked for its size, empty where not."""
+    name = model_id(profile)
+    if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_offline(profile, facts.hub):
+        return ""
+    if profile.trainer.revision and not hub_cache.valid_revision(profile.trainer.revision):
+        return ""
+    model = cached_model(profile, facts)
+    return "" if model and model.is_complete else pinned_id(profile)
+
+
+def download_steps(setup: Setup) -> tuple[PreparationStep, ...]:
+    """Return what fetches the model before the training, where it is not here or may be missing on another machine."""
+    name = _fetched_model_id(setup)
+    if not name:
+        return ()
+    revision = setup.profile.trainer.revision
+    like = f"hf download {name}" + (f" --revision {revision}" if revision else "")
+    parts = (
+        Part((in_run_dir(DOWNLOAD_PROGRAM),)),
+        Part((name,), f"the files that transformers loads, like `{like}`"),
+        Part((in_run_dir(_DONE_FILE),)),
+        *((Part((revision,)),) if revision else ()),
+    )
+    return (PreparationStep("model", "downloads the model into the cache of Hugging Face; once", parts),)
+
+
+def download_programs(setup: Setup) -> tuple[ProgramFile, ...]:
+    """Return the program that fetches the model and what it reads the cache with, where they are needed."""
+    if not _fetched_model_id(setup):
+        return ()
+    return (
+        ProgramFile(DOWNLOAD_PROGRAM, "programs/hub_download.py"),
+        ProgramFile(_CACHE_PROGRAM, "programs/hub_cache.py"),
+    )
+
+
+def model_to_download(setup: Setup) -> str:
+    """Return the id of the model that has to be downloaded before the training; empty where none has."""
+    name = loaded_model_id(setup)
+    model = cached_model(setup.profile, setup.facts) if name else None
+    return "" if model and model.is_complete else name
+
+
+def loaded_model_id(setup: Setup) -> str:
+    """Return the id of the model that the training loads; empty where it loads none, or a folder."""
+    profile = setup.profile
+    name = model_id(profile)
+    return name if name and trainer_of(profile).takes_hub_ids and "model" in setup.context.accepted else ""
+
+
+def _fetched_model_id(setup: Setup) -> str:
+    """Return the id of the model that a run fetches: what other machines have is not known here."""
+    if setup.profile.nodes.machines > 1:
+        return loaded_model_id(setup)
+    return model_to_download(setup)

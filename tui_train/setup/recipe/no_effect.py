@@ -1,0 +1,131 @@
+"""Which choices reach what trains, and why the others do not; the screens and the checks give the same reasons."""
+
+from tui_train.launchers import LAUNCHERS
+from tui_train.profile.presets import PLACEHOLDERS, SCRIPT
+from tui_train.profile.types import Finetune, Method, Profile, Tracking
+from tui_train.setup.setup import MODEL_SIZE, Setup
+from tui_train.trainers import model_id, takes_field, trainer_of, trainers_taking
+from tui_train.trainers.finetune import METHOD_LABELS
+
+# A trainer has them only where its preset, or an argument of the user's, passes them on.
+_PLACEHOLDER_BY_KEY = {
+    "trainer.model": "model",
+    "trainer.revision": "revision",
+    "trainer.data": "data",
+    "trainer.validation_data": "validation_data",
+    "trainer.test_data": "test_data",
+    "trainer.config": "config",
+    "trainer.output": "output",
+}
+_SEVERAL_MACHINES = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
+_CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
+_ADAPTER_SETTINGS = frozenset({"rank", "alpha", "dropout", "targets"})
+_METHODS_OF_SETTING: dict[str, tuple[Method, ...]] = {
+    "packing": ("sft",),
+    "answers_only": ("sft",),
+    "beta": ("dpo", "kto"),
+}
+# They become part of other values, or of the environment.
+_ALWAYS_EFFECTIVE = frozenset({"recipe.lr_base_batch"})
+
+
+def why_no_effect(key: str, of: Setup | Profile) -> str:
+    """Return why a value has no effect on the training, empty when it has; of a profile alone as far as is known."""
+    profile, setup = (of.profile, of) if isinstance(of, Setup) else (of, None)
+    section = key.partition(".")[0]
+    if section == "communication":
+        return _why_not_communicated(key, setup.backend) if setup else ""
+    if section == "tracking":
+        return _why_not_tracked(key, profile.tracking, setup)
+    if section == "recipe":
+        return _why_not_passed(key, setup) if setup and key not in _ALWAYS_EFFECTIVE else ""
+    return _why_not_applicable(key, profile) or _why_not_for_trainer(key, profile, setup)
+
+
+def _why_not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
+    """Return why the training cannot be told where to report to."""
+    if key == "tracking.project" and not tracking.wandb:
+        return "only for Weights & Biases"
+    name = "tensorboard" if key == "tracking.tensorboard" else "wandb"
+    if setup is None or {name, "report_to"} & setup.context.accepted:
+        return ""
+    if setup.nemo:
+        return "NeMo has loggers of its own, which the recipe settings choose"
+    return f"{setup.preset.named} has no argument for it"
+
+
+def _why_not_applicable(key: str, profile: Profile) -> str:
+    """Return why a value has no effect with the machines, the container or the strategy that are chosen."""
+    if key == "trainer.offload" and profile.trainer.strategy == "ddp":
+        return "only what is sharded is offloaded, and ddp shards nothing"
+    if key in _SEVERAL_MACHINES and profile.nodes.machines == 1:
+        return "only for several machines"
+    if key in _CONTAINER_ONLY and profile.container.engine == "none":
+        return "no container is chosen"
+    if key == "trainer.revision" and not model_id(profile):
+        return "only a model of the Hub has revisions"
+    if key == "trainer.python" and profile.container.engine != "none":
+        return "the image has its own Python"
+    return ""
+
+
+def _reads_config(profile: Profile, setup: Setup | None) -> bool:
+    """Return whether the launcher reads the user's accelerate config, as far as it is known which one starts."""
+    name = setup.launcher if setup else profile.trainer.launcher
+    return name != "auto" and LAUNCHERS[name].READS_CONFIG
+
+
+def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str:
+    """Return why what trains, or what starts it, does not take a value."""
+    if key == "trainer.accelerate_config":
+        return "" if _reads_config(profile, setup) else "only accelerate launch reads it"
+    trainers, trainer = trainers_taking(key), trainer_of(profile)
+    if trainers and trainer not in trainers:
+        return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
+    if key.startswith("finetune."):
+        return _why_not_for_method(key.partition(".")[2], profile.finetune)
+    if key == "nemo.peft" and profile.nemo.task != "finetune":
+        return "only a finetune takes it"
+    return _why_preset_ignores(key, setup) if setup else ""
+
+
+def _why_not_for_method(name: str, chosen: Finetune) -> str:
+    """Return why a setting of a fine-tuning has no effect with its method or tuning."""
+    if name in _ADAPTER_SETTINGS and chosen.tuning == "full":
+        return "all weights are trained, without an adapter"
+    if name in _METHODS_OF_SETTING and chosen.method not in _METHODS_OF_SETTING[name]:
+        return f"only for {' and '.join(METHOD_LABELS[method] for method in _METHODS_OF_SETTING[name])}"
+    return ""
+
+
+def _why_preset_ignores(key: str, setup: Setup) -> str:
+    preset = setup.preset
+    if key == "trainer.script" and not preset.wants_script:
+        return f"{preset.named} starts a module of its own"
+    placeholder = _PLACEHOLDER_BY_KEY.get(key)
+    if placeholder is None or placeholder in setup.context.accepted or (placeholder == "config" and preset.file):
+        return ""
+    return f"{preset.named} does not take it"
+
+
+def _why_not_communicated(key: str, backend: str) -> str:
+    if not backend:
+        return "not needed for one process"
+    return f"these processes communicate over {backend}" if key == "communication.debug" and backend != "nccl" else ""
+
+
+def _why_not_passed(key: str, setup: Setup) -> str:
+    profile = setup.profile
+    if key == "recipe.expandable_segments":
+        return "" if setup.device == "cuda" else "only for GPUs"
+    source_key = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
+    names = {name for name, field_key in PLACEHOLDERS.items() if field_key == source_key}
+    if setup.context.loads_model and MODEL_SIZE & names:
+        return "the model folder decides"
+    if not setup.context.accepted.isdisjoint(names):
+        return ""
+    if setup.nemo and MODEL_SIZE & names:
+        return "the weights decide"
+    if takes_field(profile, "trainer.preset"):
+        return "this preset does not pass it" if setup.preset.label != SCRIPT else "the script does not take it"
+    return f"{trainer_of(profile).label} does not take it"

@@ -1,0 +1,158 @@
+"""Which options the user's arguments set, and by which options and keys a preset sets the same values."""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from tui_train.facts.types import YamlDocument
+from tui_train.profile import batch
+from tui_train.profile.presets import PLACEHOLDER, Preset
+from tui_train.profile.types import Profile
+from tui_train.trainers import trainer_of
+
+# The next word is an option, not a value; a negative number is a value.
+_OPTION = re.compile(r"--|-[A-Za-z]")
+
+
+# Defaults of a trainer that others do not have.
+_USUAL = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
+# The presets that were asked about last, by identity: what holds a mapping has no hash.
+_RECENT_PRESETS: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
+
+
+class SetOption(NamedTuple):
+    """An option that an argument sets, in the one or two `words` from index `index` on.
+
+    `option` has no dashes; `value` is "true" for a switch.
+    """
+
+    position: int
+    words: tuple[str, ...]
+    option: str
+    value: str
+
+    def removed_from(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the arguments it was found in, without its own words."""
+        return (*arguments[: self.position], *arguments[self.position + len(self.words) :])
+
+
+class Rule(NamedTuple):
+    """How a preset passes a value: as the value of an option or key, or as the `fixed_value` that stands for it.
+
+    One that is not `whole` passes other text too, so that the value cannot be read back.
+    """
+
+    name: str
+    option: str
+    fixed_value: object = None
+    stands_for: str = ""
+    readable_back: bool = True
+
+
+def set_options(words: tuple[str, ...], *, bare: bool = True) -> tuple[SetOption, ...]:
+    """Return the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
+    return _parsed(words)[bare]
+
+
+@lru_cache(maxsize=64)
+def _parsed(words: tuple[str, ...]) -> tuple[tuple[SetOption, ...], tuple[SetOption, ...]]:
+    """Return the options with dashes, and all; the arguments of a plan are asked for all the time."""
+    every: list[SetOption] = []
+    for place, (word, after) in enumerate(pairwise((*words, "--"))):
+        option, equals, value = word.partition("=")
+        if not (option.startswith("-") or equals):
+            continue
+        split = not equals and not _OPTION.match(after)
+        value = after if split else value or "true"
+        every.append(SetOption(place, (word, after) if split else (word,), normalized_option(option), value))
+    return tuple(each for each in every if each.words[0].startswith("-")), tuple(every)
+
+
+def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> dict[str, Any]:
+    """Return the options of a script: the values of its YAML file, overridden by its arguments."""
+    document = documents.get(profile.trainer.config)
+    usual = _USUAL.get(trainer_of(profile).conventions(profile), {})
+    by_argument = set_options(profile.trainer.arguments, bare=bool(profile.trainer.config))
+    options = {argument.option: argument.value for argument in by_argument}
+    return {**usual, **(document.values if document else {}), **options}
+
+
+def preset_value_rules(preset: Preset) -> Iterator[Rule]:
+    """Yield how a preset passes values, by its arguments and in its file."""
+    for argument in preset.arguments:
+        name, equals, meaning = argument.when.partition("=")
+        if equals and not name.endswith("!"):
+            option, _, value = argument.words[0].partition("=")
+            yield Rule(name, normalized_option(option), value or "true", meaning)
+        for previous_word, word in pairwise(("", *argument.words)):
+            option, _, value = word.partition("=") if "=" in word else (previous_word, "", word)
+            for name in PLACEHOLDER.findall(value) if option else ():
+                yield Rule(name, normalized_option(option), readable_back=value == f"{{{name}}}")
+    conditions: set[str] = set()
+    for entry in preset.file.values if preset.file else ():
+        name, equals, meaning = entry.when.partition("=")
+        if equals and not name.endswith("!") and entry.when not in conditions:
+            # The first key with a condition is its switch; the others accompany it.
+            conditions.add(entry.when)
+            yield Rule(name, entry.key, entry.value, meaning)
+        elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER.fullmatch(entry.value)):
+            yield Rule(placeholder[1], entry.key)
+
+
+def option_names(name: str, preset: Preset) -> frozenset[str]:
+    """Return the options and keys, without dashes, by which a preset passes a value.
+
+    Options that only depend on a batch size are left out.
+    """
+    return _option_names_by_value(preset).get(name, frozenset())
+
+
+def _option_names_by_value(preset: Preset) -> Mapping[str, frozenset[str]]:
+    """Return the options of all values that a preset passes; the same preset is asked for them all the time."""
+    for recent, names_by_value in tuple(_RECENT_PRESETS):  # another thread may add to it
+        if recent is preset:
+            return names_by_value
+    names_by_value = {}
+    for rule in preset_value_rules(preset):
+        if rule.fixed_value is None or rule.name not in batch.BATCH_PLACEHOLDERS:
+            names_by_value[rule.name] = names_by_value.get(rule.name, frozenset()) | {rule.option}
+    _RECENT_PRESETS.appendleft((preset, names_by_value))
+    return names_by_value
+
+
+def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
+    """Return the user's arguments that set the value of a placeholder which the preset passes too."""
+    names = option_names(name, preset)
+    matching: list[SetOption] = []
+    for argument in set_options(profile.trainer.arguments) if names else ():
+        if argument.option not in names:
+            continue
+        if f"{{{name}}}" in argument.value:
+            # The last one wins.
+            matching.clear()
+        else:
+            matching.append(argument)
+    return tuple(matching)
+
+
+def user_batch_arguments(profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
+    """Return the user's arguments that set the batch."""
+    return tuple(
+        argument for name in sorted(batch.BATCH_PLACEHOLDERS) for argument in user_arguments(name, profile, preset)
+    )
+
+
+def normalized_option(option: str) -> str:
+    """Return an option as it is spelled in files."""
+    return option.lstrip("-+").replace("-", "_")
+
+
+def get_dotted(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value at a key with dots between levels, None where there is none."""
+    value: Any = values
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,144 @@
+"""What each placeholder stands for: values with their types, and as words of a command."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from tui_train.base.command import Joined, Word, in_run_dir
+from tui_train.base.versions import at_least, known_since
+from tui_train.facts.types import Toolchain
+from tui_train.profile import batch, fields
+from tui_train.profile.presets import PLACEHOLDERS, condition_holds
+from tui_train.profile.types import Profile, Recipe, Tracking
+from tui_train.setup.recipe.placeholders import first_texts
+from tui_train.setup.setup import Setup
+from tui_train.trainers import trainer_of
+from tui_train.trainers.builtin import SAMPLE_FILE
+
+# By a file's ending, what the library datasets reads it with.
+DATASETS_FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
+
+# A tuple is a placeholder of any number of values.
+PlaceholderValue = Word | int | float | bool | tuple[Word, ...]
+
+# The recipe's values that are passed as they are.
+_UNCHANGED_NAMES = tuple(
+    name
+    for name, key in PLACEHOLDERS.items()
+    if key == f"recipe.{name}" and name not in {"learning_rate", "eval_batch"}
+)
+
+
+def gradient_accumulation(profile: Profile, copies: int) -> int | None:
+    """Return the gradient accumulation steps of a settled profile; None where they are not known or not whole."""
+    recipe = profile.recipe
+    if recipe.global_batch is None or recipe.micro_batch is None:
+        return None
+    return batch.gradient_accumulation(recipe.global_batch, recipe.micro_batch, copies)
+
+
+def keys_to_pass(chosen: Profile, edits: Iterable[str]) -> frozenset[str]:
+    """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
+
+    Some trainers are passed all of them.
+    """
+    if trainer_of(chosen).gets_every_value:
+        return frozenset(key for key in PLACEHOLDERS.values() if key.startswith("recipe."))
+    keys = {key for key in fields.chosen_keys(chosen) if key.startswith("recipe.")} | set(edits)
+    # A scaled learning rate is another one than the trainer's own.
+    return frozenset(keys | ({"recipe.learning_rate"} if chosen.recipe.lr_scaling != "none" else set()))
+
+
+def placeholder_values(
+    setup: Setup, output: Word, config: Word, passed_keys: frozenset[str], *, user_output: bool
+) -> dict[str, PlaceholderValue]:
+    """Return what the placeholders of presets stand for in a settled profile; an empty text is none.
+
+    `passed_keys` reach the trainer. With `user_output` the user's arguments or file name the output folder.
+    """
+    profile = setup.rung
+    recipe, trainer, world_size = profile.recipe, profile.trainer, setup.world_size
+    data: tuple[Word, ...] = trainer.data
+    if trainer_of(profile).makes_model and not data:
+        data = (in_run_dir(SAMPLE_FILE),)
+    steps = gradient_accumulation(profile, setup.copies)
+    from_recipe: dict[str, PlaceholderValue | None] = {
+        "learning_rate": batch.scaled_learning_rate(recipe),
+        "accumulation": steps,
+        "total_accumulation": steps and steps * world_size,
+        "total_batch": recipe.micro_batch and recipe.micro_batch * world_size,
+        "whole_epochs": int(recipe.epochs) if recipe.epochs and recipe.epochs.is_integer() else None,
+        **_warmup_values(recipe, setup.toolchain),
+        **{name: getattr(recipe, name) for name in _UNCHANGED_NAMES},
+    }
+    for name, value in from_recipe.items():
+        if value is None or PLACEHOLDERS[name] not in passed_keys:
+            from_recipe[name] = ""
+    return {
+        "output": "" if user_output else output,
+        "data": data,
+        "data_format": data_format(trainer.data),
+        "validation_data": trainer.validation_data,
+        "test_data": trainer.test_data,
+        "model": trainer.model,
+        "revision": trainer.revision,
+        "config": config,
+        "eval_batch": recipe.eval_batch or "",
+        "world_size": world_size,
+        "device": setup.device,
+        "backend": setup.backend if setup.device == "cuda" else "",
+        **_logger_values(profile.tracking),
+        **{name: value for name, value in from_recipe.items() if value is not None},
+    }
+
+
+def _warmup_values(recipe: Recipe, toolchain: Toolchain | None) -> dict[str, PlaceholderValue | None]:
+    """Return the warmup as steps or a share, in the words of this transformers, and as steps alone."""
+    warmup = recipe.warmup
+    is_share = warmup is not None and 0 < warmup < 1
+    before_version_5 = is_share and toolchain is not None and not at_least(toolchain.transformers, "5.0")
+    whole_steps = None if warmup is None or is_share else int(warmup)
+    computed_steps = (
+        math.ceil(warmup * recipe.steps) if warmup is not None and is_share and recipe.steps else whole_steps
+    )
+    return {
+        "warmup_steps": None if before_version_5 else warmup if is_share else whole_steps,
+        "warmup_ratio": warmup if before_version_5 else None,
+        "num_warmup_steps": computed_steps,
+    }
+
+
+def _logger_values(tracking: Tracking) -> dict[str, PlaceholderValue]:
+    """Return which loggers were chosen, each by itself and in one word; empty for none."""
+    chosen = tuple(name for name in ("tensorboard", "wandb") if getattr(tracking, name))
+    together = "both" if len(chosen) > 1 else "".join(chosen)
+    return {"tensorboard": "", "wandb": "", **dict.fromkeys(chosen, "yes"), "report_to": together}
+
+
+def data_format(data: tuple[str, ...]) -> str:
+    """Return the name that the library datasets has for the form of files, empty where they have none or several."""
+    formats = {DATASETS_FORMATS.get(path.rpartition(".")[2].lower(), "") for path in data}
+    return formats.pop() if len(formats) == 1 else ""
+
+
+def placeholder_words(values: Mapping[str, PlaceholderValue]) -> dict[str, tuple[Word, ...]]:
+    """Return each placeholder's values as words: none where it is empty."""
+    return {name: _value_words(value) for name, value in values.items()}
+
+
+def _value_words(value: PlaceholderValue) -> tuple[Word, ...]:
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, bool):
+        return ("yes" if value else "no",)
+    if isinstance(value, (str, Joined)):
+        return (value,) if value else ()
+    return (repr(value) if isinstance(value, float) else str(value),)
+
+
+def save_on_stop_arguments(setup: Setup, passed_values: Mapping[str, PlaceholderValue]) -> tuple[str, ...]:
+    """Return the arguments that make the trainer save on SIGTERM, if its library is new enough."""
+    stop, tool = setup.preset.stop, setup.toolchain
+    library, _, since = stop.needs.partition(" ")
+    versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
+    fits = not library or known_since(versions.get(library), since)
+    return stop.arguments if fits and condition_holds(stop.when, first_texts(placeholder_words(passed_values))) else ()

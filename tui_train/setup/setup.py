@@ -1,0 +1,310 @@
+"""Setup: what a profile means on a machine."""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from msgspec.structs import replace
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.gpus.verdicts import find_gpus, gpu_verdicts, recommended_uuids
+from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict, YamlDocument
+from tui_train.launchers import LAUNCHERS, launchers_supporting
+from tui_train.profile import fields
+from tui_train.profile.presets import Preset
+from tui_train.profile.types import Launcher, Profile
+from tui_train.setup import blocked_fallbacks
+from tui_train.setup.ladder_context import LadderContext
+from tui_train.setup.machine import communication
+from tui_train.setup.machine.toolchain import launcher_of, pick_toolchain, too_old_to_shard, why_unusable
+from tui_train.setup.recipe import given_arguments, launcher_config
+from tui_train.setup.recipe.effective import (
+    EffectiveValue,
+    effective_values,
+    is_default,
+    user_output_folder,
+    with_effective_values,
+)
+from tui_train.setup.recipe.options import script_options
+from tui_train.trainers import auto_preset, takes_field, trainer_of
+from tui_train.trainers.nemo import Flavour
+from tui_train.trainers.script import entry_point
+
+MODEL_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
+# What all attempts of a plan share: none of it is chosen again for a fallback.
+_SHARED = (
+    "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "copies", "backend",
+    "launcher_config", "preset", "accepted", "values", "settled", "context",
+)  # fmt: skip
+_MACHINE = _SHARED[: _SHARED.index("preset")]
+
+_Answer = TypeVar("_Answer")
+
+
+class Setup:
+    """What a profile means on a machine: each part is found once, when it is first asked for.
+
+    profile: the profile as chosen; facts: what is known of the machine
+    by_data: values by their key that follow from the training data
+    """
+
+    def __init__(self, profile: Profile, facts: Facts, defaults: Mapping[str, EffectiveValue] | None = None) -> None:
+        """Hold both; `defaults` replace the trainer's, by name in the recipe, or by key beyond it."""
+        self.profile, self.facts = profile, facts
+        self.by_data = {name: value for name, value in (defaults or {}).items() if "." in name}
+        self._defaults = {name: value for name, value in (defaults or {}).items() if "." not in name}
+        self._kept: dict[Callable[[Setup], Any], Any] = {}
+
+    def with_defaults(self, defaults: Mapping[str, EffectiveValue]) -> "Setup":
+        """Return the setup with defaults of ours in place of the trainer's, on the same Python, cards and launcher."""
+        other = Setup(self.profile, self.facts, defaults)
+        other.__dict__.update({name: getattr(self, name) for name in _MACHINE})
+        return other
+
+    def at(self, rung: Profile) -> "Setup":
+        """Return the setup of another attempt, whose settled profile is `rung`; all but that one is shared."""
+        for name in _SHARED:
+            getattr(self, name)
+        other = copy(self)
+        other.__dict__.pop("options", None)
+        other.__dict__.update(rung=rung, _kept={})
+        return other
+
+    def kept(self, question: "Callable[[Setup], _Answer]") -> _Answer:
+        """Return the answer to a question of a layer above, asked once."""
+        if question not in self._kept:
+            self._kept[question] = question(self)
+        answer: _Answer = self._kept[question]
+        return answer
+
+    @property
+    def problem(self) -> BadInput | None:
+        """Why the recipe half cannot be known, such as an unknown preset; None where it can. Its parts raise it."""
+        return self._preset if isinstance(self._preset, BadInput) else None
+
+    # The machine half
+
+    @cached_property
+    def toolchain(self) -> Toolchain | None:
+        """The Python that trains; None where none here can."""
+        return pick_toolchain(self.profile, self.facts)
+
+    @cached_property
+    def unusable(self) -> tuple[tuple[Toolchain, str], ...]:
+        """Each Python of the machine with why it cannot train the profile, empty where it can."""
+        return tuple((tool, why_unusable(self.profile, tool)) for tool in self.facts.toolchains)
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What each card of the machine can do with this Python."""
+        return gpu_verdicts(self.facts.machine.gpus, self.toolchain, self.facts.machine.driver_cuda)
+
+    @cached_property
+    def _cards(self) -> tuple[Gpu, ...]:
+        """The cards that are named or recommended."""
+        hardware, cards = self.profile.hardware, self.facts.machine.gpus
+        if hardware.device == "cpu":
+            return ()
+        if not hardware.gpus:
+            usable = recommended_uuids(cards, self.verdicts)
+            return tuple(card for card in cards if card.uuid and card.uuid in usable)
+        named = [matching[0] for name in hardware.gpus if len(matching := find_gpus(cards, name)) == 1]
+        return tuple(card for card in cards if card.uuid and card in named)
+
+    @cached_property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The cards that train."""
+        alone = self.device == "cuda" and not LAUNCHERS[self.launcher].STARTS_SEVERAL and not self.profile.hardware.gpus
+        return self._cards[:1] if alone else self._cards
+
+    @cached_property
+    def device(self) -> Literal["cpu", "cuda"]:
+        """What trains."""
+        return "cuda" if self._cards or self.profile.hardware.device == "cuda" else "cpu"
+
+    @cached_property
+    def launcher(self) -> Launcher:
+        """What starts the processes."""
+        return launcher_of(self.profile, self._cards, reads_ranks=bool(self.rank_use))
+
+    @cached_property
+    def rank_use(self) -> str:
+        """Which line of the script fails unless a launcher sets the ranks, in words; empty for none."""
+        if isinstance(self._preset, BadInput):
+            return ""
+        source = given_arguments.script_source(self.profile, self.facts, self._preset)
+        if source is None or not source.rank_line:
+            return ""
+        does = "reads" if source.rank.isupper() else "calls"
+        return f"line {source.rank_line} of {visible(Path(self.profile.trainer.script).name)} {does} {source.rank}"
+
+    @cached_property
+    def processes(self) -> int:
+        """The processes of the first machine: as chosen, else one a card, on the CPU as the machines have them."""
+        if chosen := self.profile.hardware.processes:
+            return chosen
+        nodes = self.profile.nodes
+        if self.device == "cuda":
+            return max(len(self._cards), 1) if LAUNCHERS[self.launcher].STARTS_SEVERAL else 1
+        return nodes.processes[0] if nodes.processes and nodes.machines > 1 else 1
+
+    @cached_property
+    def world_size(self) -> int:
+        """The processes of all machines."""
+        return self.profile.nodes.world_size(self.processes)
+
+    @cached_property
+    def copies(self) -> int:
+        """The copies of the model that take samples of their own: one a process, unless NeMo splits it."""
+        return trainer_of(self.profile).copies(self.profile, self.world_size, self.toolchain)
+
+    @cached_property
+    def backend(self) -> str:
+        """How the processes communicate, empty for a single one."""
+        cuda = self.device == "cuda"
+        return communication.choose_backend(self.profile.communication, cuda=cuda, world_size=self.world_size)
+
+    @cached_property
+    def launcher_config(self) -> Mapping[str, Any]:
+        """What the user's own config of the launcher says, empty where none is read."""
+        return launcher_config.usable_launcher_config(self.profile, self.facts, self.launcher, self.device)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether Slurm chooses machines and cards when it starts."""
+        return self.facts.scheduler == "slurm"
+
+    # The recipe half
+
+    @cached_property
+    def _with_data(self) -> Profile:
+        """The chosen profile with what follows from the data."""
+        profile = self.profile
+        for key, held in self.by_data.items():
+            profile = fields.put(profile, key, held.value)
+        return profile
+
+    @cached_property
+    def _preset(self) -> Preset | BadInput:
+        try:
+            return trainer_of(self._with_data).preset(self._with_data, self.toolchain, self.facts)
+        except BadInput as error:
+            return error
+
+    @cached_property
+    def preset(self) -> Preset:
+        """How the recipe is passed, with the defaults on these cards; BadInput where there is a `problem`."""
+        if isinstance(self._preset, BadInput):
+            raise self._preset
+        cards = self.gpus if self.device == "cuda" else ()
+        by_cards = trainer_of(self._with_data).defaults(self._with_data, cards)
+        ours = {name: held.value for name, held in self._defaults.items()}
+        return replace(self._preset, defaults={**self._preset.defaults, **by_cards, **ours})
+
+    @property
+    def nemo(self) -> Flavour | None:
+        """Which flavour of NeMo trains, None for other trainers."""
+        return trainer_of(self.profile).flavour(self.toolchain)
+
+    @cached_property
+    def accepted(self) -> frozenset[str]:
+        """The placeholders whose values reach the trainer or its launcher."""
+        accepted = trainer_of(self._with_data).accepted_placeholders(self._with_data, self.toolchain, self.preset)
+        by_launcher = takes_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].SETS_PRECISION
+        return accepted | {"precision"} if by_launcher else accepted
+
+    @property
+    def document(self) -> YamlDocument | None:
+        """The trainer's own file, None where it was not read."""
+        return self.facts.documents.get(self.profile.trainer.config)
+
+    @cached_property
+    def values(self) -> dict[str, EffectiveValue]:
+        """The values in force by their name in the recipe."""
+        profile = self._with_data
+        by_launcher = launcher_config.recipe_values_in(profile, self.preset, self.launcher_config)
+        values = effective_values(profile, self.preset, self.document, self.copies, by_launcher)
+        return values | {name: held for name, held in self._defaults.items() if is_default(values[name])}
+
+    @cached_property
+    def settled(self) -> Profile:
+        """The profile with the values in force; what is not known is None there."""
+        return auto_preset.with_shipped_preset(with_effective_values(self._with_data, self.values), self.facts.sources)
+
+    @cached_property
+    def rung(self) -> Profile:
+        """The settled profile of this attempt: that of the first, unless made by `at`."""
+        return self.settled
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """The options of the trainer as it is started in this attempt, by the names that its library has."""
+        return trainer_of(self.rung).options(self.rung) | script_options(self.rung, self.facts.documents)
+
+    @cached_property
+    def user_output(self) -> str:
+        """The output folder that the user's arguments or file name, empty where they name none."""
+        return user_output_folder(self.profile, self.preset, self.document)
+
+    # The ladder
+
+    @cached_property
+    def context(self) -> LadderContext:
+        """What the fallbacks may depend on."""
+        profile, trainer = self._with_data, trainer_of(self._with_data)
+        loads_model = bool(profile.trainer.model) and "model" in self.accepted
+        refused = self._refused()
+        batch_not_set = "micro_batch" not in refused and self._batch_not_set()
+        if batch_not_set:
+            refused["micro_batch"] = blocked_fallbacks.BATCH_NOT_SET
+        return LadderContext(
+            world_size=self.copies,
+            cuda=self.device == "cuda",
+            accepted=self.accepted - MODEL_SIZE if loads_model else self.accepted,
+            loads_model=loads_model,
+            refusals=refused,
+            why_none=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
+            eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.document),
+            evaluates=trainer.evaluates(profile),
+            batch_not_set=batch_not_set,
+            min_micro=trainer.min_micro(profile),
+        )
+
+    def _refused(self) -> dict[str, str]:
+        """Return the fallbacks that cannot help, each with the reason."""
+        unsharded = self._why_not_sharded()
+        offload = unsharded or blocked_fallbacks.too_little_host_memory(self.gpus, self.facts.machine.memory_total)
+        refused = blocked_fallbacks.refused_fallbacks(
+            self.settled, self.preset, self.toolchain, self.document, self.gpus
+        )
+        # A value set in another form, such as "offload", is the user's own choice.
+        words = {name: held.other_form for name, held in self.values.items() if held.other_form and held.value is None}
+        by_user = {name: blocked_fallbacks.set_by_user_reason((text,)) for name, text in words.items()}
+        return {"sharding": unsharded, "offload": offload, **refused, **by_user}
+
+    def _batch_not_set(self) -> bool:
+        """Return whether the batch is unknown, or only assumed from the defaults of a library that a script may use."""
+        recipe = self.settled.recipe
+        if recipe.micro_batch is None or recipe.global_batch is None:
+            return True
+        sources = {self.values[name].source for name in ("micro_batch", "global_batch")}
+        is_script = takes_field(self.profile, "trainer.script")
+        own_script = is_script and entry_point(self.profile, self.preset) != self.preset.module
+        return own_script and any(source.endswith("default") for source in sources)
+
+    def _why_not_sharded(self) -> str:
+        """Return why the model cannot be sharded, empty where it can."""
+        if self.device != "cuda":
+            return "only for GPUs"
+        if "fsdp2" not in self.preset.strategies:
+            return "only for trainers known to go through accelerate"
+        if self.launcher not in (launchers := launchers_supporting("fsdp2")):
+            return f"only under {' or '.join(launchers)}"
+        tool = self.toolchain
+        torch = tool.torch if tool else None
+        if self.backend == "gloo" and (why := communication.why_no_gloo(sharded=True, torch=torch)):
+            return why
+        return f"the chosen Python {old}" if tool and (old := too_old_to_shard(tool)) else ""

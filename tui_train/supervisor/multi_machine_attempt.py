@@ -1,0 +1,144 @@
+"""One attempt on several machines: its command on this one, and over ssh a keeper of it on each of the others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from typing import Any, Sequence
+
+from . import node, ssh
+from .processes import MARK, process_at, send_signal
+from .safe_text import visible
+from .signals import Signals
+from .start import print_message
+
+_HEARTBEAT_SECONDS = 5.0
+_POLL_SECONDS = 0.5
+# Seconds for the keepers of the others to end all of theirs, once their link is closed.
+_END_SECONDS = 10.0
+# Of what this machine has in its environment, what the others get.
+_PASSED_VARIABLES = (MARK, "TUI_TRAIN_PYTHON")
+
+
+class _MachinePart:
+    """One machine's part: its child here, which is the command itself or its ssh."""
+
+    def __init__(self, rank: int, host: str, child: subprocess.Popen[bytes]) -> None:
+        self.rank = rank
+        self.host = host
+        self.child = child
+        self.code: int | None = None
+
+    def send_word(self, word: bytes) -> None:
+        """Write a word to its keeper; where the link takes none, it is dropped, for nothing here may wait for it."""
+        if self.child.stdin:
+            with contextlib.suppress(OSError):
+                os.write(self.child.stdin.fileno(), word)
+        elif word == node.STOP_REQUEST:
+            send_signal(process_at(self.child.pid), signal.SIGTERM)
+
+    def close(self) -> None:
+        """Close its link, so that its keeper ends everything there; this machine's own part is killed."""
+        if self.child.stdin:
+            with contextlib.suppress(OSError):
+                self.child.stdin.close()
+        else:
+            send_signal(process_at(self.child.pid), signal.SIGKILL)
+
+    @property
+    def end_sentence(self) -> str:
+        """How it ended."""
+        if self.rank and self.code == ssh.CONNECTION_LOST:
+            return f"machine {self.rank} ({visible(self.host)}) was lost: its ssh has ended"
+        return f"machine {self.rank} ({visible(self.host)}) ended with exit code {self.code}"
+
+
+def main(text: str, words: Sequence[str], run_dir: str) -> int:
+    """Run a command on each machine to its end, and return the exit code of the one that failed first, else 0.
+
+    SIGTERM asks all to save and end; where one fails, the others are asked as well, and ended after the grace.
+    """
+    request: dict[str, Any] = json.loads(text)
+    signals = Signals()
+    members = [
+        _start_here(request, words),
+        *(_start_over_ssh(request, rank, words, run_dir) for rank in range(1, len(request["hosts"]))),
+    ]
+    first_failed, deadline, asked_to_end, beat = None, float("inf"), False, 0.0
+    while True:
+        ended = [member for member in members if member.code is None and _poll_code(member)]
+        # Of several that ended at once, a lost machine is why the others failed.
+        failed = sorted(
+            (member for member in ended if member.code), key=lambda member: member.code != ssh.CONNECTION_LOST
+        )
+        if failed and first_failed is None:
+            first_failed = failed[0]
+            if not signals.stop:
+                print_message(first_failed.end_sentence)
+                deadline = time.monotonic() + float(request["grace"])
+        if all(member.code is not None for member in members):
+            return first_failed.code or 1 if first_failed else 0
+        if (first_failed or signals.stop) and not asked_to_end:
+            asked_to_end = True
+            for member in members:
+                member.send_word(node.STOP_REQUEST)
+        if signals.at_once or time.monotonic() > deadline:
+            return _end_all(members, first_failed)
+        if time.monotonic() - beat >= _HEARTBEAT_SECONDS:
+            beat = time.monotonic()
+            for member in members:
+                member.send_word(node.HEARTBEAT)
+        signals.wait(_POLL_SECONDS)
+
+
+def _poll_code(member: _MachinePart) -> bool:
+    code = member.child.poll()
+    member.code = 128 - code if code is not None and code < 0 else code
+    return code is not None
+
+
+def _end_all(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
+    deadline = time.monotonic() + _END_SECONDS
+    for member in members:
+        member.close()
+    while not all(_poll_code(member) for member in members) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for member in members:
+        if member.code is None:
+            print_message(
+                f"machine {member.rank} ({visible(member.host)}) does not answer: its processes end within two minutes"
+            )
+    return (first_failed.code if first_failed else None) or 128 + signal.SIGKILL
+
+
+def _start_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:
+    child = subprocess.Popen([*words, "--node-rank=0"], stdin=subprocess.DEVNULL, start_new_session=True)
+    return _MachinePart(0, request["hosts"][0]["host"], child)
+
+
+def _ignore_sigterm() -> None:
+    """Have an ssh stay where all processes of the run are asked to end: by it the others are asked, and save."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
+    host = request["hosts"][rank]
+    environment = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    environment["TUI_TRAIN_ADDRESS"] = host["address"]
+    if host["shared"]:
+        environment["TUI_TRAIN_SHARED"] = "1"
+    # Its cards are its own.
+    own = [word for word in words if not word.startswith("--gpus=")]
+    question = {"rank": rank, "words": own, "environment": environment}
+    command = ssh.ssh_command(host["host"], node.supervisor_words(request["python"], run_dir, "keep"))
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
+    assert child.stdin is not None  # noqa: S101 - for the type
+    with contextlib.suppress(OSError):
+        child.stdin.write(json.dumps(question).encode() + b"\n")
+        child.stdin.flush()
+    os.set_blocking(child.stdin.fileno(), False)
+    return _MachinePart(rank, host["host"], child)

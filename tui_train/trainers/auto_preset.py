@@ -1,0 +1,224 @@
+"""The preset `auto`: what suits a script by its source; nothing is passed that the source does not declare."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.types import Parameter, Source
+from tui_train.profile import fields
+from tui_train.profile.presets import (
+    DEFAULT_NAMES,
+    SCRIPT,
+    Preset,
+    PresetArgument,
+    Scalar,
+    accepted_placeholders,
+    shipped_presets,
+)
+from tui_train.profile.rows import Field
+from tui_train.profile.types import AUTO, Profile
+
+SCRIPT_SOURCE = "the script's own"
+
+# Names of arguments that leave no doubt, dashes as underscores, by the placeholder that they take.
+_SURE_NAMES: Mapping[str, frozenset[str]] = {
+    "output": frozenset({"output_dir", "out_dir", "output_folder", "save_dir"}),
+    "model": frozenset({"model_name_or_path"}),
+    "micro_batch": frozenset({"batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"}),
+    "accumulation": frozenset({"gradient_accumulation_steps", "accumulation_steps", "grad_accum_steps"}),
+    "learning_rate": frozenset({"lr", "learning_rate"}),
+    "epochs": frozenset({"epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs"}),
+    "steps": frozenset({"max_steps", "max_train_steps", "num_train_steps", "train_steps", "max_iters"}),
+    "num_warmup_steps": frozenset({"warmup_steps", "num_warmup_steps", "warmup_iters"}),
+    "warmup_ratio": frozenset({"warmup_ratio"}),
+    "weight_decay": frozenset({"weight_decay"}),
+    "sequence_length": frozenset({"sequence_length", "seq_length", "seq_len", "max_seq_length", "block_size"}),
+    "checkpoint_every": frozenset({"save_steps", "save_every", "checkpoint_every", "checkpointing_steps"}),
+    "evaluate_every": frozenset({"eval_steps", "eval_every"}),
+    "seed": frozenset({"seed", "random_seed"}),
+}
+_INTEGER_FORM = {"epochs": "whole_epochs"}
+_VALUE_OF_FORM = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
+# Placeholders that stand for the same value in another form.
+_FORMS_OF_VALUE = {
+    "epochs": ("epochs", "whole_epochs"),
+    "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
+    "accumulation": ("accumulation", "total_accumulation"),
+}
+_WITHOUT_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
+_PRECISION_ARGUMENTS = (
+    PresetArgument(("--mixed_precision=no",), "precision=fp32"),
+    PresetArgument(("--mixed_precision={precision}",), "precision!=fp32"),
+)
+_ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
+_KIND_LABELS = {
+    "": "arguments not known", "none": "no arguments", "hf-trainer": "HfArgumentParser", "trl": "TRL's parser",
+    "lightning": "LightningCLI", "nanogpt": "nanoGPT's configurator", "hydra": "Hydra", "argparse": "argparse",
+    "dataclass": "HfArgumentParser", "click": "click", "typer": "typer", "fire": "fire", "absl": "absl",
+    "help": "arguments",
+}  # fmt: skip
+_MAX_NAMES = 8
+
+
+def preset_for_source(source: Source | None, words: Sequence[str] = ()) -> Preset:
+    """Return the preset that suits a script with this source and the user's arguments, which may choose a subcommand.
+
+    It passes nothing where no source is known.
+    """
+    source = source or Source()
+    source = msgspec.structs.replace(source, parameters=in_scope(source, words))
+    if named := shipped_preset_name(source):
+        return _with_declared(_without_length(shipped_presets()[named], source), source, takes_all=True)
+    like = "nanogpt" if source.kind == "nanogpt" else "accelerate" if source.creates_accelerator else ""
+    own = Preset(label=SCRIPT, about="what its source declares")
+    return _with_declared(_limited_to_declared(shipped_presets()[like], own, source) if like else own, source)
+
+
+def command_of(source: Source, words: Sequence[str]) -> str:
+    """Return the subcommand that the arguments choose, empty for none."""
+    return next((word for word in words if word in source.subcommands), "")
+
+
+def in_scope(source: Source, words: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
+    command = command_of(source, words)
+    return tuple(parameter for parameter in source.parameters if parameter.command in {"", command})
+
+
+def arguments_summary(source: Source | None, words: Sequence[str] = ()) -> str:
+    """Return in one line what a script's source says of its arguments, and where; safe to show, empty for no script.
+
+    The user's arguments may choose a subcommand.
+    """
+    if source is None:
+        return ""
+    if source.problem:
+        return visible(f"its arguments are not known: {source.problem}")
+    line = f", line {source.line}" if source.line else ""
+    where = f"{line} of {source.file}" if source.file else line
+    command = command_of(source, words)
+    names = [parameter.name for parameter in (in_scope(source, words) if command else source.parameters)]
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    inherits = f"{', ' if source.kind == 'none' else ' with '}{source.base}" if source.base else ""
+    listed = (
+        f": {' '.join(names[:_MAX_NAMES])}{more}" if names else f": {source.why_unread}" if source.why_unread else ""
+    )
+    accelerated = ", accelerate" if source.creates_accelerator else ""
+    accelerated += ", read from --help" if source.helped else ""
+    chosen = f", {command}" if command else ""
+    said = source.why_unread if source.kind == "help" and source.why_unread else _KIND_LABELS[source.kind]
+    return visible(f"{said}{inherits}{accelerated}{where}{chosen}{listed}")
+
+
+def shipped_preset_name(source: Source | None) -> str:
+    """Return the shipped preset that suits a source as it is, empty for none."""
+    return source.kind if source and source.kind in {"hf-trainer", "trl"} else ""
+
+
+def with_shipped_preset(profile: Profile, sources: Mapping[str, Source]) -> Profile:
+    """Return the profile with the shipped preset that `auto` stands for, where it stands for one."""
+    name = shipped_preset_name(sources.get(profile.trainer.script)) if profile.trainer.preset == AUTO else ""
+    chosen = msgspec.structs.replace(profile.trainer, preset=name)
+    return msgspec.structs.replace(profile, trainer=chosen) if name else profile
+
+
+def _with_declared(preset: Preset, source: Source, *, takes_all: bool = False) -> Preset:
+    """Return the preset with what the source declares under sure names; `takes_all`: the script takes all of it."""
+    passed = accepted_placeholders(preset)
+    matched = dict(_matching_parameters(source.parameters))
+    more = [
+        PresetArgument((f"{each.name}={{{name}}}",), after=each.command)
+        for name, each in matched.items()
+        if not passed & {name, *_FORMS_OF_VALUE.get(_VALUE_OF_FORM.get(name, name), ())}
+    ]
+    arguments = (*preset.arguments, *more)
+    return msgspec.structs.replace(
+        preset,
+        arguments=arguments,
+        defaults={**(preset.defaults if takes_all else {}), **dict(_declared_defaults(matched))},
+    )
+
+
+def _without_length(preset: Preset, source: Source) -> Preset:
+    """Return the preset without the length of a sequence for what has none: GRPO and similar count two of them."""
+    if source.base not in _WITHOUT_LENGTH:
+        return preset
+    kept = tuple(each for each in preset.arguments if not any("{sequence_length}" in word for word in each.words))
+    return msgspec.structs.replace(preset, arguments=kept)
+
+
+def _limited_to_declared(preset: Preset, own: Preset, source: Source) -> Preset:
+    """Return that of a kind of scripts, with no more than this source declares of it."""
+    own_parameters = tuple(each for each in source.parameters if not each.command)
+    declared = {
+        _normalized_flag(flag): parameter.name
+        for parameter in _single_value_options(own_parameters)
+        for flag in parameter.flags
+    }
+    arguments = filter(None, (_in_script_spelling(argument, declared) for argument in preset.arguments))
+    resume = preset.checkpoints.resume if preset.checkpoints else ()
+    resumes = all(_normalized_flag(word.partition("=")[0]) in declared for word in resume)
+    precision = "mixed_precision" in declared
+    return msgspec.structs.replace(
+        own,
+        arguments=(*arguments, *(_PRECISION_ARGUMENTS if precision else ())),
+        variables=() if precision or source.sets_precision else preset.variables,
+        user_arguments_first=preset.user_arguments_first,
+        checkpoints=preset.checkpoints if resumes else None,
+        log=preset.log,
+    )
+
+
+def _in_script_spelling(argument: PresetArgument, declared: Mapping[str, str]) -> PresetArgument | None:
+    """Return an argument in the script's own spelling, None where the script does not take it."""
+    words = [
+        (declared.get(_normalized_flag(option)), equals, value)
+        for option, equals, value in map(_split_option, argument.words)
+    ]
+    if not all(name for name, _, _ in words):
+        return None
+    return PresetArgument(tuple(f"{name}{equals}{value}" for name, equals, value in words), argument.when)
+
+
+def _split_option(word: str) -> tuple[str, str, str]:
+    return word.partition("=")
+
+
+def _single_value_options(parameters: tuple[Parameter, ...]) -> Iterator[Parameter]:
+    """Yield the arguments that take one value."""
+    for each in parameters:
+        if each.form in {"option", "key"} and not each.takes_several:
+            yield each
+
+
+def _matching_parameters(parameters: tuple[Parameter, ...]) -> Iterator[tuple[str, Parameter]]:
+    """Yield each placeholder that exactly one argument takes by its name."""
+    for placeholder, names in _SURE_NAMES.items():
+        matches = [
+            each
+            for each in _single_value_options(parameters)
+            if names & {_normalized_flag(flag) for flag in (each.name, *each.flags)}
+        ]
+        if len(matches) == 1 and not matches[0].choices:
+            integer_form = matches[0].type in {"int", ""} and _INTEGER_FORM.get(placeholder)
+            yield integer_form or placeholder, matches[0]
+
+
+def _normalized_flag(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_").lower()
+
+
+def _declared_defaults(matched: Mapping[str, Parameter]) -> Iterator[tuple[str, Scalar]]:
+    """Yield the defaults that a source writes out, for values of which a preset may say one."""
+    for placeholder, parameter in matched.items():
+        name = _VALUE_OF_FORM.get(placeholder, placeholder)
+        row = _ACCUMULATION if name == "accumulation" else fields.FIELDS.get(f"recipe.{name}")
+        if name not in DEFAULT_NAMES or row is None or not parameter.default:
+            continue
+        with contextlib.suppress(BadInput):
+            value = fields.parse(row, parameter.default)
+            if isinstance(value, (int, float)) and value:
+                yield name, value

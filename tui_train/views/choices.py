@@ -1,0 +1,342 @@
+"""The values that a field can have on this machine, with the reason for those that it cannot."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tui_train.base.text import display_path, size, visible
+from tui_train.checks.machine.communication import why_gloo_refused
+from tui_train.facts.gpus.verdicts import supports_bf16
+from tui_train.facts.machine.container_images import ENGINES
+from tui_train.facts.models import recipe_lists
+from tui_train.facts.models.hub import CachedModel
+from tui_train.facts.other_machines.cluster import sbatch_time
+from tui_train.facts.other_machines.slurm import chosen_partitions
+from tui_train.launchers import LAUNCHERS, launcher_labels
+from tui_train.memory.ladder.rungs import RUNGS
+from tui_train.profile import fields
+from tui_train.profile.presets import shipped_presets
+from tui_train.profile.types import AUTO, Method, Profile
+from tui_train.setup.machine import strategies
+from tui_train.setup.machine.idle_cards import all_cards_idle
+from tui_train.setup.recipe import no_effect
+from tui_train.setup.setup import Setup
+from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
+from tui_train.trainers.auto_preset import arguments_summary
+from tui_train.trainers.finetune import METHOD_LABELS
+from tui_train.views import clusters
+
+# The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
+UNSET = "not set"
+_BEST_PYTHON = "the best one"
+_USUAL_TIMES = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
+
+
+_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
+# Values of the recipe that few trainers take.
+_ONLY_WHERE_TAKEN = frozenset(
+    f"recipe.{name}" for name in ("ffn_hidden_size", "epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
+)
+
+
+class Option(Struct, frozen=True):
+    """One value of a field: label, note, and the reason why it is not selectable here (empty: it is)."""
+
+    value: str
+    label: str
+    note: str = ""
+    reason: str = ""
+
+
+def field_options(key: str, setup: Setup) -> tuple[Option, ...]:
+    """Return the values that a field offers."""
+    if key in _OPTIONS:
+        return _OPTIONS[key](setup)
+    row = fields.field(key)
+    values = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
+    return (_unset_option(key, setup), *values) if row.optional else values
+
+
+def _unset_option(key: str, setup: Setup) -> Option:
+    """Return the option to leave a field unset, with the value that then applies."""
+    held = setup.values.get(key.removeprefix("recipe."))
+    return Option("", UNSET, (held.other_form or fields.format_value(held.value)) if held and held.source else "")
+
+
+def all_values(key: str) -> tuple[str, ...]:
+    """Return all values that a field can have, where these are few."""
+    row = fields.field(key)
+    if key == "trainer.preset":
+        return (AUTO, *(name for name in shipped_presets() if name != "builtin"))
+    if key == "ladder.rungs":
+        return tuple(RUNGS)
+    return ("yes", "no") if row.kind == "switch" else row.options
+
+
+def value_of(key: str, text: str) -> str:
+    """Return the value that a text names by itself, in any case, or by its label on the screen; else the text."""
+    folded = text.strip().casefold()
+    labels = {label.casefold(): value for value, label in _labelled_values(key)}
+    return labels.get(folded, text)
+
+
+def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
+    """Return values with what the screen calls them, and with themselves."""
+    shown = {
+        "hardware.device": (("cuda", "GPU"), ("cuda", "GPUs")),
+        "trainer.kind": tuple((name, trainer.name) for name, trainer in TRAINERS.items()),
+        "trainer.launcher": tuple((name, launcher.LABEL) for name, launcher in LAUNCHERS.items()),
+        "trainer.preset": (
+            (AUTO, AUTO),
+            *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
+        ),
+        "trainer.python": (("", _BEST_PYTHON),),
+        "finetune.method": tuple((name, label) for name, label in METHOD_LABELS.items()),
+    }
+    row = fields.field(key)
+    unset = (("", UNSET),) if row.optional else ()
+    return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
+
+
+def is_shown(key: str, of: Setup | Profile) -> bool:
+    """Return whether a field is shown: where it has an effect or is set; most of the recipe with its reason as well.
+
+    Of a fine-tuning the model decides much of the recipe: that is not shown.
+    """
+    section = key.partition(".")[0]
+    profile = of.profile if isinstance(of, Setup) else of
+    by_slurm = of.scheduled if isinstance(of, Setup) else profile.hardware.scheduler == "slurm"
+    if section == "slurm":
+        return by_slurm or fields.is_chosen(profile, key)
+    if key in _SET_BY_SLURM and by_slurm:
+        return False
+    explained = section == "recipe" and key not in _ONLY_WHERE_TAKEN and not trainer_of(profile).wants_data
+    if explained or section == "communication" or fields.is_chosen(profile, key):
+        return True
+    return not no_effect.why_no_effect(key, of)
+
+
+def _device_options(setup: Setup) -> tuple[Option, ...]:
+    usable = any(verdict.kind != "blocked" for verdict in setup.verdicts)
+    reasons = {reason for verdict in setup.verdicts for reason in verdict.reasons}
+    why = "" if usable else ("no GPU here can train" if setup.facts.machine.gpus else "no GPU was found")
+    if why and len(reasons) == 1:
+        why = visible(reasons.pop())
+    automatic = "the GPUs" if usable else "the CPU: " + why
+    if all_cards_idle(setup):
+        automatic = f"the GPUs, but {why}"
+    return (
+        Option("auto", "auto", automatic),
+        Option("cuda", "GPU", "", why),
+        Option("cpu", "CPU", "slow, always works"),
+    )
+
+
+def _kind_options(_setup: Setup) -> tuple[Option, ...]:
+    return tuple(Option(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
+
+
+def _recipe_options(setup: Setup) -> tuple[Option, ...]:
+    """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
+    python = setup.toolchain.python if setup.toolchain else ""
+    tasks_of, listed = recipe_lists.recipes_of_python(setup.facts, python, setup.nemo)
+    note = "this Python has it" if listed else ""
+    task = nemo.required_task(setup.profile.nemo, setup.nemo)
+    names = [name for name, tasks in tasks_of.items() if task in tasks]
+    return tuple(Option(name, name, note) for name in names)
+
+
+def _preset_options(setup: Setup) -> tuple[Option, ...]:
+    facts = setup.facts
+    shipped = [
+        Option(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
+    ]
+    own_options = [
+        Option(AUTO, AUTO, arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script")
+    ]
+    for name, own_preset in facts.presets.items():
+        if own_preset.preset:
+            own_options.append(Option(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
+        elif name not in shipped_presets():
+            own_options.append(Option(name, visible(name), "", visible(own_preset.problem)))
+    return (own_options[0], *shipped, *own_options[1:])
+
+
+def _launcher_options(setup: Setup) -> tuple[Option, ...]:
+    profile = setup.profile
+    because = f": {setup.rank_use}" if setup.rank_use and setup.world_size == 1 else ""
+    options = [Option("auto", "auto", f"now {setup.launcher}{because}")]
+    tool = setup.toolchain
+    installed = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
+    devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))
+    for name, launcher in LAUNCHERS.items():
+        reason = ""
+        if not launcher.STARTS_SEVERAL and devices > 1:
+            reason = f"starts one process, and {devices} are chosen"
+        elif not launcher.SPANS_MACHINES and profile.nodes.machines > 1:
+            reason = "starts processes on one machine only"
+        elif not launcher.STARTS_RECIPES and takes_field(profile, "nemo"):
+            reason = f"NeMo runs under {launcher_labels(lambda other: other.STARTS_RECIPES)}"
+        elif tool and (missing := [package for package in launcher.NEEDS if not installed.get(package)]):
+            reason = f"the chosen Python has no {missing[0]}"
+        elif profile.trainer.strategy not in {"ddp", *launcher.SHARDS}:
+            reason = f"does not start {profile.trainer.strategy}"
+        options.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
+    return tuple(options)
+
+
+def _strategy_options(setup: Setup) -> tuple[Option, ...]:
+    return tuple(
+        Option(name, name, about, visible(strategies.why_strategy_unusable(name, setup)))
+        for name, about in strategies.STRATEGIES.items()
+    )
+
+
+def _python_options(setup: Setup) -> tuple[Option, ...]:
+    profile = setup.profile
+    best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
+    options = [Option("", _BEST_PYTHON, best)]
+    for tool, problem in setup.unusable:
+        trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
+        versions = (
+            f"torch {tool.torch}" if tool.torch else "",
+            f"trl {trl}" if trl else "",
+            f"Python {tool.version}" if tool.version else "",
+        )
+        note = "  ".join(visible(part) for part in (*versions, display_path(tool.python)) if part)
+        why = f"in this folder, not started; o uses {display_path(tool.python)}" if tool.unchosen else problem
+        options.append(Option(tool.python, visible(tool.label) or "named", note, visible(why)))
+    return tuple(options)
+
+
+_METHODS: dict[Method, str] = {
+    "sft": "learns from examples",
+    "dpo": "from pairs: which answer is better",
+    "kto": "from answers marked good or bad",
+    "reward": "learns to score answers, from pairs",
+}
+
+
+def _method_options(_setup: Setup) -> tuple[Option, ...]:
+    return tuple(Option(name, METHOD_LABELS[name], about) for name, about in _METHODS.items())
+
+
+def _tuning_options(setup: Setup) -> tuple[Option, ...]:
+    return (
+        Option("lora", "LoRA", "a small adapter beside the weights"),
+        Option("qlora", "QLoRA", "LoRA on weights in 4 bits", _why_no_qlora(setup)),
+        Option("full", "full", "all weights learn, at much more memory"),
+    )
+
+
+def _why_no_qlora(setup: Setup) -> str:
+    profile = setup.profile
+    if setup.device != "cuda":
+        return "4 bits need a GPU"
+    inside = (setup.toolchain,) if profile.container.engine != "none" else setup.facts.toolchains
+    named = profile.trainer.python
+    able = [tool for tool in inside if tool and "bitsandbytes" in tool.packages and named in {"", tool.python}]
+    return "" if able or not any(inside) else "no bitsandbytes: tui-train env create hf"
+
+
+def _backend_options(setup: Setup) -> tuple[Option, ...]:
+    cuda = setup.device == "cuda"
+    nccl = "" if cuda else "only for GPUs"
+    gloo = why_gloo_refused(setup) if cuda else ""
+    return (
+        Option("auto", "auto", f"now {setup.backend}" if setup.backend else ""),
+        Option("nccl", "NCCL", "", nccl),
+        Option("gloo", "Gloo", "a last resort on GPUs" if cuda else "", gloo),
+    )
+
+
+def _engine_options(setup: Setup) -> tuple[Option, ...]:
+    options = [Option("none", "none")]
+    for name in ENGINES:
+        installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
+        options.append(
+            Option(
+                name,
+                name,
+                visible(installed.version) if installed else "",
+                visible(installed.problem) if installed else "not installed",
+            )
+        )
+    return tuple(options)
+
+
+def _precision_options(setup: Setup) -> tuple[Option, ...]:
+    cuda = setup.device == "cuda"
+    bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not supports_bf16(setup.gpus) else ""
+    fp16 = "" if cuda else "not on the CPU"
+    return (
+        _unset_option("recipe.precision", setup),
+        Option("fp32", "fp32"),
+        Option("bf16", "bf16", "", bf16),
+        Option("fp16", "fp16", "", fp16),
+    )
+
+
+def _model_options(setup: Setup) -> tuple[Option, ...]:
+    """Return the models in the cache: first those that can be trained at once; the folder where no id is taken."""
+    facts = setup.facts
+    cached = facts.hub.models if facts.hub else ()
+    by_id = trainer_of(setup.profile).takes_hub_ids
+
+    def option(model: CachedModel) -> Option:
+        lacks = f"lacks {visible(model.missing[0])}" if model.missing else ""
+        parts = (size(model.size), visible(model.dtype), visible(model.kind), lacks)
+        value = model.id if by_id else model.folder
+        return Option(value, visible(model.id), "  ".join(filter(None, parts)), "" if by_id else lacks)
+
+    order = sorted(cached, key=lambda model: (not model.is_complete, not model.causal, model.id.lower()))
+    return tuple(option(model) for model in order if model.folder)
+
+
+def _partition_options(setup: Setup) -> tuple[Option, ...]:
+    facts = setup.facts
+    parts = facts.cluster.partitions if facts.cluster else ()
+    return tuple(
+        Option(part.name, visible(part.name), clusters.partition_summary(part), "" if part.up else "takes no jobs now")
+        for part in parts
+    )
+
+
+def _account_options(setup: Setup) -> tuple[Option, ...]:
+    facts = setup.facts
+    return tuple(Option(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
+
+
+def _time_options(setup: Setup) -> tuple[Option, ...]:
+    """Return usual lengths that the chosen partitions allow, and the most that they do."""
+    facts = setup.facts
+    chosen = chosen_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
+    if not chosen:
+        return ()
+    limits = [part.limit for part in chosen if part.limit is not None]
+    most = max(limits) if len(limits) == len(chosen) else None
+    usual = [limit for limit in _USUAL_TIMES if most is None or limit < most]
+    longest = [
+        Option(sbatch_time(most), sbatch_time(most), f"the most in {visible(', '.join(part.name for part in chosen))}")
+    ]
+    return (*(Option(sbatch_time(limit), sbatch_time(limit)) for limit in usual), *(longest if most else ()))
+
+
+_OPTIONS: dict[str, Callable[[Setup], tuple[Option, ...]]] = {
+    "hardware.device": _device_options,
+    "trainer.kind": _kind_options,
+    "trainer.preset": _preset_options,
+    "trainer.launcher": _launcher_options,
+    "trainer.strategy": _strategy_options,
+    "trainer.python": _python_options,
+    "trainer.model": _model_options,
+    "communication.backend": _backend_options,
+    "container.engine": _engine_options,
+    "finetune.method": _method_options,
+    "finetune.tuning": _tuning_options,
+    "nemo.recipe": _recipe_options,
+    "recipe.precision": _precision_options,
+    "slurm.partition": _partition_options,
+    "slurm.account": _account_options,
+    "slurm.time": _time_options,
+}

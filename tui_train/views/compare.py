@@ -1,0 +1,254 @@
+"""Runs side by side: their losses over steps, tokens or time, what came of them, and the settings that differ."""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, size
+from tui_train.facts import yaml_documents
+from tui_train.profile import fields, store
+from tui_train.runs.follow import read_progress
+from tui_train.runs.logs.tail import Tail
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status, training_seconds
+from tui_train.supervisor.progress import Progress
+from tui_train.supervisor.state import AttemptStatus, Status
+from tui_train.views import show
+from tui_train.views.run_settings import EffectiveSetting, effective_settings
+
+LETTERS = "ABCDEF"
+Axis = Literal["step", "tokens", "time"]
+AXES: tuple[Axis, ...] = ("step", "tokens", "time")
+
+_TAIL_BYTES = 4 << 20
+_NEARLY_EQUAL = 0.03  # two numbers that differ by less are called the same
+_SMOOTHED_POINTS = 10  # points of which the mean is compared
+# What trainers print of the memory of their GPU, in GiB and in MB.
+_GIB = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
+_MEGATRON = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
+_NOT_SETTINGS = frozenset({"name"})
+_UNKNOWN = EffectiveSetting("?")
+
+
+class AttemptSpan(Struct, frozen=True):
+    """The steps of an attempt, and the seconds of the run's own time in which they were made."""
+
+    first: int
+    last: int
+    begin: float
+    end: float
+
+
+class ComparedRun(Struct, frozen=True, kw_only=True):
+    """A run as it is compared; `peak` is the most memory of a GPU in bytes that its log tells, 0 where it tells none.
+
+    `tokens` are those of a step as planned, 0 where that is not known; `setting_rows` are those in effect by their
+    keys, none where its profile cannot be read.
+    """
+
+    run: RunDir
+    now: Status
+    progress: Progress
+    settings: dict[str, EffectiveSetting] = {}
+    tokens: int = 0
+    peak: int = 0
+    spans: tuple[AttemptSpan, ...] = ()
+
+    def points(self, axis: Axis) -> list[tuple[float, float]]:
+        """Return the losses over steps, tokens or seconds; none where these are not known."""
+        if axis == "step":
+            return [(point.step, point.loss) for point in self.progress.curve.points()]
+        if axis == "tokens":
+            told = ((point.tokens or point.step * self.tokens, point.loss) for point in self.progress.curve.points())
+            return [(tokens, value) for tokens, value in told if tokens]
+        placed = ((self._second(point.step), point.loss) for point in self.progress.curve.points())
+        return [(second, value) for second, value in placed if second is not None]
+
+    def _second(self, step: int) -> float | None:
+        """Return when a step was made, by an even pace within its attempt."""
+        for part in reversed(self.spans):
+            if part.first <= step <= part.last:
+                share = (step - part.first + 1) / (part.last - part.first + 1)
+                return part.begin + (part.end - part.begin) * share
+        return None
+
+
+class ComparisonRow(Struct, frozen=True, kw_only=True):
+    """A line of a table: what it is about, a cell for each run, and what follows from them.
+
+    `best` is the place of the best one, None where none is better; `key` is that of a setting.
+    """
+
+    label: str
+    key: str = ""
+    cells: tuple[str, ...]
+    note: str = ""
+    best: int | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the runs differ in it."""
+        return len(set(self.cells)) > 1
+
+
+def read_compared(runs: Sequence[RunDir]) -> tuple[ComparedRun, ...]:
+    """Return runs as they are compared; BadInput where there are fewer than two, or too many."""
+    if not 2 <= len(runs) <= len(LETTERS):
+        raise BadInput(f"{counted(len(runs), 'run')} cannot be compared", f"Name 2 to {len(LETTERS)} runs.")
+    return tuple(_read_run(run) for run in runs)
+
+
+def common_axes(compared: Sequence[ComparedRun]) -> tuple[Axis, ...]:
+    """Return over what the losses of all runs can be drawn; steps are always known."""
+    return tuple(axis for axis in AXES if axis == "step" or all(each.points(axis) for each in compared))
+
+
+def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
+    """Return what came of the runs, without what is known of none."""
+    progress = [each.progress for each in compared]
+    best = [found.loss if (found := each.best) else None for each in progress]
+    newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
+    rows = [
+        _number_row("Eval loss, best", best, "loss", low=True),
+        _number_row("Eval loss, last", newest, "loss", low=True),
+        _number_row("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", low=True),
+        _number_row("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", low=None),
+        _number_row("Memory, peak", [each.peak or None for each in compared], "size", low=True),
+        _number_row("Time", [training_seconds(each.now) for each in compared], "time", low=None),
+        ComparisonRow(label="Steps", cells=tuple(_steps_text(each.progress) for each in compared)),
+        ComparisonRow(label="State", cells=tuple(show.state_text(each.now) for each in compared)),
+        ComparisonRow(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),
+    ]
+    return tuple(row for row in rows if any(cell not in {"", "-"} for cell in row.cells))
+
+
+def setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
+    """Return the settings in which the runs differ in effect, by their labels, in the order of the form."""
+    rows = []
+    for field in fields.FIELDS.values():
+        if field.key in _NOT_SETTINGS:
+            continue
+        values = [each.settings.get(field.key, _UNKNOWN) for each in compared]
+        if any(value.value != values[0].value for value in values):
+            cells = tuple(value.text for value in values)
+            rows.append(ComparisonRow(label=field.label, key=field.key, cells=cells))
+    return tuple(rows)
+
+
+def verdict_sentence(compared: Sequence[ComparedRun]) -> str:
+    """Return in words how the second of two runs does beside the first; empty where that is not known."""
+    if len(compared) != 2:
+        return ""
+    first, second = (_smoothed(each.progress) for each in compared)
+    if not first or not second:
+        return ""
+    for slow, fast, names in ((first, second, "BA"), (second, first, "AB")):
+        reached = next((step for step, value in fast if value <= slow[-1][1]), None)
+        if reached is not None and fast[-1][1] < slow[-1][1] and reached < slow[-1][0]:
+            return f"{names[0]} reaches the last loss of {names[1]} {slow[-1][0] - reached} steps earlier."
+    return ""
+
+
+def _read_run(run: RunDir) -> ComparedRun:
+    now = status(run)
+    try:
+        profile = store.load(str(run.profile))
+    except TuiTrainError:
+        profile = None
+    plan = run.plan()
+    global_batch = plan.get("global_batch")
+    batch = global_batch if isinstance(global_batch, int) else 0
+    return ComparedRun(
+        run=run,
+        now=now,
+        progress=read_progress(run, now.attempts),
+        settings=effective_settings(profile, plan, yaml_documents.read_document(profile.trainer.config))
+        if profile
+        else {},
+        tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
+        peak=max((_peak(run, attempt) for attempt in now.attempts), default=0),
+        spans=_spans(run, now),
+    )
+
+
+def _spans(run: RunDir, now: Status) -> tuple[AttemptSpan, ...]:
+    spans, begin = [], 0.0
+    for attempt in now.attempts:
+        seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (now.seconds or 0.0) - begin)
+        points = read_progress(run, (attempt,)).curve
+        if points.first and points.last:
+            spans.append(AttemptSpan(points.first.step, points.last.step, begin, begin + seconds))
+        begin += seconds
+    return tuple(spans)
+
+
+def _peak(run: RunDir, attempt: AttemptStatus) -> int:
+    peak = 0.0
+    for line in Tail(run.attempt_log(attempt.number), last=_TAIL_BYTES).lines():
+        if "mem" in line or "max allocated" in line:
+            peak = max([peak, *(float(text) * 2**30 for text in _GIB.findall(line))])
+            peak = max([peak, *(float(text) * 1e6 for text in _MEGATRON.findall(line))])
+    return int(peak)
+
+
+def _smoothed(progress: Progress) -> list[tuple[int, float]]:
+    """Return the means of some losses in a row, by the step of the last one."""
+    points = progress.curve.points()
+    window = min(_SMOOTHED_POINTS, max(1, len(points) // 4))
+    return [
+        (points[at - 1].step, sum(point.loss for point in points[at - window : at]) / window)
+        for at in range(window, len(points) + 1)
+    ]
+
+
+def _steps_text(progress: Progress) -> str:
+    if not progress.step:
+        return "-"
+    return (
+        f"{grouped_digits(progress.step)} of {grouped_digits(progress.steps)}"
+        if progress.steps
+        else grouped_digits(progress.step)
+    )
+
+
+def _number_row(label: str, values: Sequence[float | None], form: str, *, low: bool | None) -> ComparisonRow:
+    """Return a row of numbers; `low` tells that less is better, None that neither is."""
+    known = [value for value in values if value is not None]
+    best = None
+    if low is not None and len(known) == len(values) and not _nearly_equal(min(known), max(known), label):
+        best = values.index(min(known) if low else max(known))
+    note = ""
+    if len(known) == len(values) == 2 and known[0] != known[1]:
+        note = _difference_text(known[0], known[1], form, alike=low is None or best is None)
+    return ComparisonRow(label=label, cells=tuple(_number_text(value, form) for value in values), note=note, best=best)
+
+
+def _nearly_equal(low: float, high: float, label: str) -> bool:
+    # A loss is compared closer than a speed.
+    return abs(high - low) <= abs(high) * (0.001 if "oss" in label else _NEARLY_EQUAL)
+
+
+def _difference_text(first: float, second: float, form: str, *, alike: bool) -> str:
+    sign = "+" if second >= first else "-"
+    if form == "time":
+        # Of what is shown: 18 s and 20 s are 2 s apart.
+        apart = abs(round(second) - round(first))
+        return f"{sign}{_number_text(apart, form)}" if apart else ""
+    if form == "size":
+        return f"{sign}{_number_text(abs(second - first), form)}"
+    if form == "rate" or alike:
+        return f"{sign}{percent(abs(second - first) / first)}" if first else ""
+    return f"{sign}{abs(second - first):.3g}"
+
+
+def _number_text(value: float | None, form: str) -> str:
+    if value is None:
+        return "-"
+    if form == "size":
+        return size(int(value))
+    if form == "loss":
+        return loss_text(value)
+    return duration_text(value) if form == "time" else grouped_digits(value)

@@ -1,0 +1,64 @@
+"""What stands beside the values of a fine-tuning in the forms."""
+
+from tui_train.base.text import grouped_digits, percent
+from tui_train.memory.predict import predict
+from tui_train.plan.description import warm_up_text
+from tui_train.setup.recipe.data_questions import EVALUATION_KEY, data_report, training_epoch, training_steps
+from tui_train.setup.setup import Setup
+from tui_train.views.data_text import data_summary, reading_text, why_unread
+from tui_train.views.overview import short_count, usual_rate_text
+
+
+def data_line(setup: Setup, *, reads: bool) -> str:
+    """Return what the data holds, that it is being read, or why it is not; empty where none is named."""
+    if not setup.settled.trainer.data:
+        return ""
+    look = data_report(setup)
+    if look:
+        return data_summary(look)
+    return reading_text(setup.settled) if reads else why_unread(setup)
+
+
+def backend_notes(setup: Setup) -> dict[str, str]:
+    """Return how many weights learn, and how many rows are kept for evaluations."""
+    notes, profile = {}, setup.settled
+    estimate, epoch = predict(setup).estimate, training_epoch(setup)
+    if estimate and estimate.trained != estimate.parameters:
+        notes["finetune.tuning"] = (
+            f"{short_count(estimate.trained)} of {short_count(estimate.parameters)} weights learn"
+        )
+    share = profile.data.evaluation or 0.0
+    if profile.trainer.validation_data:
+        notes["data.evaluation"] = "the validation data is taken"
+    elif share and epoch:
+        notes["data.evaluation"] = f"about {grouped_digits(epoch.rows / (1 - share) * share)} rows"
+        if held := setup.by_data.get(EVALUATION_KEY):
+            notes["data.evaluation"] += f": {held.source}"
+    elif not share:
+        notes["data.evaluation"] = "0: trained on all rows"
+    return notes
+
+
+def recipe_notes(setup: Setup) -> dict[str, str]:
+    """Return what follows from epochs, length, rate, warmup and rank."""
+    profile, look, epoch = setup.settled, data_report(setup), training_epoch(setup)
+    recipe, chosen, steps = profile.recipe, profile.finetune, training_steps(setup)
+    notes = {"recipe.learning_rate": usual_rate_text(chosen), "finetune.alpha": "usual: twice the rank"}
+    if recipe.steps:
+        notes["recipe.epochs"] = "the steps end it"
+        if epoch and epoch.steps:
+            notes["recipe.steps"] = f"= {recipe.steps / epoch.steps:.3g} epochs"
+    elif steps:
+        notes["recipe.epochs"] = f"≈ {grouped_digits(steps)} steps"
+        notes["recipe.steps"] = "not set: it ends after the epochs"
+    if look and look.tokens and look.tokens.cut:
+        share = percent(look.tokens.cut / max(look.usable, 1), 1)
+        notes["recipe.sequence_length"] = f"{grouped_digits(look.tokens.cut)} rows are longer ({share})"
+    elif look and look.limit:
+        notes["recipe.sequence_length"] = f"the model's limit is {grouped_digits(look.limit)}"
+    if words := warm_up_text(recipe.warmup, steps):
+        notes["recipe.warmup"] = words
+    if recipe.evaluate_every is None:
+        kept = profile.trainer.validation_data or profile.data.evaluation
+        notes["recipe.evaluate_every"] = "with each checkpoint" if kept else "no data for it"
+    return notes

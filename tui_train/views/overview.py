@@ -1,0 +1,227 @@
+"""What a profile leads to in five lines, for Preview and `tui-train plan`."""
+
+import re
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from tui_train.base.text import counted, duration_text, grouped_digits, percent, visible
+from tui_train.facts.data.data_use import FORMAT_LABELS
+from tui_train.memory.predict import predict
+from tui_train.memory.workload import chosen_model
+from tui_train.plan.description import warm_up_text
+from tui_train.profile import batch
+from tui_train.profile.types import Finetune, Profile
+from tui_train.setup.recipe.data_questions import data_report, training_epoch, training_steps
+from tui_train.setup.recipe.effective import EffectiveValue, is_default
+from tui_train.setup.recipe.options import script_options
+from tui_train.setup.recipe.placeholder_values import gradient_accumulation
+from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers.auto_preset import SCRIPT_SOURCE
+from tui_train.trainers.finetune import default_learning_rate as usual_rate
+from tui_train.trainers.script import entry_point
+
+_THOUSAND = 1000
+_SMALL = 0.01  # a share below it is shown with a decimal
+_COMMIT, _SHORT = re.compile("[0-9a-f]{40}"), 12
+_EXACT_BELOW = 100_000  # below it a count is shown with all its digits
+
+
+class OverviewLine(Struct, frozen=True):
+    """One line: what it is about, the value that answers it, and what explains that; all safe to show."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+class MeasuredPace(Struct, frozen=True):
+    """How long an earlier run of the same settings took for a step, in seconds, and its name."""
+
+    seconds: float
+    run: str
+
+
+def overview(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
+    """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
+    return (
+        _model_line(setup),
+        _tuning_data_line(setup) if trainer_of(setup.settled).wants_data else _data_line(setup),
+        *_length_lines(setup),
+        _batch_line(setup),
+        _rate_line(setup),
+        _steps_line(setup, pace),
+    )
+
+
+def overview_text(lines: tuple[OverviewLine, ...]) -> str:
+    """Return the lines in columns."""
+    widths = [max(len(line.label) for line in lines), max(len(line.value) for line in lines)]
+    rows = (f"{line.label:<{widths[0]}}  {line.value:<{widths[1]}}  {line.note}" for line in lines)
+    return "\n".join(row.rstrip() for row in rows)
+
+
+def _model_line(setup: Setup) -> OverviewLine:
+    profile, prediction = setup.settled, predict(setup)
+    recipe, new = profile.recipe, trainer_of(profile).makes_model
+    asked, estimate, note = prediction.workload, prediction.estimate, []
+    name = chosen_model(profile, script_options(profile, setup.facts.documents))
+    if takes_field(profile, "nemo"):
+        value = profile.nemo.recipe or "no recipe"
+    elif name:
+        value = _file_name(name) + _revision_suffix(profile)
+    elif new:
+        value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
+        note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
+    else:
+        value = f"that of {_file_name(entry_point(profile, setup.preset)) or 'the script'}"
+    if asked.settings and asked.settings.method == "lora":
+        note.append(f"LoRA rank {asked.settings.rank}")
+    if estimate and estimate.trained != estimate.parameters:
+        note.append(f"{short_count(estimate.trained)} of {short_count(estimate.parameters)} parameters learn")
+    elif estimate:
+        note.append(f"{short_count(estimate.parameters)} parameters")
+    note.append(_value_text(setup.values["precision"], recipe.precision or ""))
+    return OverviewLine("Model", visible(value), visible(", ".join(filter(None, note))))
+
+
+def _revision_suffix(profile: Profile) -> str:
+    """Return the revision of a model as it follows the model's name, a commit as git shortens it; empty for main."""
+    revision = profile.trainer.revision
+    return f"@{revision[:_SHORT] if _COMMIT.fullmatch(revision) else revision}" if revision else ""
+
+
+def _data_line(setup: Setup) -> OverviewLine:
+    trainer = setup.settled.trainer
+    held_out = f"evaluated on {_files_text(trainer.validation_data)}" if trainer.validation_data else ""
+    if trainer.data:
+        return OverviewLine("Data", _files_text(trainer.data), held_out)
+    if trainer_of(setup.settled).makes_model:
+        return OverviewLine("Data", "sample text", "comes with the built-in trainer")
+    if takes_field(setup.settled, "nemo") and setup.settled.nemo.mock_data:
+        return OverviewLine("Data", "random tokens", "only to see whether it runs")
+    where = (
+        f"in {_file_name(trainer.config)} or the arguments"
+        if trainer.config
+        else "as its arguments or its code name it"
+    )
+    return OverviewLine("Data", "the script's own", held_out or visible(where))
+
+
+def _tuning_data_line(setup: Setup) -> OverviewLine:
+    """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
+    profile, look, one = setup.settled, data_report(setup), training_epoch(setup)
+    trainer, share = profile.trainer, profile.data.evaluation or 0.0
+    notes = []
+    if look and one:
+        about = "about " if one.estimated and not look.all_read else ""
+        notes = [f"{about}{grouped_digits(one.rows)} rows", FORMAT_LABELS.get(look.format, "")]
+        notes.append(f"{short_count(one.tokens)} tokens" if one.tokens else "")
+    if trainer.validation_data:
+        notes.append(f"evaluated on {_files_text(trainer.validation_data)}")
+    elif share:
+        notes.append(f"{percent(share, 1 if share < _SMALL else 0)} kept for evaluations")
+    return OverviewLine(
+        "Data", _files_text(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes)))
+    )
+
+
+def _length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
+    """Return the sequence length that follows from the data, and why it is that."""
+    held = setup.values["sequence_length"]
+    if not isinstance(held.value, int) or not is_default(held) or held.source.endswith("default"):
+        return ()
+    return (OverviewLine("Length", f"{grouped_digits(held.value)} tokens", visible(held.source)),)
+
+
+def _batch_line(setup: Setup) -> OverviewLine:
+    profile = setup.settled
+    recipe = profile.recipe
+    split = setup.copies != setup.world_size
+    unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
+    copies = counted(setup.copies, *unit)
+    if not recipe.micro_batch:
+        return OverviewLine("Batch", "the script's own", copies)
+    steps = gradient_accumulation(profile, setup.copies)
+    if not (recipe.global_batch and steps):
+        return OverviewLine("Batch", f"{recipe.micro_batch} × {setup.copies}", f"micro batch × {copies}")
+    value = f"{recipe.micro_batch} × {steps} × {setup.copies} = {recipe.global_batch}"
+    words = f"micro × accumulation × {copies}"
+    if recipe.sequence_length:
+        words += f"; {short_count(recipe.global_batch * recipe.sequence_length)} tokens"
+    return OverviewLine("Batch", value, words)
+
+
+def _rate_line(setup: Setup) -> OverviewLine:
+    profile = setup.settled
+    rate, held = batch.scaled_learning_rate(profile.recipe), setup.values["learning_rate"]
+    if rate is None:
+        return OverviewLine(
+            "Rate", visible(held.other_form) or _own_text(profile), visible(held.source if held.other_form else "")
+        )
+    notes = []
+    if rate != profile.recipe.learning_rate:
+        notes.append(f"{profile.recipe.lr_scaling} scaling of {profile.recipe.learning_rate:g}")
+    elif held.source not in {"", "default"}:
+        notes.append(held.source)
+    recipe, value = profile.recipe, f"{rate:g}"
+    if trainer_of(profile).gets_every_value:
+        value += f" {recipe.schedule}" if recipe.schedule else ""
+    if trainer_of(profile).makes_model:
+        notes.append(warm_up_text(recipe.warmup, recipe.steps or 0))
+    elif trainer_of(profile).wants_data:
+        notes = [warm_up_text(recipe.warmup, training_steps(setup)), held.source or usual_rate_text(profile.finetune)]
+    return OverviewLine("Rate", value, visible("; ".join(filter(None, notes))))
+
+
+def _own_text(profile: Profile) -> str:
+    return SCRIPT_SOURCE if takes_field(profile, "trainer.script") else "the trainer's own"
+
+
+def usual_rate_text(chosen: Finetune) -> str:
+    """Return the learning rate that is usual for a fine-tuning, in words."""
+    tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
+    return f"usual for {tuning}: {usual_rate(chosen):g}"
+
+
+def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
+    recipe, held = setup.settled.recipe, setup.values["steps"]
+    every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
+    epochs = "" if recipe.steps else counted_epochs(recipe.epochs)
+    total = training_steps(setup) if trainer_of(setup.settled).wants_data else recipe.steps
+    if not total:
+        return OverviewLine(
+            "Epochs" if epochs else "Steps", epochs or visible(held.other_form) or _own_text(setup.settled), every
+        )
+    steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else counted(total, "step")
+    if pace is None:
+        return OverviewLine("Steps", steps if epochs else f"{total}", every)
+    note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run)}", every)))
+    return OverviewLine("Time", f"about {duration_text(pace.seconds * total)}", note)
+
+
+def counted_epochs(epochs: float | None) -> str:
+    """Return passes through the data in words, such as `3 epochs`; empty for none."""
+    return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
+
+
+def _value_text(held: EffectiveValue, value: str) -> str:
+    return held.other_form or value
+
+
+def _files_text(paths: tuple[str, ...]) -> str:
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return visible(f"{_file_name(next(iter(paths)))}{more}")
+
+
+def _file_name(path: str) -> str:
+    return PurePath(path).name or path
+
+
+def short_count(number: int) -> str:
+    """Return a count, a large one in three digits with k, M or B."""
+    for unit, size in (("B", _THOUSAND**3), ("M", _THOUSAND**2), ("k", _THOUSAND)):
+        if number >= max(size, _EXACT_BELOW):
+            return f"{number / size:.3g} {unit}"
+    return grouped_digits(number)

@@ -1,0 +1,124 @@
+"""The run of a profile before the next one: what has changed since, and how fast it was."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.facts import yaml_documents
+from tui_train.facts.types import YamlDocument
+from tui_train.profile import store
+from tui_train.profile.changes import Difference, profile_differences
+from tui_train.profile.types import Profile
+from tui_train.runs.follow import read_progress
+from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.status import status
+from tui_train.supervisor.state import Status
+from tui_train.views.overview import MeasuredPace
+from tui_train.views.run_settings import effective_settings
+
+# What makes no step slower or faster.
+_NO_SPEED_EFFECT = (
+    "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
+    "trainer.output", "recipe.epochs", "recipe.warmup", "recipe.schedule", "recipe.weight_decay",
+)  # fmt: skip
+_MAX_RUNS = 200  # of the newest, whose profiles are read
+
+
+class PreviousRun(Struct, frozen=True):
+    """A run, its plan as data, and the profile that it was planned from, with the trainer's own configuration file.
+
+    `step_seconds` is how long each of its steps took, None where that is not known.
+    """
+
+    run: str
+    profile: Profile
+    state: str = ""
+    step_seconds: float | None = None
+    plan: dict[str, Any] = {}
+    document: YamlDocument | None = None
+
+
+def previous_run(profile: Profile) -> PreviousRun | None:
+    """Return the newest run of a profile's name that can be read; of a profile without one of its own, of its model."""
+    for run in all_runs()[:_MAX_RUNS]:
+        candidate = read_previous(run)
+        if candidate and _profile_identity(candidate.profile) == _profile_identity(profile):
+            return candidate
+    return None
+
+
+def run_before(run: RunDir) -> RunDir | None:
+    """Return the newest run before this one whose profile has the same name, or where it has none the same model."""
+    known, own = all_runs(), read_previous(run)
+    older = known[known.index(run) + 1 :] if run in known else ()
+    for other in older[:_MAX_RUNS]:
+        candidate = read_previous(other)
+        if own and candidate and _profile_identity(candidate.profile) == _profile_identity(own.profile):
+            return other
+    return None
+
+
+def _profile_identity(profile: Profile) -> tuple[str, ...]:
+    """Return what runs of one profile share."""
+    if profile.name != Profile().name:
+        return (profile.name,)
+    trainer = profile.trainer
+    return (profile.name, trainer.kind, trainer.script, trainer.model, profile.nemo.recipe)
+
+
+def read_previous(run: RunDir) -> PreviousRun | None:
+    """Return a run with its profile, None where that cannot be read."""
+    try:
+        profile = store.load(str(run.profile))
+    except TuiTrainError:
+        return None
+    now = status(run)
+    return PreviousRun(
+        run.name,
+        profile,
+        now.state,
+        _step_seconds(now, run),
+        run.plan(),
+        yaml_documents.read_document(profile.trainer.config),
+    )
+
+
+def _step_seconds(now: Status, run: RunDir) -> float | None:
+    """Return the seconds of a step of a run that finished in one attempt from step 0."""
+    # Where epochs end it, the plan has no steps, but the log says how many there were.
+    steps = run.plan().get("steps") or read_progress(run, now.attempts).step
+    in_one_attempt = now.state == "finished" and len(now.attempts) == 1 and not now.attempts[0].resumed
+    seconds = now.attempts[0].seconds if in_one_attempt else None
+    return seconds / steps if seconds and isinstance(steps, int) and steps > 0 else None
+
+
+def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace | None:
+    """Return how fast a profile will train, where an earlier run differs in nothing that changes that."""
+    if earlier is None or earlier.step_seconds is None:
+        return None
+    same = all(
+        difference.key.startswith(_NO_SPEED_EFFECT) for difference in profile_differences(earlier.profile, profile)
+    )
+    return MeasuredPace(earlier.step_seconds, earlier.run) if same else None
+
+
+def effective_changes(earlier: PreviousRun, profile: Profile) -> tuple[Difference, ...]:
+    """Return what differs in effect from an earlier run's profile, values in words that are safe to show."""
+    same_file = profile.trainer.config == earlier.profile.trainer.config
+    # The new profile's plan may not be made yet: of the earlier one's, only how many processes share a batch is taken.
+    same = profile.hardware == earlier.profile.hardware and profile.nodes == earlier.profile.nodes
+    planned = {"world_size": earlier.plan.get("world_size")} if same else {}
+    before = effective_settings(earlier.profile, earlier.plan, earlier.document)
+    after = effective_settings(profile, planned, earlier.document if same_file else None)
+    return tuple(
+        Difference(difference.key, difference.label, old.text, new.text)
+        for difference in profile_differences(earlier.profile, profile)
+        if difference.key != "name" and (old := before[difference.key]).value != (new := after[difference.key]).value
+    )
+
+
+def change_lines(differences: tuple[Difference, ...]) -> tuple[str, ...]:
+    """Return differences as lines: label, old → new."""
+    width = max((len(difference.label) for difference in differences), default=0)
+    return tuple(f"{difference.label:<{width}}  {difference.before} → {difference.after}" for difference in differences)

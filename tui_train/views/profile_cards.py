@@ -1,0 +1,95 @@
+"""What a list shows of saved profiles: each is read once and kept until its file changes."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.app_paths import last_profile_file, profiles_folder
+from tui_train.base.files import error_reason
+from tui_train.base.parse import Unparsable, prepared_type, read_bytes, toml_table
+from tui_train.base.text import visible
+from tui_train.profile.types import Profile
+from tui_train.setup.profile_summary import TrainingSummary, training_summary
+
+_MAX_PROFILE_BYTES = 1 << 20
+
+
+class ProfileCard(Struct, frozen=True, kw_only=True):
+    """What a list shows of a saved profile: `damage` says why it cannot be read."""
+
+    name: str
+    about: TrainingSummary = TrainingSummary()
+    devices: str = ""
+    damage: str = ""
+
+
+class ProfileCards:
+    """Reads profiles, and keeps what does not change."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._profiles: dict[str, tuple[int, ProfileCard]] = {}
+        self._draft: tuple[int, ProfileCard | None] | None = None
+
+    def saved_cards(self, *, read: bool = True) -> tuple[ProfileCard, ...]:
+        """Return the saved profiles by their names; without `read` only what was read before, and their names."""
+        try:
+            with os.scandir(profiles_folder()) as entries:
+                paths = sorted(entry.path for entry in entries if entry.name.endswith(".toml"))
+        except OSError:
+            return ()
+        if not read:
+            known = ((path, self._profiles.get(Path(path).stem)) for path in paths)
+            return tuple(kept[1] if kept else ProfileCard(name=Path(path).stem) for path, kept in known)
+        return tuple(self._profile(Path(path)) for path in paths)
+
+    def draft(self) -> ProfileCard | None:
+        """Return what was edited last; None where nothing was, or nothing but defaults."""
+        path = last_profile_file()
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError:
+            return None
+        if self._draft is None or self._draft[0] != changed:
+            found, profile, _ = read_about(path)
+            card = ProfileCard(name=profile.name, about=found) if profile and profile != Profile() else None
+            self._draft = changed, card
+        return self._draft[1]
+
+    def _profile(self, path: Path) -> ProfileCard:
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError as error:
+            return ProfileCard(name=path.stem, damage=error_reason(error))
+        kept = self._profiles.get(path.stem)
+        if kept is None or kept[0] != changed:
+            kept = changed, _read_card(path)
+            self._profiles[path.stem] = kept
+        return kept[1]
+
+
+def read_about(path: Path) -> tuple[TrainingSummary, Profile | None, str]:
+    """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
+    try:
+        data: dict[str, Any] = toml_table(read_bytes(path, _MAX_PROFILE_BYTES))
+        profile = msgspec.convert(data, prepared_type(Profile))
+    except (Unparsable, msgspec.ValidationError, RecursionError) as error:
+        return TrainingSummary(), None, visible(str(error))[:200]
+    return training_summary(profile), profile, ""
+
+
+def _read_card(path: Path) -> ProfileCard:
+    found, profile, damage = read_about(path)
+    if profile is None:
+        return ProfileCard(name=path.stem, damage=damage)
+    gpus, processes = len(profile.hardware.gpus), profile.hardware.processes
+    count = gpus or processes
+    devices = "CPU" if profile.hardware.device == "cpu" else f"{count} GPUs" if count > 1 else "1 GPU" if gpus else ""
+    if (machines := profile.nodes.machines) > 1:
+        devices = (
+            f"{machines} × {devices}" if devices and not profile.nodes.uneven_processes else f"{machines} machines"
+        )
+    return ProfileCard(name=path.stem, about=found, devices=devices)

@@ -1,0 +1,283 @@
+"""What a list shows of runs: each is read once and kept until its files change."""
+
+import os
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
+from tui_train.base.text import visible
+from tui_train.plan.types import LogRules
+from tui_train.runs import folders
+from tui_train.runs.follow import read_progress
+from tui_train.runs.logs.tail import Tail
+from tui_train.runs.results.resuming import why_not_resumable
+from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
+from tui_train.runs.status import status
+from tui_train.setup.profile_summary import TrainingSummary
+from tui_train.supervisor.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.supervisor.state import Status
+
+from .profile_cards import read_about
+
+_END_BYTES = 16 << 10  # bytes of a log that has ended
+_RECENT_BYTES = 1 << 20  # of one that grows
+_MAX_PROFILE_BYTES = 1 << 20
+_POINTS = 48
+_OWN_ERROR = "user_exception"
+_ERROR = re.compile(r"(?:Error|Exception)\b")
+_VENDOR = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
+
+
+class Digest(Struct, frozen=True, kw_only=True):
+    """What a list shows of a run.
+
+    `now` is None where it is not read yet, or cannot be, as `damage` says. `seconds_left` are seconds, `losses` the
+    curve of a live run in some points, `why_not_resumable` says why no other start goes on from a checkpoint, empty
+    where one does, `failure` and `why` are its class and its cause where a failure was looked into.
+    """
+
+    run: RunDir
+    now: Status | None = None
+    damage: str = ""
+    note: str = ""
+    profile: str = ""
+    about: TrainingSummary = TrainingSummary()
+    devices: str = ""
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    evaluation: float | None = None
+    losses: tuple[float, ...] = ()
+    seconds_left: float | None = None
+    why_not_resumable: str = "was never started"
+    failure: str = ""
+    why: str = ""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is known how it stands."""
+        return self.now is not None or bool(self.damage)
+
+    @property
+    def live(self) -> bool:
+        """Whether it is at work."""
+        return self.now is not None and (self.now.live or self.now.trains_on)
+
+    @property
+    def stoppable(self) -> bool:
+        """Whether something of it works that can be stopped."""
+        return self.now is not None and (self.now.live or bool(self.now.leftover) or bool(self.now.container))
+
+    @property
+    def state(self) -> str:
+        """Its state in a word."""
+        return self.now.state if self.now else "damaged" if self.damage else ""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether another start goes on from a checkpoint."""
+        return not self.why_not_resumable
+
+    @property
+    def cause(self) -> str:
+        """Why it failed in some words: what was found in its log, or what its end alone tells."""
+        attempt = self.now.attempts[-1] if self.now and self.now.attempts else None
+        if not self.now or (attempt and attempt.out_of_memory):
+            return "out of memory" if self.now else ""
+        if self.failure:
+            return self.failure
+        code = self.now.exit_code
+        return f"exit code {code}" if code is not None and code >= 0 else ""
+
+
+class _PlanSummary(Struct, frozen=True):
+    """What a list needs of plan.json."""
+
+    name: str = ""
+    device: str = ""
+    gpus: tuple[str, ...] = ()
+    gpu_names: tuple[str, ...] = ()
+    world_size: int = 1
+    steps: int = 0
+    log: LogRules = LogRules()
+    resumes_itself: bool = False
+
+
+class _CachedDigest(NamedTuple):
+    key: tuple[int, ...]
+    digest: Digest
+
+
+class _LiveLog:
+    """The log of a live run, read as it grows."""
+
+    def __init__(self, log: Path, number: int) -> None:
+        self.number = number
+        self.tail = Tail(log, last=_RECENT_BYTES)
+        self.progress = Progress()
+
+    def read(self, reading: Reading) -> None:
+        """Read what is new."""
+        if self.tail.unread_bytes > _RECENT_BYTES:
+            self.tail.skip(_RECENT_BYTES)
+        self.progress = advance(self.progress, [*self.tail.lines(), self.tail.bar], reading)
+
+
+class DigestCache:
+    """Reads runs, and keeps what does not change."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._runs: dict[Path, _CachedDigest] = {}
+        self._live: dict[Path, _LiveLog] = {}
+        self._explained_keys: dict[Path, tuple[int, ...]] = {}
+
+    def digest_of(self, digest_of: RunDir) -> Digest:
+        """Return what a list shows of a run; a live one is read again, another where its files have changed."""
+        cached, key = self._runs.get(digest_of.path), _change_key(digest_of.path)
+        if cached and cached.key == key and not cached.digest.stoppable:
+            return cached.digest
+        try:
+            digest = self._read(digest_of)
+        except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
+            digest = Digest(run=digest_of, damage=visible(f"{type(error).__name__}: {error}")[:200])
+        if cached and cached.digest.why and cached.digest.now == digest.now:
+            known = cached.digest
+            digest = msgspec.structs.replace(
+                digest, failure=known.failure, why=known.why, why_not_resumable=known.why_not_resumable
+            )
+        self._runs[digest_of.path] = _CachedDigest(key, digest)
+        return digest
+
+    def last_digest(self, run: RunDir) -> Digest:
+        """Return what was read of a run before, or that it is there."""
+        kept = self._runs.get(run.path)
+        return kept.digest if kept else Digest(run=run)
+
+    def read_losses(self, digest: Digest) -> Progress:
+        """Return the losses of a run's attempts, as far as the ends of their logs report them; it takes time."""
+        live, attempts = self._live.get(digest.run.path), digest.now.attempts if digest.now else ()
+        return live.progress if live else read_progress(digest.run, attempts)
+
+    def needs_explanation(self, digest: Digest) -> bool:
+        """Tell whether a run has failed or is lost, and nobody has looked why."""
+        return digest.state in {"failed", "lost"} and self._explained_keys.get(digest.run.path) != _change_key(
+            digest.run.path
+        )
+
+    def explain(self, digest: Digest) -> Digest:
+        """Return a failed or lost run with its cause; of a large log only its end is read."""
+        from tui_train.diagnose import EndOnlyWatcher, diagnose_run
+        from tui_train.diagnose.headings import heading
+        from tui_train.diagnose.repeated_failure import why_not_restartable
+
+        why_not = digest.why_not_resumable
+        try:
+            diagnosis = diagnose_run(digest.run, watch=EndOnlyWatcher())
+            why_not = why_not_restartable(digest.run, digest.now, diagnosis) if diagnosis and digest.now else why_not
+        except TuiTrainError:
+            diagnosis = None
+        failure = ""
+        if diagnosis and (diagnosis.line_number or digest.state == "lost"):
+            # An error of the script is told by its own line; the last line of a log may be anything.
+            own = diagnosis.line if _ERROR.search(diagnosis.line) else ""
+            failure = own if diagnosis.failure == _OWN_ERROR else heading(diagnosis.failure)
+        why = visible(diagnosis.cause if diagnosis else "")
+        explained = msgspec.structs.replace(digest, failure=visible(failure), why=why, why_not_resumable=why_not)
+        key = _change_key(digest.run.path)
+        self._runs[digest.run.path], self._explained_keys[digest.run.path] = _CachedDigest(key, explained), key
+        return explained
+
+    def _read(self, run: RunDir) -> Digest:
+        events, damage = run.read_events()
+        now = status(run)
+        plan, unread = _read_plan(run)
+        # Without one readable event nothing is known, not even that it was never started.
+        last_digest = now if events or not damage else None
+        common = Digest(
+            run=run,
+            now=last_digest,
+            damage=damage or unread,
+            note=folders.read_note(run),
+            profile=plan.name,
+            about=read_about(run.profile)[0],
+            devices=_devices_text(plan),
+            steps=plan.steps,
+        )
+        if not now.attempts:
+            return common
+        return self._with_progress(common, now, plan)
+
+    def _with_progress(self, digest: Digest, now: Status, plan: _PlanSummary) -> Digest:
+        attempt, run = now.attempts[-1], digest.run
+        live = self._live.get(run.path)
+        if not digest.stoppable:
+            self._live.pop(run.path, None)
+            live = _LiveLog(run.attempt_log(attempt.number), attempt.number)
+            live.tail = Tail(run.attempt_log(attempt.number), last=_END_BYTES)
+        elif live is None or live.number != attempt.number:
+            live = self._live[run.path] = _LiveLog(run.attempt_log(attempt.number), attempt.number)
+            live.progress = for_next_attempt(read_progress(run, now.attempts[:-1]))
+        live.read(_log_reading(plan.log))
+        progress = live.progress
+        return msgspec.structs.replace(
+            digest,
+            step=progress.step,
+            steps=progress.steps or digest.steps,
+            loss=progress.last.loss if progress.last else None,
+            evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
+            losses=tuple(point.loss for point in progress.curve.thinned(_POINTS)) if digest.stoppable else (),
+            seconds_left=_seconds_left(progress, attempt.started, attempt.resumed) if digest.live else None,
+            why_not_resumable=why_not_resumable(run, now),
+        )
+
+
+def _change_key(folder: Path) -> tuple[int, ...]:
+    """Return what changes with a run: its folder, in which files are made and renamed, and its events."""
+    found: list[int] = []
+    for path in (str(folder), f"{folder}/events.jsonl"):
+        try:
+            state = os.stat(path)  # noqa: PTH116 - of a thousand runs every two seconds
+            found += [state.st_ino, state.st_mtime_ns, state.st_size]
+        except OSError:
+            found.append(0)
+    return tuple(found)
+
+
+def _read_plan(run: RunDir) -> tuple[_PlanSummary, str]:
+    try:
+        return json_as(read_bytes(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
+    except Missing:
+        return _PlanSummary(), ""
+    except Unparsable as error:
+        return _PlanSummary(), f"{run.plan_file.name}: {error}"
+
+
+def _log_reading(log: LogRules) -> Reading:
+    try:
+        return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
+    except (re.error, RecursionError, OverflowError):
+        return Reading()
+
+
+def _devices_text(plan: _PlanSummary) -> str:
+    """Return on what a run trains: `2 × RTX 3090`, `CPU`."""
+    if plan.device == "cpu":
+        return "CPU"
+    counted = Counter(_VENDOR.sub("", name) for name in plan.gpu_names)
+    return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
+
+
+def _seconds_left(progress: Progress, started: float, resumed: int) -> float | None:
+    """Return the seconds that are left at the pace of this attempt so far."""
+    done, rest = progress.step - resumed, progress.steps - progress.step
+    if done <= 0 or rest < 0:
+        return None
+    return max(0.0, time.time() - started) / done * rest

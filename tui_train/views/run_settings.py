@@ -1,0 +1,110 @@
+"""The value of each setting that a run trains with: the chosen one, else what its plan resolved."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.types import YamlDocument
+from tui_train.profile import fields
+from tui_train.profile.secret_values import displayed_value
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe import launcher_config
+from tui_train.setup.recipe.effective import effective_values, with_effective_values
+from tui_train.trainers import field_for_trainer, takes_field, trainer_of
+from tui_train.trainers.auto_preset import SCRIPT_SOURCE
+from tui_train.views import choices
+
+DEFAULT = " (default)"
+_NOT_USED = "not used"
+# What plan.json calls the values of some settings.
+_PLANNED = {
+    "recipe.micro_batch": "micro_batch",
+    "recipe.global_batch": "global_batch",
+    "recipe.learning_rate": "learning_rate",
+    "recipe.steps": "steps",
+    "hardware.device": "device",
+    "hardware.gpus": "gpu_names",
+    "trainer.launcher": "launcher",
+    "trainer.python": "python",
+    "communication.backend": "backend",
+}
+
+
+class EffectiveSetting(Struct, frozen=True):
+    """A setting in effect: its value in words that are safe to show, and whether nobody chose it."""
+
+    value: str
+    default: bool = False
+
+    @property
+    def text(self) -> str:
+        """The value, marked where it is a default."""
+        return f"{self.value}{DEFAULT}" if self.default and self.value != SCRIPT_SOURCE else self.value
+
+
+def effective_settings(
+    profile: Profile, plan: Mapping[str, Any], document: YamlDocument | None = None
+) -> dict[str, EffectiveSetting]:
+    """Return the settings in effect by their keys; `plan` is a run's plan as data, empty where there is none.
+
+    `document` is the trainer's own configuration file, as far as it was read.
+    """
+    settled, chosen = _effective_profile(profile, plan, document), {*fields.chosen_keys(profile)}
+    return {key: _effective_setting(key, profile, settled, plan, chosen=key in chosen) for key in fields.FIELDS}
+
+
+def shortened(words: str, width: int) -> str:
+    """Return words that fit: without the mark of a default, then the end, in which paths differ."""
+    text = words if len(words) <= width else words.removesuffix(DEFAULT)
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
+def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: YamlDocument | None) -> Profile:
+    try:
+        preset = trainer_of(profile).preset(profile, None, None)
+    except BadInput:
+        return profile
+    world_size = plan.get("world_size") or profile.nodes.world_size(profile.hardware.processes)
+    copies = trainer_of(profile).copies(profile, max(1, world_size if isinstance(world_size, int) else 1), None)
+    by_launcher = launcher_config.recipe_values_in(profile, preset, launcher_config.config_in_plan(plan))
+    return with_effective_values(profile, effective_values(profile, preset, document, max(1, copies), by_launcher))
+
+
+def _effective_setting(
+    key: str, profile: Profile, settled: Profile, plan: Mapping[str, Any], *, chosen: bool
+) -> EffectiveSetting:
+    if not choices.is_shown(key, profile):
+        return EffectiveSetting(_NOT_USED)
+    if chosen:
+        return EffectiveSetting(_shown_value(key, profile))
+    if value := _planned_value(key, plan):
+        return EffectiveSetting(visible(value), default=True)
+    return EffectiveSetting(_shown_value(key, settled) or _empty_text(key, profile), default=True)
+
+
+def _shown_value(key: str, profile: Profile) -> str:
+    return visible(displayed_value(profile, key))
+
+
+def _planned_value(key: str, plan: Mapping[str, Any]) -> str:
+    value = plan.get(_PLANNED.get(key, ""))
+    if key == "hardware.processes":
+        world, nodes, uneven = plan.get("world_size"), plan.get("nodes"), plan.get("uneven")
+        value = world // nodes if isinstance(world, int) and isinstance(nodes, int) and nodes > 0 else None
+        value = uneven[0] if isinstance(uneven, list) and uneven else value
+    if isinstance(value, list):
+        return ", ".join(str(each) for each in value)
+    return fields.format_value(value) if isinstance(value, (str, int, float)) and value else ""
+
+
+def _empty_text(key: str, profile: Profile) -> str:
+    """Return what an empty value means."""
+    row = field_for_trainer(key, profile)
+    if row.optional and takes_field(profile, "trainer.script"):
+        return SCRIPT_SOURCE
+    if row.optional or takes_field(profile, "nemo"):
+        return "the trainer's own"
+    return row.empty or "none"

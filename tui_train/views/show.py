@@ -1,0 +1,221 @@
+"""Facts, plans, findings and runs as plain text for a terminal; untrusted text made visible."""
+
+import shlex
+import signal
+import textwrap
+import time
+from collections.abc import Sequence
+
+from tui_train.base.errors import Unavailable
+from tui_train.base.text import counted, duration_text, number_ranges, size, text_table, typeset, visible
+from tui_train.checks import Finding
+from tui_train.facts.gpus.samples import Sample
+from tui_train.facts.gpus.verdicts import card_sets, gpu_verdicts, recommended_wheel, why_all_blocked
+from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
+from tui_train.plan.types import Plan
+from tui_train.profile import fields
+from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.secret_values import secret_values
+from tui_train.profile.types import Profile
+from tui_train.runs.listing import ListedRun
+from tui_train.runs.other_machines import queue
+from tui_train.runs.other_machines.place import report_of
+from tui_train.runs.other_machines.slurm_end import slurm_end_reason
+from tui_train.runs.status import training_seconds
+from tui_train.supervisor.memory_patterns import PHASE_TEXT
+from tui_train.supervisor.state import Status
+from tui_train.trainers.finetune import finetune_abilities
+
+_HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
+_SHARED_COLUMNS = (1, 2, 3, 7)  # the columns that equal cards share
+_DEFAULT_WIDTH = 80
+_FRESH_SECONDS = 60.0  # seconds for which what a host said needs no time beside it
+
+
+def facts_text(
+    machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...], max_width: int | None = None
+) -> str:
+    """Return the machine, its cards with their verdicts, and its Pythons, in so many columns; None for all of it."""
+    machine = machine_facts.machine
+    lines = [visible(machine.hostname)]
+    # For another host nvidia-smi reports only the cards.
+    if machine.memory_total is not None:
+        lines = [
+            f"{lines[0]}: {visible(machine.cpu_name) or 'processor'}, {counted(machine.cpu_count, 'core')}",
+            f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
+            *([f"/dev/shm {size(machine.shm_free)} free"] if machine.shm_free is not None else []),  # noqa: S108 - only reported
+        ]
+    if machine.driver_version:
+        cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
+        lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
+    if machine.gpus:
+        lines += ["", *_card_lines(machine, judged_for, chosen, max_width)]
+    else:
+        hidden = any(gap.hides for gap in machine.gaps)
+        lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
+    lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
+    if not machine_facts.toolchains:
+        return "\n".join(lines)
+    pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "fine-tuning", "")]
+    for tool in machine_facts.toolchains:
+        versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
+        tunes = ", ".join(finetune_abilities(tool)) or "-"
+        pythons.append((visible(tool.python), *map(visible, versions), tunes, visible(tool.problem or tool.label)))
+    return "\n".join([*lines, "", text_table(pythons, max_width)])
+
+
+def _card_lines(
+    machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...], max_width: int | None
+) -> list[str]:
+    """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
+    verdicts = gpu_verdicts(machine.gpus, judged_for, machine.driver_cuda)
+    rows: list[tuple[str, ...]] = [_HEAD]
+    for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
+        mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
+        display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
+        memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}{' (shared)' if gpu.shares_memory else ''}"
+        kind = f"{verdict.kind}, busy" if verdict.busy else verdict.kind
+        why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
+        rows.append((
+            f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
+            visible(gpu.pci_bus or "?"), display, visible(gpu.uuid or "?"), kind, visible(why),
+        ))  # fmt: skip
+    full_table = text_table(rows)
+    fits = max_width is None or max(map(len, full_table.split("\n"))) <= max_width
+    lines = [full_table] if fits else _short_card_lines(rows, machine, max_width)
+    lines += ["* = chosen for training"] if chosen else []
+    offered = card_sets(machine.gpus, verdicts)
+    if len(offered) > 1:
+        indices = {gpu.uuid: gpu.index for gpu in machine.gpus}
+        rows = [("set", "GPUs", "gain")]
+        rows += [
+            (gpu_set.title, number_ranges(sorted(indices[uuid] for uuid in gpu_set.uuids)), gpu_set.gain)
+            for gpu_set in offered
+        ]
+        lines += ["", text_table(rows, max_width)]
+    sentence = why_all_blocked(machine.gpus, verdicts, judged_for, machine.driver_cuda)
+    if not sentence:
+        return lines
+    return [*lines, f"! {visible(sentence)}", f"  {_torch_remedy(machine)}"]
+
+
+def _torch_remedy(machine: Machine) -> str:
+    """Return how to get a torch for the cards of a machine, or why there is none."""
+    try:
+        return f"Make an environment that can: tui-train env create hf ({recommended_wheel(machine).name})."
+    except Unavailable as error:
+        return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
+
+
+def _short_card_lines(rows: Sequence[tuple[str, ...]], machine: Machine, max_width: int | None) -> list[str]:
+    """Return the cards' table without what names each one: equal cards are one row, reasons are below."""
+    same: dict[tuple[str, ...], list[int]] = {}
+    for gpu, row in zip(machine.gpus, rows[1:], strict=True):
+        same.setdefault((row[0][0], *(row[column] for column in _SHARED_COLUMNS), row[-1]), []).append(gpu.index)
+    kept = [("GPU", *(_HEAD[column] for column in _SHARED_COLUMNS))]
+    kept += [(f"{mark}{number_ranges(numbers)}", *cells) for (mark, *cells, _), numbers in same.items()]
+    reasons: dict[str, list[int]] = {}
+    for (*_, why), numbers in same.items():
+        reasons.setdefault(why, []).extend(numbers)
+    words = [f"GPU {number_ranges(sorted(numbers))}: {why}" for why, numbers in reasons.items() if why]
+    folded = [textwrap.fill(line, max_width or _DEFAULT_WIDTH, subsequent_indent="  ") for line in words]
+    return [text_table(kept, max_width), *folded, "--json has the bus and the UUID of each card."]
+
+
+def pci_address(gpu: Gpu) -> str:
+    """Return a card's PCI address without a domain of zeros."""
+    return visible((gpu.pci_bus or "?").removeprefix("00000000:").removeprefix("0000:"))
+
+
+def load_text(sample: Sample) -> str:
+    """Return a card's load, temperature and power, as far as the driver reports them."""
+    values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
+    return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
+
+
+def finding_text(result: Finding) -> str:
+    """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
+    fix = f"\n  Fix: {made}" if result.change and (made := options(result.change)) else ""
+    return f"{result.level}: {result.message}\n  {result.remedy}{fix}"
+
+
+def options(change: Change) -> str:
+    """Return the options of `plan_text` and `run` that make a change, empty where a value may be a secret."""
+    # What a command prints is logged and sent to others.
+    if any(secret_values(apply_change(change, Profile()))):
+        return ""
+    edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
+    return " ".join(f"--set {visible(shlex.quote(edit))}" for edit in edits)
+
+
+def plan_text(planned: Plan) -> str:
+    """Return a plan's summary: what starts, the arithmetic, the ladder."""
+    lines = [f"{visible(planned.name)}: {visible(planned.title)}", typeset(planned.attempts[0].batch)]
+    lines.append(", ".join([*planned.numbers, f"Python {visible(planned.python)}"]))
+    lines += [
+        f"after out of memory, attempt {number}, {typeset(attempt.title)}: {typeset(attempt.batch)}"
+        for number, attempt in enumerate(planned.attempts[1:], start=2)
+    ]
+    if len(planned.attempts) > 1:
+        lines += _fallback_lines(planned)
+    return "\n".join([*lines, *planned.notes])
+
+
+def _fallback_lines(planned: Plan) -> list[str]:
+    """Return which attempts follow in each phase, and in one line the phases in which none does."""
+    paths = {PHASE_TEXT[phase]: planned.fallback_path(phase) for phase in planned.phases}
+    lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in paths.items() if way[1:]]
+    helpless = ", ".join(where for where, way in paths.items() if not way[1:])
+    return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines
+
+
+def run_row(listed: ListedRun) -> tuple[str, ...]:
+    """Return a run as a row: id, state, when, how long, attempts."""
+    now, name = listed.status, visible(listed.run.name)
+    if now is None:
+        return (name, "damaged", "-", "-", "-")
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
+    lasted = "-" if (seconds := training_seconds(now)) is None else duration_text(seconds)
+    damaged = ", damaged" if listed.damage else ""
+    why = (
+        queue.queue_summary(listed.run.path)
+        if now.state == "queued"
+        else ""
+        if now.live
+        else slurm_end_reason(listed.run.path)
+    )
+    queue_note = f" ({why})" if why else ""
+    report = report_of(listed.run.path) if now.live else None
+    if report and time.time() - report.at > _FRESH_SECONDS:
+        # A list asks no host: it shows what was heard when somebody looked.
+        queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
+    return (name, f"{state_text(now)}{queue_note}{damaged}", started, lasted, str(len(now.attempts)))
+
+
+def state_text(now: Status) -> str:
+    """Return a run's state in words."""
+    words = f"failed, {_exit_text(now.exit_code)}" if now.state == "failed" else now.state
+    if now.host:
+        return f"{words} on {visible(now.host)}"
+    return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
+
+
+def _exit_text(code: int | None) -> str:
+    """Return an exit code, or the signal for which a shell returns it."""
+    try:
+        return signal.Signals((code or 0) - 128).name
+    except ValueError:
+        return f"exit code {code}"
+
+
+def after_stop_text(now: Status) -> str:
+    """Return a run's state after a stop, and whether processes of it are left."""
+    if now.leftover:
+        return state_text(now)
+    if now.state == "new":
+        return "it had not started"
+    memory = "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if now.driver_silent else ""
+    if now.surely_ended:
+        return f"{state_text(now)}; no process of it is left{memory}"
+    unseen = "one that cleared its environment and left its group would be missed"
+    return f"{state_text(now)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"
