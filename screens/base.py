@@ -1,4 +1,4 @@
-"""What all screens share: the keys that are the same everywhere, and a help text."""
+"""Parts that all screens share: the keys that are the same everywhere, and a help text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -39,7 +39,7 @@ class Base(Screen[None]):
 
     @property
     def key_words(self) -> Mapping[str, str]:
-        """What the footer says of keys instead of their bindings' words; empty: the key does not show."""
+        """Words of the footer for keys instead of their bindings' words; empty: the key does not show."""
         return {}
 
     @property
@@ -49,17 +49,17 @@ class Base(Screen[None]):
 
     @property
     def names_in(self) -> NamesIn:
-        """What completes paths: the folders of the machine that all is for."""
+        """Completion of paths: the folders of the machine that all is for."""
         return self.app.names_in if isinstance(self.app, DiscoveryApp) else local_names
 
     @property
     def can_start(self) -> bool:
-        """Whether trainings can be started on the machine that all is for."""
+        """True where trainings can be started on the machine that all is for."""
         return not isinstance(self.app, DiscoveryApp) or self.app.can_start
 
     @property
     def is_current(self) -> bool:
-        """Whether it is drawn: Textual draws also the screen below the top one, though that covers it whole."""
+        """True while it is drawn: Textual draws also the screen below the top one, though that covers it whole."""
         top = self.app.screen
         return super().is_current and (top is self or top.styles.background.a < 1)
 

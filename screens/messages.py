@@ -1,4 +1,4 @@
-"""What screens ask of the app, which alone changes anything: each is posted upward."""
+"""Requests of screens to the app, which alone changes anything: each is posted upward."""
 
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ class GoToStep(Message):
 
 
 class OpenData(Message):
-    """What the training data holds is to be shown."""
+    """Request to show what the training data holds."""
 
 
 class OpenRun(Message):
@@ -95,7 +95,7 @@ class OpenRun(Message):
 
 
 class OpenResult(Message):
-    """What a run made is to be shown."""
+    """Request to show what a run made."""
 
     def __init__(self, run: "RunDir", result: "Result") -> None:
         """Carry the run and its result."""
@@ -105,7 +105,7 @@ class OpenResult(Message):
 
 
 class TryResult(Message):
-    """What a run made is to be tried, beside its base model where that is to `compare`."""
+    """Request to try what a run made, beside its base model where that is to `compare`."""
 
     def __init__(self, run: "RunDir", *, compare: bool) -> None:
         """Carry the run."""

@@ -36,7 +36,7 @@ _HINTS = {
 
 
 class ResultScreen(Base):
-    """What one run made."""
+    """Result of one run."""
 
     HELP = """Result
 
@@ -92,7 +92,7 @@ On the command line: tui-train result, try and merge."""
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What cannot be loaded is neither tried nor merged; only an adapter can be merged, once at a time."""
+        """Allow neither try nor merge of what cannot be loaded; only an adapter can be merged, once at a time."""
         del parameters
         weights = self.made.weights
         whole = weights is not None and not weights.problem

@@ -54,7 +54,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self._state: TuningState | None = None
 
     def compose(self) -> ComposeResult:
-        """What will be done, the trials, what they come to, the keys."""
+        """Compose the plan, the trials, their outcome and the keys."""
         yield StepBar(title="Recipe › Tune")
         yield Static(id="asked", markup=False)
         with VerticalScroll(id="body", can_focus=False):

@@ -44,7 +44,7 @@ class AnswerArrived(Message):
 
 
 class CardsSampled(Message):
-    """What the cards do has changed."""
+    """Message that the use of the cards has changed."""
 
     def __init__(self, samples: "Samples") -> None:
         """Carry the samples of all of them."""
@@ -112,7 +112,7 @@ class DiscoveryApp(GuardedApp):
 
     @property
     def has_named_machine(self) -> bool:
-        """Whether all is for a machine that was named when the wizard was opened."""
+        """True where all is for a machine that was named when the wizard was opened."""
         return self._named_source is not None
 
     @property
@@ -136,7 +136,7 @@ class DiscoveryApp(GuardedApp):
 
     @property
     def uses_slurm(self) -> bool:
-        """Whether trainings are jobs of Slurm, submitted from this machine or from a host."""
+        """True where trainings are jobs of Slurm, submitted from this machine or from a host."""
         source = self._source
         return bool(source.host and source.slurm) if source else self.profile.hardware.scheduler == "slurm"
 
@@ -149,7 +149,7 @@ class DiscoveryApp(GuardedApp):
 
     @property
     def can_start(self) -> bool:
-        """Whether trainings can be started on the machine that all is for: not on that of a file."""
+        """True where trainings can be started on the machine that all is for: not on that of a file."""
         return self._source is None or bool(self._source.host)
 
     def target_for(self, profile: Profile) -> "Target":
@@ -160,7 +160,7 @@ class DiscoveryApp(GuardedApp):
 
     @property
     def initial_facts(self) -> "Facts":
-        """What is known before the first look; another machine that could not be asked is not one without cards."""
+        """Facts before the first look; another machine that could not be asked is not one without cards."""
         return self._facts_with_gap("it was not asked yet", "Look again.")
 
     def _facts_with_gap(self, why: str, remedy: str) -> "Facts":

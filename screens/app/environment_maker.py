@@ -52,7 +52,7 @@ class InstallingApp(NavigationApp):
 
     @property
     def is_installing(self) -> bool:
-        """Whether an environment is being made now."""
+        """True while an environment is being made."""
         return bool(self.installation and self.installation.is_running)
 
     def install(self, wanted: "EnvironmentInstall") -> None:

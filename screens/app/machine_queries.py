@@ -1,4 +1,4 @@
-"""What the wizard asks of a machine, part by part, and how an answer becomes part of the facts."""
+"""Questions of the wizard to a machine, part by part, and how an answer becomes part of the facts."""
 
 from collections.abc import Callable
 from contextlib import suppress

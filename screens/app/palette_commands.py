@@ -1,4 +1,4 @@
-"""What the palette offers: the keys of the screen, then steps, fields, profiles and runs."""
+"""Commands of the palette: the keys of the screen, then steps, fields, profiles and runs."""
 
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -133,7 +133,7 @@ class EditingApp(DiscoveryApp):
 
     @property
     def is_edited(self) -> bool:
-        """Whether the profile is another one than was opened."""
+        """True where the profile is another one than was opened."""
         return self.profile != (self._opened_profile or Profile())
 
     def action_undo(self) -> None:

@@ -42,7 +42,7 @@ class ChatEvent(Message):
 
 
 class ChatFailed(Message):
-    """A prompt was not answered, or, where nothing is `can_continue`, none can be."""
+    """A prompt was not answered, or, where it cannot go on (`can_continue`), none can be."""
 
     def __init__(self, error: TuiTrainError, *, can_continue: bool) -> None:
         """Carry why."""

@@ -1,4 +1,4 @@
-"""What Home starts from a run or a profile: open, edit, resume, stop, run at once; and which keys a row has."""
+"""Actions of Home on a run or a profile: open, edit, resume, stop, run at once; and which keys a row has."""
 
 from typing import TYPE_CHECKING
 

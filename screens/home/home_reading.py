@@ -1,4 +1,4 @@
-"""What Home reads: runs and profiles, the newest first, and live runs on other hosts from time to time."""
+"""Reading for Home: runs and profiles, the newest first, and live runs on other hosts from time to time."""
 
 import time
 from contextlib import suppress

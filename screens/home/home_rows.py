@@ -40,7 +40,7 @@ _STATE_MARKS = {
 
 
 class HomeState(Struct, frozen=True):
-    """What Home shows: all that there is, the filter, the runs that are marked, and whether they are grouped.
+    """Content of Home: all that there is, the filter, the runs that are marked, and whether they are grouped.
 
     `draft` is what was edited last, None where nothing was.
     """

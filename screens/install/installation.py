@@ -27,7 +27,7 @@ class Installation(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What is done now, in a sentence."""
+        """Current action, in a sentence."""
         progress = self.progress
         if progress is None:
             return "Making the environment …"
@@ -36,5 +36,5 @@ class Installation(Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """True until it has ended."""
         return not self.python and not self.failure

@@ -1,4 +1,4 @@
-"""What Preview shows: what will happen, what is wrong, the command, and the files behind it."""
+"""Content of Preview: what will happen, what is wrong, the command, and the files behind it."""
 
 from typing import ClassVar
 

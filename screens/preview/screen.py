@@ -138,7 +138,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     # Starting, saving, exporting
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is for the machine of a file is not started; what is about files needs them."""
+        """Allow no start with the machine of a file; allow what is about files only where there are some."""
         if action == "next":
             return self.can_start
         if action == "fix_finding":

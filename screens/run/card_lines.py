@@ -20,7 +20,7 @@ _GIB = 2**30
 
 
 class CardLabel(NamedTuple):
-    """What a card is called: its number (empty: unknown), and its name."""
+    """Name of a card: its number (empty: unknown), and its name."""
 
     number: str
     name: str

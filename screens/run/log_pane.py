@@ -97,7 +97,7 @@ class LogPane(Vertical):
 
     @property
     def _expressions(self) -> tuple[str, ...]:
-        """What every line has to match that is shown."""
+        """Expressions that every shown line has to match."""
         return (
             *((RANK_PREFIX % self.rank,) if self.rank is not None else ()),
             *((self._filter,) if self._filter else ()),

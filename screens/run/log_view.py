@@ -72,7 +72,7 @@ class LogView(Widget, can_focus=True):
         """The view shows something else, or the log has grown."""
 
     class Replaced(Message):
-        """What stood in the log is gone: it was emptied, deleted, or another one stands in its place."""
+        """Message that the log is another one: it was emptied, deleted, or another one stands in its place."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         """Begin with nothing to show."""

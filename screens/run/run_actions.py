@@ -1,4 +1,4 @@
-"""What ends a run or begins it again: the questions that come before, and what is said after."""
+"""Actions that end a run or begin it again: the questions that come before, and what is said after."""
 
 from textual import work
 
@@ -19,7 +19,7 @@ class RunActions(Base):
 
     @property
     def still_trains(self) -> bool:
-        """Whether the training goes on."""
+        """True while the training goes on."""
         raise NotImplementedError
 
     def follow_run(self) -> None:

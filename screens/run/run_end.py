@@ -42,7 +42,7 @@ _PARTS_FOR_FIT = frozenset({"machine", "toolchains"})
 
 
 class EndExplained(Message):
-    """What is known of an ended run: why it failed, the profile in which a change is tried, what it leaves.
+    """Findings on an ended run: why it failed, the profile in which a change is tried, what it leaves.
 
     `fits_text` says in words what memory the change would take; `run_result` is the adapter or model to use;
     `why_not_resumable` says why it cannot be resumed, empty where it can; `previous_run` is the run before it.
@@ -70,7 +70,7 @@ class EndExplained(Message):
 
 
 class ExplainProgress(Message):
-    """What the end of a large log shows, and in words how much of it was read."""
+    """Explanation by the end of a large log, and in words how much of it was read."""
 
     def __init__(self, diagnosis: Diagnosis | None, words: str) -> None:
         """Carry both."""
@@ -188,7 +188,7 @@ class RunEnd(RunLogs):
 
     @property
     def can_fetch(self) -> bool:
-        """Whether the results are on a host only."""
+        """True where the results are on a host only."""
         left = self._output
         return left is not None and left.host != "" and not left.fetched and left.fetching is None
 

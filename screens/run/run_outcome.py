@@ -1,4 +1,4 @@
-"""What an ended run leaves, and what can be done next."""
+"""Outcome of an ended run: what it leaves, and what can be done next."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ _LABEL_WIDTH = 12
 def outcome_lines(
     news: RunNews, output: RunOutput | None, run_result: Result | None, keys: Sequence[tuple[str, str]], width: int
 ) -> list[Content]:
-    """Return a title and some lines: what the run `run_result` and left, and the `keys` of what can be done next."""
+    """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
     if numbers := _number_parts(news):
         lines.append(_label_line("Loss", join_parts(numbers, width - _LABEL_WIDTH), width))

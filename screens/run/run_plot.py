@@ -17,7 +17,7 @@ _SHOWN_PARTS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
 
 class PlotOptions(NamedTuple):
-    """What is shown of a run's curves: `part` counts from all of it to the smallest last part.
+    """Options of a run's curves: `part` counts from all of it to the smallest last part.
 
     `room` are the rows that are left for a plot, None where there are always enough.
     """

@@ -325,7 +325,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @property
     def still_trains(self) -> bool:
-        """Whether the training goes on."""
+        """True while the training goes on."""
         return self._news is None or may_write(self._news.status)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -1,4 +1,4 @@
-"""What the steps share: the rail, the form, the hint and the keys, and moving between rows and between steps."""
+"""Parts that the steps share: the rail, the form, the hint and the keys, and moving between rows and between steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -153,7 +153,7 @@ class Step(FindingsScreen):
 
     @property
     def setup(self) -> Setup | None:
-        """What follows from the profile and the facts; None where that cannot be said."""
+        """Consequences of the profile and the facts; None where that cannot be said."""
         known = self._setup
         # The keys alone ask for it a hundred times while a step opens.
         if self.facts and (known is None or known.profile is not self.profile or known.facts is not self.facts):

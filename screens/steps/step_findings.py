@@ -1,4 +1,4 @@
-"""What is wrong with a step's fields: the finding in the hint, its fix by F2, and what was taken back."""
+"""Findings on a step's fields: the finding in the hint, its fix by F2, and what was taken back."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -116,7 +116,7 @@ class FindingsScreen(Base):
 
     @property
     def is_installing(self) -> bool:
-        """Whether an environment is being made now."""
+        """True while an environment is being made."""
         return bool(self.installation and self.installation.is_running)
 
     def watch_installation(self) -> None:

@@ -33,7 +33,7 @@ class Series(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """What is shown: x from 0 to `end` (at least to the last point), or only the last `share` of what there is.
+    """Part of the curves that is drawn: x from 0 to `end` (at least to the last point), or the last `share` of them.
 
     `log` draws the y axis by its logarithm; `label` writes a value of x.
     """
@@ -45,7 +45,7 @@ class Axes(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """What dots stand for: x from `left` to `right`, y from `low` to `high`, both as they are drawn."""
+    """Values that dots stand for: x from `left` to `right`, y from `low` to `high`, both as they are drawn."""
 
     left: float
     right: float

@@ -1,4 +1,4 @@
-"""What follows from a form, beside it where there is room: the findings, the command and what is tried after a failure.
+"""Consequences of a form, beside it where there is room: findings, the command and what is tried after a failure.
 
 On a narrower screen the same is on Preview.
 """
@@ -38,7 +38,7 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
 
     @property
     def is_wide(self) -> bool:
-        """Whether there is room for it; no longer, once its screen was left."""
+        """True where there is room for it; no longer, once its screen was left."""
         return self.is_attached and self.screen.has_class("-wide")
 
     def on_show(self) -> None:

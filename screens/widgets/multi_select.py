@@ -48,7 +48,7 @@ class MultiSelect(Widget, can_focus=True):
     cursor: reactive[int] = reactive(0, repaint=False)
 
     class Picked(Message):
-        """What is picked has changed: the values, in the order of the list."""
+        """Message that the picked values have changed: the values, in the order of the list."""
 
         def __init__(self, picks: "MultiSelect", values: tuple[str, ...]) -> None:
             """Carry the list and the values."""
@@ -73,7 +73,7 @@ class MultiSelect(Widget, can_focus=True):
 
     @property
     def hint(self) -> str:
-        """What is to be said of the marked line."""
+        """Hint for the marked line."""
         if self._has_refused:
             return self.why_one_required
         return self.picks[self.cursor].hint if self.cursor < len(self.picks) else ""

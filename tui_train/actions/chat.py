@@ -53,7 +53,7 @@ class AnswerEnd(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What is to be known of it: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
+        """Summary of an answer: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
         parts = [counted(self.tokens, "token")]
         parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
         parts += [summary] if (summary := _END_TEXTS.get(self.why, "")) else []
@@ -121,7 +121,7 @@ class Chat:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked again."""
+        """True while it can be asked again."""
         return self._child.alive
 
     def forget(self) -> None:

@@ -97,7 +97,7 @@ class Dialogue:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """True while it can be asked."""
         return self._process.poll() is None
 
     def send(self, message: object) -> None:

@@ -27,7 +27,7 @@ print("there" if there else "missing")
 
 
 class Validation(Struct, frozen=True, kw_only=True):
-    """What an image contains; `cards` are nvidia-smi's lines inside, `wrong` the reasons why it cannot train."""
+    """Content of an image; `cards` are nvidia-smi's lines inside, `wrong` the reasons why it cannot train."""
 
     image: ContainerImage
     cards: tuple[str, ...] = ()

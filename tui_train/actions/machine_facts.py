@@ -1,4 +1,4 @@
-"""What `tui-train facts` reports of this machine, a machine file or another host, judged for any toolchain."""
+"""Report of `tui-train facts` on this machine, a machine file or another host, judged for any toolchain."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ class MachineSource(NamedTuple):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is another machine than this one, or the cluster."""
+        """Return whether it is another machine than this one, or the cluster."""
         return bool(self.machine or self.host or self.slurm)
 
     @property

@@ -16,7 +16,7 @@ from tui_train.trainers import profile_paths
 
 
 class HostsQuestion(NamedTuple):
-    """What the hosts are asked, the first one by its name among them as well: whether they have a Python and paths.
+    """Question to the hosts, the first one by its name among them: whether they have a Python and paths.
 
     `asking_host` is the host that asks, empty for this machine.
     """

@@ -14,7 +14,7 @@ The numbers are those of sysexits.h, so that they do not meet the exit codes of 
 
 
 class TuiTrainError(Exception):
-    """What is wrong and why (`message`), and what to do (`remedy`)."""
+    """The fault and its cause (`message`), and what to do (`remedy`)."""
 
     exit_code = 70
 

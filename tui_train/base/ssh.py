@@ -20,7 +20,7 @@ _MAX_FOLDER_LENGTH = 45
 
 
 def is_host_name(text: str) -> bool:
-    """Tell whether a text can be the name of a host for ssh."""
+    """Return whether a text can be a host name for ssh."""
     return bool(_HOST_NAME.fullmatch(text))
 
 

@@ -38,7 +38,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     @property
     def fix(self) -> EnvironmentInstall | Change | None:
-        """What one key does about it."""
+        """The fix that one key applies."""
         return self.install or self.change
 
     @property
@@ -53,7 +53,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     @property
     def forbids_plan(self) -> bool:
-        """Whether nothing can be planned before it is fixed."""
+        """Return whether it must be fixed before anything can be planned."""
         return self.level == "error" and not self.start
 
 

@@ -1,4 +1,4 @@
-"""What to do about a failure, where the log or the settings say more than its signature can."""
+"""Advice for a failure, where the log or the settings say more than its signature can."""
 
 import re
 

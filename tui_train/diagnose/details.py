@@ -1,4 +1,4 @@
-"""What the lines around a failure name besides it, as details.toml lists: its sizes, versions, counts and settings."""
+"""Details in the lines around a failure, as details.toml lists: sizes, versions, counts and settings."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Whether another start of a failed run would fail as its last one did."""
+"""Judgement whether another start of a failed run would fail as its last one did."""
 
 import os
 import re

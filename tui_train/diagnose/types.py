@@ -1,4 +1,4 @@
-"""What a diagnosis is made of, and what it says."""
+"""Parts of a diagnosis, and its sentences."""
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ class LogLine(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """What is known of an attempt: lines of its log, and what lies outside of it; None where that is unknown.
+    """Evidence of an attempt: lines of its log, and what lies outside of it; None where that is unknown.
 
     `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts the kernel's kills in the
     control group, which may use `memory_limit` bytes. `free_disk` and `free_shm` are bytes. `lost` is an attempt that
@@ -52,7 +52,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """What failed: its class, the line that shows it (0: none), where, why, what to do, and a Change."""
+    """Cause of a failure: its class, the line that shows it (0: none), where, why, what to do, and a Change."""
 
     failure: str
     line: str

@@ -76,7 +76,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
 
 class Logout(Struct, frozen=True, kw_only=True):
-    """What a logout does: whether it `kills` all processes of the user and `removes_shared_memory`.
+    """Effect of a logout: it `kills` the user's processes, it `removes_shared_memory`.
 
     `unknown` is why logind could not be read; then both are False.
     """
@@ -378,7 +378,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether a card should train: `blocked` cannot, `skip` would slow or limit the others, `use` should.
+    """Verdict on a GPU: `blocked` cannot train, `skip` would slow or limit the others, `use` should.
 
     `busy` lists the processes that compute on it now, empty if none do; it does not affect the kind.
     """

@@ -1,4 +1,4 @@
-"""What the data that was read decides: the sequence length, what is learned of chats, what is kept for evaluations."""
+"""Defaults that follow from the data: sequence length, learned text of chats, share for evaluations."""
 
 from collections.abc import Iterator
 

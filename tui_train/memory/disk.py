@@ -42,7 +42,7 @@ class CheckpointDisk(Struct, frozen=True, kw_only=True):
 
     @property
     def max_at_once(self) -> int:
-        """How many are there at a time: a new one is written before an old one is removed. 0 if unknown."""
+        """Largest number of checkpoints at a time: a new one is written before an old one is removed. 0 if unknown."""
         return min(self.written or self.kept + 1, self.kept + 1) if self.kept else self.written
 
     def peak_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""How: the settings that determine memory; Estimate: the result."""
+"""Settings that determine memory, and the estimate made from them."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Whether an estimate fits: the memory needed besides tensors, and the limits of the bands."""
+"""Verdict on an estimate: memory besides tensors, and the limits of the bands."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What a plan says of itself: its title, its numbers with their sources, its notes."""
+"""Summary of a plan: its title, its numbers with their sources, its notes."""
 
 import math
 from collections import Counter

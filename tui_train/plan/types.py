@@ -10,7 +10,7 @@ from tui_train.trainers.nemo_file import NemoFile
 
 
 class CheckpointRule(Struct, frozen=True):
-    """Where checkpoints are, their names, and the files that only a complete one has.
+    """Folder and names of checkpoints, and the files that only a complete one has.
 
     The name is PREFIX + step + SUFFIX, or always `file` if that is set.
     """
@@ -43,7 +43,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class Preparation(Struct, frozen=True):
-    """What launch.sh does before the training: its name (lower-case letters), its purpose, and its command.
+    """A step of launch.sh before the training: its name (lower-case letters), purpose and command.
 
     It runs before each attempt, so its program must do nothing where all is done.
     """
@@ -54,7 +54,7 @@ class Preparation(Struct, frozen=True):
 
 
 class LogRules(Struct, frozen=True):
-    """How a trainer's log lines are read: regular expressions with named groups; `steps` is 0 if not known.
+    """Rules to read a trainer's log lines: regular expressions with named groups; `steps` is 0 if not known.
 
     `nameable`: where none fits, the profile's trainer.progress can be one.
     """
@@ -65,7 +65,7 @@ class LogRules(Struct, frozen=True):
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
-    """What each job of the plan asks Slurm for; `gpus` and `cpus` are those of each machine, the rest as in Profile."""
+    """Resources that each job asks Slurm for; `gpus` and `cpus` per machine, the rest as in Profile."""
 
     gpus: int
     cpus: int
@@ -76,7 +76,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
 
 class Notification(Struct, frozen=True):
-    """What tells the user that a run has ended: a command's words, and the `$NAME` or the file of an address."""
+    """Notification at the end of a run: the words of a command, and `$NAME` or the file of an address."""
 
     command: tuple[str, ...] = ()
     webhook: str = ""
@@ -135,7 +135,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def is_started_by_hand(self) -> bool:
-        """Whether each of several machines is started by hand, with its rank."""
+        """Return whether each of several machines is started by hand, with its rank."""
         return self.nodes > 1 and self.slurm is None and not self.hosts
 
     def fallback_path(self, phase: str) -> tuple[int, ...]:

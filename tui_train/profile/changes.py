@@ -8,7 +8,7 @@ from tui_train.profile.types import Profile
 
 
 class Change(Struct, frozen=True):
-    """What to set (`edits`: key and value), what it is called, and why it helps or what it costs."""
+    """A named edit of a profile: keys and values (`edits`), and why it helps or what it costs."""
 
     title: str
     why: str

@@ -118,7 +118,7 @@ def _numbers_in(value: Value) -> Iterator[float]:
 
 
 def is_secret_variable(name: str) -> bool:
-    """Tell whether a variable's name is one that secrets have, such as HF_TOKEN or PGPASSWORD."""
+    """Return whether a variable name is typical of secrets, such as HF_TOKEN or PGPASSWORD."""
     return bool(_SECRET_VARIABLE.search(name)) or secrets.is_secret_name(name)
 
 
@@ -308,7 +308,7 @@ def _parse_named_values(
 
 
 def is_dotted_name(name: str) -> bool:
-    """Tell whether a name is two or more in Python with dots between, none of them private."""
+    """Return whether a text is two or more public Python names joined by dots."""
     parts = name.split(".")
     plain = all(part.isidentifier() and part.isascii() and not keyword.iskeyword(part) for part in parts)
     return plain and len(parts) > 1 and not any(part.startswith("_") for part in parts)

@@ -1,4 +1,4 @@
-"""What `container.mounts` says, HOST:INSIDE or HOST:INSIDE:ro, as data."""
+"""Entries of `container.mounts` as data: HOST:INSIDE or HOST:INSIDE:ro."""
 
 from typing import NamedTuple
 

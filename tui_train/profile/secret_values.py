@@ -17,7 +17,7 @@ _COMMAND_KEY = "notify.command"
 
 
 class SecretValue(NamedTuple):
-    """Where a value that looks like a secret is: its key, and the name of its variable or argument, empty for none.
+    """Position of a value that looks like a secret: its key, and its variable or argument (empty: none).
 
     `certain`: its format or its name proves it; it is saved nowhere. `word_indexes` are its words in a list; none: all
     of them.

@@ -1,4 +1,4 @@
-"""What the user chose: one frozen value, saved as TOML; paths in it are absolute or empty, None is not chosen."""
+"""The user's choices: one frozen value, saved as TOML; paths are absolute or empty, None is not chosen."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup"]
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """Where and on which devices it trains.
+    """Machine and devices of the training.
 
     `host` is one over ssh (empty: this machine), `scheduler` starts it as a job, submitted from here, `gpus` name the
     cards (empty: the recommended ones), `processes` is 0 for one per GPU.
@@ -38,7 +38,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
 
 class Trainer(Struct, frozen=True, kw_only=True):
-    """What trains, how it is launched, and what it reads and writes; an empty path means the default in its help.
+    """Trainer, launcher, inputs and output; an empty path means the default in its help.
 
     `model` is the path of a folder, or the id of a model of the Hugging Face Hub, which has no slash at its beginning;
     `revision` a branch, tag or commit of that (empty: main).
@@ -68,7 +68,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
 
 class Finetune(Struct, frozen=True, kw_only=True):
-    """How a model is fine-tuned: what it learns from, which weights are trained, and the adapter's size.
+    """Settings of a fine-tuning: method, trained weights, adapter.
 
     Empty `targets` are all linear layers. None: answers alone of prompt + completion, and of chats whose
     template marks them; TRL's `beta` for the method.
@@ -86,7 +86,7 @@ class Finetune(Struct, frozen=True, kw_only=True):
 
 
 class Data(Struct, frozen=True, kw_only=True):
-    """What becomes of the training data: `evaluation` is the share of its rows that is kept for evaluations.
+    """Use of the training data.
 
     None: a share where there are many rows. `cut` is the share of them that may be longer than the sequence length.
     `weights` are numbers, one for each of the training data's files: what they have of an epoch. Empty: all rows once.
@@ -124,7 +124,7 @@ class Container(Struct, frozen=True, kw_only=True):
 
 
 class Communication(Struct, frozen=True, kw_only=True):
-    """How the processes talk: the backend, what NCCL is to do without, its network interface, and how much it says."""
+    """Communication of the processes: backend, disabled NCCL features, network interface, log level."""
 
     backend: Backend = "auto"
     without: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class Communication(Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Struct, frozen=True, kw_only=True):
-    """How many machines train together, and where the first of them is reached.
+    """Machines that train together, and the address of the first.
 
     `hosts` are all of them by their names for ssh, the first being the one that starts the others; where it is empty,
     each of `count` machines is started by hand, or by Slurm. `processes` are those of each machine, in this order,
@@ -162,7 +162,7 @@ class Nodes(Struct, frozen=True, kw_only=True):
 
 
 class Slurm(Struct, frozen=True, kw_only=True):
-    """What a job of Slurm asks for besides machines and GPUs; empty leaves it to the cluster.
+    """Resources of a Slurm job besides machines and GPUs; empty leaves them to the cluster.
 
     `time` is a limit as sbatch takes it, `cpus` are those of each machine (0: one for each process), `options` further
     ones of sbatch.
@@ -212,14 +212,14 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 
 class Notify(Struct, frozen=True, kw_only=True):
-    """What tells the user that a run has ended, also where nobody watches it."""
+    """Notification at the end of a run."""
 
     command: tuple[str, ...] = ()
     webhook: str = ""
 
 
 class Tracking(Struct, frozen=True, kw_only=True):
-    """Where the training itself reports its losses, by its own libraries; `project` is the one at W&B."""
+    """Loggers of the training; `project` is the W&B project."""
 
     tensorboard: bool = False
     wandb: bool = False
@@ -227,7 +227,7 @@ class Tracking(Struct, frozen=True, kw_only=True):
 
 
 class Ladder(Struct, frozen=True, kw_only=True):
-    """What is tried after an out-of-memory, in order; `consent` names those that may change the training."""
+    """Fallbacks after out of memory, in order; `consent` names those that may change the result."""
 
     rungs: tuple[str, ...] = (
         "expandable_segments", "fused_optimizer", "eval_batch", "micro_batch", "activation_checkpointing",

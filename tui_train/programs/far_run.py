@@ -35,7 +35,7 @@ LIMIT = ".limit"  # what slurm.sh leaves where it ends a start near the time lim
 
 
 class NotDoneError(Exception):
-    """What cannot be done, in words; `gone` tells that the run folder is not there."""
+    """Request that cannot be done, in words; `gone` tells that the run folder is not there."""
 
     def __init__(self, words: str, *, gone: bool = False) -> None:
         super().__init__(words)

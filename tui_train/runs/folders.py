@@ -24,7 +24,7 @@ _STAMPED_NAME = re.compile(rf"({STAMP})-")
 
 
 class Extent(Struct, frozen=True):
-    """What a folder takes on disk: bytes, and the first folder in it whose content this user may not remove."""
+    """Size of a folder on disk in bytes, and the first folder in it whose content this user may not remove."""
 
     size: int
     protected: str = ""

@@ -37,9 +37,9 @@ _MAX_EARLIER_ATTEMPTS = 8  # attempts
 
 
 class RunNews(Struct, frozen=True, kw_only=True):
-    """What a viewer is told of a run: its status and progress; the lines it reads for itself.
+    """News of a run for its viewer: its status and progress; the lines it reads for itself.
 
-    `attempt` is the newest one's number, `quiet_minutes` the whole minutes since it wrote something. `read_ranks` are
+    `attempt` is the newest one's number, `quiet_minutes` the whole minutes since it wrote something. `ranks` are
     the processes that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs
     of the planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where
     a checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers.

@@ -18,7 +18,7 @@ _MANY_LOSSES = 5
 def health_problems(
     progress: Progress, quiet_minutes: int, idle_minutes: float | None, not_resumed: str = "", unread: str = ""
 ) -> tuple[str, ...]:
-    """Return the problems as sentences: that a checkpoint was `not_resumed`, that the log is `unread_text`.
+    """Return the problems as sentences: that a checkpoint was `not_resumed`, that the log is `unread`.
 
     `quiet_minutes` are the minutes since the last output, `idle_minutes` those since one of its GPUs was busy, None if
     unknown.

@@ -17,7 +17,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def stoppable(self) -> bool:
-        """Whether it has processes that can be stopped."""
+        """True while it has processes that can be stopped."""
         return self.status is not None and (self.status.live or bool(self.status.leftover))
 
 

@@ -1,1 +1,1 @@
-"""What follows from choice and fact: the Python, devices, processes, the values in force, the words of commands."""
+"""Consequences of choices and facts: Python, devices, processes, effective values, words of commands."""

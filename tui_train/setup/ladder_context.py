@@ -8,7 +8,7 @@ from tui_train.supervisor.memory_patterns import PHASES
 
 
 class LadderContext(Struct, frozen=True, kw_only=True):
-    """What a rung may depend on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
+    """Facts that a rung may depend on: world size, GPUs, accepted placeholders, loaded weights.
 
     `refusals` are the reasons why a rung cannot help here, `why_none` is why none can. `batch_not_set`: the batch is
     not lowered because the user did not set it. `eval_batch` is the trainer's own evaluation batch (0: same as the
@@ -33,5 +33,5 @@ class LadderContext(Struct, frozen=True, kw_only=True):
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """Where memory can run out."""
+        """Phases in which memory can run out."""
         return tuple(phase for phase in PHASES if phase != "eval" or self.evaluates)

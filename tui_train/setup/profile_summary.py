@@ -1,4 +1,4 @@
-"""What a profile trains, in a few words, and the name of one that the user did not name."""
+"""Summary of a profile in a few words, and a name for one without a name."""
 
 import re
 from pathlib import PurePath

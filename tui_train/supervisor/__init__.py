@@ -1,1 +1,1 @@
-"""What keeps a run alive: fallbacks, resume, stop; standard library only, and copied into every run folder."""
+"""The program that keeps a run alive: fallbacks, resume, stop; standard library only, copied into every run folder."""

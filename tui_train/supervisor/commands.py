@@ -30,7 +30,7 @@ stuck_pids: set[int] = set()
 
 
 class Answer(NamedTuple):
-    """What a program ended with, as a shell counts it, and what it said; None: there is none, or it was not in time."""
+    """Exit code of a program as a shell counts it, and its output; the code is None where it did not end in time."""
 
     code: int | None
     out: str
@@ -184,7 +184,7 @@ def _poll_exit_code(pid: int, seconds: float) -> int | None:
 
 
 def kill(pid: int) -> None:
-    """Kill a child with its whole group; one that hangs in a driver stays, and is known to be `stuck_pids`."""
+    """Kill a child with its whole group; one that hangs in a driver stays, and is among `stuck_pids`."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     if _poll_exit_code(pid, _KILL_SECONDS) is None:

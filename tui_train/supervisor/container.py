@@ -161,7 +161,7 @@ def exit_code(engine: str, container: str) -> int | None:
 def still_runs(engine: str, container: str, any_alive: Callable[[], bool]) -> bool:
     """Tell whether a container trains on, its client being gone; an engine that restarts is waited for.
 
-    That is as long as processes of the run are `any_alive`; a start that is asked to stop does not wait.
+    That is as long as processes of the run live (`any_alive`); a start that is asked to stop does not wait.
     """
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:

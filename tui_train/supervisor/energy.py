@@ -19,7 +19,7 @@ _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "meter.py")
 
 
 class EnergyUsed(NamedTuple):
-    """What cards drew, in joules: `cards` of the attempt's `total_cards`."""
+    """Energy used by the GPUs, in joules; `cards` of the attempt's `total_cards` were metered."""
 
     joules: float
     cards: int

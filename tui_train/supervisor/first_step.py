@@ -1,4 +1,4 @@
-"""Whether an attempt that was given a checkpoint resumed from it: what the beginning of its log tells."""
+"""Proof, from the beginning of its log, that an attempt resumed from the checkpoint that it was given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether processes that were to train together did."""
+"""Check that the processes of one training found each other and did not train apart."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _RESERVE_BYTES = 16384
 
 
 class Options(NamedTuple):
-    """What the command line of launch.sh says."""
+    """Options and values of the command line of launch.sh."""
 
     attempt: str = ""
     resume: bool = False

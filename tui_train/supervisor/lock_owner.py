@@ -36,12 +36,12 @@ class Owner(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether its process can be seen from here: the same boot, and the same numbers of processes."""
+        """True where its process can be seen from here: the same boot, and the same numbers of processes."""
         return (self.boot, self.namespace) == (boot_id(), _pid_namespace())
 
     @property
     def has_rebooted(self) -> bool:
-        """Whether this very machine has booted since, so that it is gone."""
+        """True where this very machine has booted since, so that it is gone."""
         here = (_machine_id(), os.uname().nodename)
         return bool(self.machine) and (self.machine, self.host) == here and self.boot != boot_id()
 

@@ -1,4 +1,4 @@
-"""Whether GPU memory is what ended a training: what the end of its log tells, by the last error of each process."""
+"""Judgement whether GPU memory ended a training, by the last error of each process at the end of its log."""
 
 from __future__ import annotations
 

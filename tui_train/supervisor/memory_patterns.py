@@ -1,4 +1,4 @@
-"""What says that the GPU's memory ran out, and where it did."""
+"""Expressions for lines that say that the GPU's memory ran out, and where it did."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def run_rank(run_dir: str) -> int:
 
 
 class _Output:
-    """What the training says, passed on as fast as the link takes it; what is too much for it is dropped, and said."""
+    """Output of the training, passed on as fast as the link takes it; what is too much for it is dropped, and said."""
 
     def __init__(self, read_end: int) -> None:
         self.end = read_end

@@ -1,4 +1,4 @@
-"""What tells the user that a run has ended: a command of theirs, and a POST to an address; neither holds a run up."""
+"""Notices to the user that a run has ended: a command of theirs, and a POST to an address; neither holds a run up."""
 
 from __future__ import annotations
 

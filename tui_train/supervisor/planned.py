@@ -72,7 +72,7 @@ class Planned(NamedTuple):
 
     @property
     def by_hand(self) -> bool:
-        """Whether each of several machines is started by hand, with a supervisor of its own."""
+        """True where each of several machines is started by hand, with a supervisor of its own."""
         return self.nodes > 1 and not self.slurm and not self.hosts
 
     def processes(self, rank: int) -> int:
@@ -81,7 +81,7 @@ class Planned(NamedTuple):
 
     @property
     def resumes(self) -> bool:
-        """Whether a second start can be given a checkpoint."""
+        """True where a second start can be given a checkpoint."""
         return any(attempt.checkpoints for attempt in self.attempts)
 
 

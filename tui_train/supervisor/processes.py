@@ -26,7 +26,7 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it still lives here; a zombie does not."""
+        """Return whether it still lives here; a zombie does not."""
         return self.pid > 0 and start_ticks(self.pid) == self.ticks
 
 

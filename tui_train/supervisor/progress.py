@@ -1,4 +1,4 @@
-"""What the lines of most trainers, their progress bars and a preset tell: step, loss, learning rate and so on."""
+"""Progress read from the lines of most trainers, their progress bars and a preset: step, loss, rate and so on."""
 
 from __future__ import annotations
 

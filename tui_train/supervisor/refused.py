@@ -21,5 +21,5 @@ class Refused(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong and what to do, on one line."""
+        """Problem and remedy, on one line."""
         return f"{self.why}: {self.remedy}" if self.remedy else self.why

@@ -61,7 +61,7 @@ def _wait(engine: str, name: str) -> int:
 
 
 class _Logged(NamedTuple):
-    """What a log has of a container's output: bytes of each of its streams, and the beginning of a line of one."""
+    """Part of a container's output that a log has: bytes of each of its streams, and the beginning of a line of one."""
 
     lengths: tuple[int, int]
     partial_line: bytes

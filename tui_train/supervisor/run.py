@@ -16,7 +16,7 @@ _CARD_WAIT_SECONDS = 60.0
 
 
 class Outcome(NamedTuple):
-    """How a start ended: state, exit code and the processes `leftover` as run_ended has them, and a sentence.
+    """How a start ended: state, exit code and `leftover` processes as run_ended has them, and a sentence.
 
     `why` is why no attempt followed one that ran out of GPU memory.
     """
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 
 
 def run_attempts(start: Start, first: int, *, chosen_by_user: bool = False) -> Outcome:
-    """Make attempts until one ends for good, from the first on, which was `chosen_by_user` for or is where it was."""
+    """Make attempts until one ends for good, from the first on; `chosen_by_user`: the user named that one."""
     if first > 1 and start.falls_back and not chosen_by_user:
         print_message(f"begins with {attempt_title(start, first)}, where it was; --attempt=1 begins with the first")
     # Processes that computed on the cards before this run are not waited for.

@@ -60,7 +60,7 @@ def file_kind(mode: int) -> str:
 def open_folder(path: str | os.PathLike[str], parent: int | None = None, *, readable: bool = False) -> Iterator[int]:
     """Yield the descriptor of a folder; with `parent`, the descriptor of its parent, it must not be a link.
 
-    To be `readable` or locked it must be readable.
+    One that is listed or locked must be `readable`.
     """
     flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if readable else os.O_PATH)
     flags |= 0 if parent is None else os.O_NOFOLLOW

@@ -1,4 +1,4 @@
-"""What asks a training to end: the first stop gives it its grace, and only an explicit second one ends it at once."""
+"""Signals that end a training: the first stop gives it its grace, and only an explicit second one ends it at once."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Start(NamedTuple):
 
     @property
     def falls_back(self) -> bool:
-        """Whether another attempt may follow: machines that are started by hand do not agree upon one."""
+        """True where another attempt may follow: machines that are started by hand do not agree upon one."""
         return not self.planned.by_hand and len(self.attempts) > 1
 
 

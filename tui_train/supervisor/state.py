@@ -82,17 +82,17 @@ class Status(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether its supervisor still works, or will."""
+        """True while its supervisor works, or will."""
         return self.state in LIVE_STATES
 
     @property
     def trains_on(self) -> bool:
-        """Whether processes train on though their supervisor is gone."""
+        """True while processes train on though their supervisor is gone."""
         return self.state == "lost" and bool(self.leftover)
 
     @property
     def surely_ended(self) -> bool:
-        """Whether it is certain that no process is left: its supervisor, parent of all orphans, or a cgroup saw none.
+        """True where no process can be left: its supervisor, parent of all orphans, or a cgroup saw none.
 
         Otherwise a process that cleared its environment and left its group is not seen.
         """

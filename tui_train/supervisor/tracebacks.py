@@ -98,7 +98,7 @@ def is_out_of_memory(text: str) -> bool:
 
 
 class _Stream:
-    """What one process has logged so far: of the traceback that it is in, and its last error."""
+    """Log of one process so far: the traceback that it is in, and its last error."""
 
     def __init__(self, rank: int | None) -> None:
         self.rank = rank

@@ -11,7 +11,7 @@ from .processes import Process, process_at, send_signal
 
 
 class NodeCommand(NamedTuple):
-    """What one machine runs in an attempt: its words, its whole environment, and the file of all its output.
+    """Command of one machine in an attempt: its words, its whole environment, and the file of all its output.
 
     `cgroup` is where it is to run, empty for no cgroup of its own.
     """

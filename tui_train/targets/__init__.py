@@ -28,7 +28,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """Name that the user calls it by."""
         ...
 
     can_start: ClassVar[bool]

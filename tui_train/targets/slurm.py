@@ -55,7 +55,7 @@ class Slurm(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """Name that the user calls it by."""
         return queue.cluster_title(self.host)
 
     def survey(self) -> Facts:

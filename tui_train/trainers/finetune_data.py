@@ -1,4 +1,4 @@
-"""How the data of a fine-tuning is made ready: the program and its arguments."""
+"""Preparation of fine-tuning data: the program and its arguments."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What TRL is passed for a fine-tuning besides the recipe: what is learned, the adapter, the type of the weights."""
+"""TRL's options besides the recipe: learned text, adapter, type of the weights."""
 
 from tui_train.profile.presets import FileValue, Scalar
 from tui_train.profile.types import Finetune as Chosen

@@ -17,14 +17,14 @@ SHIM_FOLDER = "shim"
 
 
 class FieldTexts(NamedTuple):
-    """What an empty field means to a trainer, and what the field is for."""
+    """A trainer's texts for a field: the meaning of an empty value, and the help."""
 
     empty: str
     help: str
 
 
 class PreparationStep(Struct, frozen=True):
-    """What the training Python does before it trains: a name of lower-case letters, the purpose, and its arguments."""
+    """A step before the training: its name (lower-case letters), purpose and arguments."""
 
     name: str
     why: str

@@ -90,7 +90,7 @@ class ComparisonRow(Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the runs differ in it."""
+        """True where the runs differ in it."""
         return len(set(self.cells)) > 1
 
 

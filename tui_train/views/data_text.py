@@ -1,4 +1,4 @@
-"""What is said of training data, on its screen, beside its field and by `tui-train data`; all of it safe to show."""
+"""Sentences about training data, on its screen, beside its field and by `tui-train data`; all of it safe to show."""
 
 from collections.abc import Iterator
 from pathlib import PurePath

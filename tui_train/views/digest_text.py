@@ -1,4 +1,4 @@
-"""What a list says of a run: what came of it, when it was, and what a filter finds it by."""
+"""Text of a run in a list: what came of it, when it was, and what a filter finds it by."""
 
 import time
 

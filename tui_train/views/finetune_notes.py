@@ -1,4 +1,4 @@
-"""What stands beside the values of a fine-tuning in the forms."""
+"""Notes beside the values of a fine-tuning in the forms."""
 
 from tui_train.base.text import grouped_digits, percent
 from tui_train.memory.predict import predict

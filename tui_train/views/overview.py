@@ -1,4 +1,4 @@
-"""What a profile leads to in five lines, for Preview and `tui-train plan`."""
+"""Outline of a profile's training in five lines, for Preview and `tui-train plan`."""
 
 import re
 from pathlib import PurePath

@@ -1,4 +1,4 @@
-"""What a list shows of saved profiles: each is read once and kept until its file changes."""
+"""Saved profiles as a list shows them: each is read once and kept until its file changes."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ _MAX_PROFILE_BYTES = 1 << 20
 
 
 class ProfileCard(Struct, frozen=True, kw_only=True):
-    """What a list shows of a saved profile: `damage` says why it cannot be read."""
+    """Saved profile as a list shows it: `damage` says why it cannot be read."""
 
     name: str
     about: TrainingSummary = TrainingSummary()

@@ -1,4 +1,4 @@
-"""What a list shows of runs: each is read once and kept until its files change."""
+"""Runs as a list shows them: each is read once and kept until its files change."""
 
 import os
 import re
@@ -36,7 +36,7 @@ _VENDOR = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 
 
 class Digest(Struct, frozen=True, kw_only=True):
-    """What a list shows of a run.
+    """Run as a list shows it.
 
     `now` is None where it is not read yet, or cannot be, as `damage` says. `seconds_left` are seconds, `losses` the
     curve of a live run in some points, `why_not_resumable` says why no other start goes on from a checkpoint, empty
@@ -62,17 +62,17 @@ class Digest(Struct, frozen=True, kw_only=True):
 
     @property
     def is_read(self) -> bool:
-        """Whether it is known how it stands."""
+        """True where it is known how it stands."""
         return self.now is not None or bool(self.damage)
 
     @property
     def live(self) -> bool:
-        """Whether it is at work."""
+        """True while it is at work."""
         return self.now is not None and (self.now.live or self.now.trains_on)
 
     @property
     def stoppable(self) -> bool:
-        """Whether something of it works that can be stopped."""
+        """True while something of it works that can be stopped."""
         return self.now is not None and (self.now.live or bool(self.now.leftover) or bool(self.now.container))
 
     @property
@@ -82,7 +82,7 @@ class Digest(Struct, frozen=True, kw_only=True):
 
     @property
     def resumable(self) -> bool:
-        """Whether another start goes on from a checkpoint."""
+        """True where another start goes on from a checkpoint."""
         return not self.why_not_resumable
 
     @property
@@ -98,7 +98,7 @@ class Digest(Struct, frozen=True, kw_only=True):
 
 
 class _PlanSummary(Struct, frozen=True):
-    """What a list needs of plan.json."""
+    """Parts of plan.json that a list needs."""
 
     name: str = ""
     device: str = ""

@@ -140,7 +140,7 @@ def finding_text(result: Finding) -> str:
 
 
 def options(change: Change) -> str:
-    """Return the options of `plan_text` and `run` that make a change, empty where a value may be a secret."""
+    """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
     # What a command prints is logged and sent to others.
     if any(secret_values(apply_change(change, Profile()))):
         return ""

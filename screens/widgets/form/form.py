@@ -55,12 +55,12 @@ class Form(FormText, can_focus=True):
 
     @property
     def holds_focus(self) -> bool:
-        """Whether the focus is in the form; a widget itself learns that only later."""
+        """True while the focus is in the form; a widget itself learns that only later."""
         return self.is_attached and self.screen.focused in {self, self.entry}
 
     @property
     def hint(self) -> str:
-        """What is to be said of it."""
+        """Hint for the row of the cursor."""
         line = next((line for line in self._lines if line.key == self._cursor), None)
         if line is None:
             return ""

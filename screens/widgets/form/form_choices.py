@@ -26,12 +26,12 @@ class FormChoices(FormView):
 
     @property
     def is_list_open(self) -> bool:
-        """Whether the values of a row are shown to choose from."""
+        """True while the values of a row are shown to choose from."""
         return bool(self._open_row)
 
     @property
     def has_problem(self) -> bool:
-        """Whether something is wrong with the row in which the cursor is, or unusual."""
+        """True where something is wrong with the row in which the cursor is, or unusual."""
         row = self.row
         return bool(row and (self._row_as_typed(row).error or row.warning))
 

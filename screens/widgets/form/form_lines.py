@@ -1,4 +1,4 @@
-"""What a form consists of, and how each of its lines is drawn: what it is, its value, and what follows from it."""
+"""Lines of a form, and how each is drawn: what it is, its value, and what follows from it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -62,12 +62,12 @@ class FormRow(Struct, frozen=True, kw_only=True):
 
     @property
     def is_typed(self) -> bool:
-        """Whether its value is typed rather than chosen."""
+        """True where its value is typed rather than chosen."""
         return is_typed_field(self.field)
 
     @property
     def is_number(self) -> bool:
-        """Whether its value is a number, which needs little room."""
+        """True where its value is a number, which needs little room."""
         return self.field.kind in {"integer", "number"}
 
     @property

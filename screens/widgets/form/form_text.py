@@ -1,4 +1,4 @@
-"""What is typed in a form: it is read as a value at once, kept where it cannot be read, and taken back."""
+"""Text typed in a form: it is read as a value at once, kept where it cannot be read, and taken back."""
 
 from textual import events, on
 from textual.widgets import Input
@@ -67,7 +67,7 @@ class FormText(FormChoices):
 
     @property
     def has_refused_typing(self) -> bool:
-        """Whether something was typed where nothing can be."""
+        """True where something was typed where nothing can be."""
         return bool(self._refused_key) and self._refused_key == self._cursor
 
     def why_refused(self, row: FormRow) -> str:
@@ -87,12 +87,12 @@ class FormText(FormChoices):
 
     @property
     def unread_here(self) -> bool:
-        """Whether the text in the row of the cursor cannot be read."""
+        """True where the text in the row of the cursor cannot be read."""
         return self._cursor in self._unread_texts
 
     @property
     def unread_fix(self) -> str:
-        """What F2 makes of the text that cannot be read; empty where there is none."""
+        """Change by F2 of the text that cannot be read; empty where there is none."""
         key = self._cursor if self.unread_here else self.unread_key
         return self._unread_texts[key].fix_title if key else ""
 

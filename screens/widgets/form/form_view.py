@@ -1,4 +1,4 @@
-"""What a form draws: its lines, each kept until it changes, and which of them the cursor is on."""
+"""Drawing of a form: its lines, each kept until it changes, and which of them the cursor is on."""
 
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ class FormView(Widget):
 
     @property
     def holds_focus(self) -> bool:
-        """Whether the focus is in the form."""
+        """True while the focus is in the form."""
         raise NotImplementedError
 
     def rebuild_lines(self) -> None:

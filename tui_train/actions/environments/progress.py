@@ -1,4 +1,4 @@
-"""What an installation does now, read from the lines that uv or pip print."""
+"""Progress of an installation, read from the lines that uv or pip print."""
 
 import re
 
@@ -21,7 +21,7 @@ _ERROR = re.compile(r"(?:error|× |╰─▶|caused? by)", re.IGNORECASE)
 
 
 class InstallProgress(Struct, frozen=True):
-    """What is done now, in words, and the downloads: bytes that are there, and bytes of all that have begun."""
+    """Current action in words, and the downloads: bytes that are there, and bytes of all that have begun."""
 
     text: str = ""
     done: int = 0

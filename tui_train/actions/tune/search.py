@@ -17,7 +17,7 @@ Outcome = Literal["measured", "out of memory", "failed"]
 
 
 class Setting(Struct, frozen=True):
-    """What a trial sets; only the precision changes the result of a training."""
+    """Values that a trial sets; only the precision changes the result of a training."""
 
     micro_batch: int
     checkpointing: bool

@@ -1,4 +1,4 @@
-"""What may be tried for speed with a profile, and the short training that tries one setting; pure."""
+"""Settings that may be tried for speed with a profile, and the short training that tries one; pure."""
 
 import math
 from collections.abc import Iterable, Iterator

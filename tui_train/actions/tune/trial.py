@@ -64,7 +64,7 @@ class Pace:
 
     @property
     def is_known(self) -> bool:
-        """Whether more steps would change the speed little."""
+        """True where more steps would change the speed little."""
         took, steps = self._window()
         warm = self._reported and self._reported[-1][1] - self._first >= _WARMUP_STEPS + _MIN_STEPS
         return bool(warm) and steps >= _MIN_STEPS and took >= _MIN_SECONDS
@@ -76,7 +76,7 @@ class Pace:
 
 
 class TrialResources(Struct, frozen=True):
-    """What a trial runs on: the UUIDs of its cards, none for the CPU, and how many seconds it has at most."""
+    """Machine side of a trial: the UUIDs of its cards, none for the CPU, and how many seconds it has at most."""
 
     cards: tuple[str, ...]
     deadline: float

@@ -74,7 +74,7 @@ def unreadable_gpus(setup: Setup) -> Iterator[Finding]:
 
 
 def logout(setup: Setup) -> Iterator[Finding]:
-    """What logging out would do to the training."""
+    """Effect of a logout on the training."""
     policy = setup.facts.machine.logout
     if policy and policy.kills:
         message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"

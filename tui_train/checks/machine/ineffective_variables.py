@@ -11,7 +11,7 @@ from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_without_
 
 
 class RunLibraries(NamedTuple):
-    """What decides whether a variable is read: the libraries, the launcher, and the backend of the processes."""
+    """Libraries, launcher and backend, which decide whether a variable is read."""
 
     toolchain: Toolchain | None
     launcher: Launcher

@@ -323,7 +323,7 @@ def _halved_fallback(profile: Profile, rung: str, value: int | None, unit: int) 
 
 
 def unsupported_uses(setup: Setup) -> Iterator[Finding]:
-    """What NeMo cannot do: train on the CPU, be started by accelerate, take more arguments."""
+    """Uses that NeMo does not support: training on the CPU, accelerate, extra arguments."""
     if setup.device == "cpu":
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))

@@ -33,7 +33,7 @@ class _FirstHost(NamedTuple):
 
 
 class _HostProblem(NamedTuple):
-    """What is wrong with a host; an empty `remedy` is to see why it does not answer.
+    """A fault of a host; an empty `remedy` means: find out why it does not answer.
 
     `processes` is how many it could have instead, 0 where that would not help.
     """

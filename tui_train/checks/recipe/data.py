@@ -1,4 +1,4 @@
-"""What is wrong with training data, of what was read in it; not of a profile, so none of CHECKS."""
+"""Findings about training data that was read; not about a profile, so none of CHECKS."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is so far beyond the usual that it is hardly meant: a learning rate, and a length beyond the model's."""
+"""Checks for values far from the usual: learning rate, and a length beyond the model's."""
 
 from collections.abc import Iterator
 

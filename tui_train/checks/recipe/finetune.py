@@ -1,4 +1,4 @@
-"""What keeps a fine-tuning from training as it is meant."""
+"""Checks of a fine-tuning."""
 
 from collections.abc import Iterator
 
@@ -111,13 +111,13 @@ def whole_chats(setup: Setup) -> Iterator[Finding]:
 
 
 def has_no_weights(profile: Profile, facts: Facts) -> bool:
-    """Tell whether the model is a folder that was looked at and holds no weights."""
+    """Return whether the model is a folder known to hold no weights."""
     states = [facts.paths.get(path) for path in trainer_of(profile).paths(profile)]
     return bool(states) and all(state == "missing" for state in states)
 
 
 def data_problems(setup: Setup) -> Iterator[Finding]:
-    """What is wrong with the data, but for paths that are no files: those are checked for every trainer."""
+    """Faults in the data; missing paths are checked for every trainer."""
     profile = setup.profile
     question, report = data_questions.question_with_length(setup), data_questions.data_report(setup)
     if question and report:

@@ -1,4 +1,4 @@
-"""What `tui-train data` does: reads training data in the Python that trains, and prints what a training would get."""
+"""`tui-train data`: reads training data in the Python that trains, and prints what a training would get."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What `tui-train env` and `tui-train recipes` do."""
+"""`tui-train env` and `tui-train recipes`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What `tui-train nemo` does: prepares text as data, and converts models to NeMo checkpoints and back."""
+"""`tui-train nemo`: prepares text as data, and converts models to NeMo checkpoints and back."""
 
 import shlex
 import sys

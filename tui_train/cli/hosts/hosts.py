@@ -1,4 +1,4 @@
-"""What `tui-train hosts` does: lists the saved hosts, and saves one."""
+"""`tui-train hosts`: lists the saved hosts, and saves one."""
 
 import click
 

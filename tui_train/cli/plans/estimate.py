@@ -1,4 +1,4 @@
-"""What `tui-train estimate` does: estimates a training's memory, and whether it fits."""
+"""`tui-train estimate`: estimates a training's memory, and whether it fits."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `tui-train export` does: a plan's files in a folder, for bash or for a cluster."""
+"""`tui-train export`: writes a plan's files into a folder, for bash or for a cluster."""
 
 import shlex
 from collections.abc import Sequence

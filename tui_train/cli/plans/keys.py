@@ -1,4 +1,4 @@
-"""What `tui-train keys` prints: what can be set, by which words, and what holds where it is not."""
+"""`tui-train keys`: prints what can be set, by which words, and what holds where it is not."""
 
 import textwrap
 

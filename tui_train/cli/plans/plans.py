@@ -1,4 +1,4 @@
-"""What the commands about machines, profiles and plans do; exit codes are in group.EXIT_CODES."""
+"""Commands about machines, profiles and plans; exit codes are in group.EXIT_CODES."""
 
 import re
 import shlex

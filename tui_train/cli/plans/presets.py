@@ -1,4 +1,4 @@
-"""What `tui-train presets` does: lists presets with what they take, or prints the text of one."""
+"""`tui-train presets`: lists presets with what they take, or prints the text of one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `tui-train compare` does: print runs side by side."""
+"""`tui-train compare`: prints runs side by side."""
 
 import shutil
 from collections.abc import Sequence

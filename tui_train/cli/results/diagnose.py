@@ -1,4 +1,4 @@
-"""What `tui-train diagnose` prints."""
+"""`tui-train diagnose`: prints why a run failed."""
 
 import shlex
 import sys

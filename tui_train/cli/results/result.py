@@ -1,4 +1,4 @@
-"""What `tui-train result`, `merge_into` and `try` do: show what a run made, make a model of it, and talk with it."""
+"""`tui-train result`, `merge` and `try`: show what a run made, make a model of it, and talk with it."""
 
 import contextlib
 import signal

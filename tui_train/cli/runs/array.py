@@ -1,4 +1,4 @@
-"""What `tui-train run --array KEY=V1,V2` does: for each value a job of Slurm and a run folder of its own."""
+"""`tui-train run --array KEY=V1,V2`: for each value a job of Slurm and a run folder of its own."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What `tui-train runs`, `stop_and_report` and `write_report` do: list runs, end one, write its archive."""
+"""`tui-train runs`, `stop` and `report`: list runs, end one, write its archive."""
 
 import os
 from pathlib import Path

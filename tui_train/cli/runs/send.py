@@ -1,4 +1,4 @@
-"""What `tui-train send` does: the files of a profile are copied to its host."""
+"""`tui-train send`: copies the files of a profile to its host."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""What `tui-train run`, `resume_run` and `quickstart` do; each ends with the training's exit code."""
+"""`tui-train run`, `resume` and `quickstart`; each ends with the training's exit code."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""What `tui-train runs rm|mv|note` and `tui-train profiles rm|mv|cp` do."""
+"""`tui-train runs rm|mv|note` and `tui-train profiles rm|mv|cp`."""
 
 import sys
 from collections.abc import Sequence

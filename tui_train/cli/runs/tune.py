@@ -1,4 +1,4 @@
-"""What `tui-train tune` does: times a profile's settings, shows the trials, and prints the change."""
+"""`tui-train tune`: times a profile's settings, shows the trials, and prints the change."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""What `tui-train logs` and `attach_run` do: print a run's lines, follow them, and say why it failed."""
+"""`tui-train logs` and `attach`: print a run's lines, follow them, and say why it failed."""
 
 import sys
 

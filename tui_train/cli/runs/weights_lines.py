@@ -1,4 +1,4 @@
-"""What a command that trained says at its end about the weights that were made."""
+"""Last lines of a command that trained, about the weights that were made."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What training data holds, as a child in the Python that trains reads it: format, rows, tokens, faults."""
+"""Content of training data, read by a child in the training Python: format, rows, tokens, faults."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +23,7 @@ _WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class DataQuestion(Struct, frozen=True, kw_only=True):
-    """What is asked of data: absolute paths of `files` or folders, and how they will be trained on.
+    """A question about data: absolute paths of `files` or folders, and how they will be trained on.
 
     `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `chat_template` a
     file or a model whose template is taken, empty for the model's own; `length` the tokens
@@ -53,7 +53,7 @@ class DataFile(Struct, frozen=True):
 
 
 class DataProblem(Struct, frozen=True):
-    """What is wrong with a row, in words that follow its place; line 0 is the file itself.
+    """A fault in a row, as words that follow its place; line 0 is the file itself.
 
     A JSON list has no lines: there it is the number of the row.
     """
@@ -65,7 +65,7 @@ class DataProblem(Struct, frozen=True):
 
 
 class Conversion(Struct, frozen=True):
-    """What must be changed in so many rows before TRL can take them."""
+    """A change that rows need before TRL can take them."""
 
     why: str
     rows: int
@@ -122,7 +122,7 @@ class TokenCounts(Struct, frozen=True, kw_only=True):
 
 
 class LengthEffect(Struct, frozen=True, array_like=True):
-    """What a sequence length does to the data: how many rows are longer, and of how many nothing is left to learn.
+    """Effect of a sequence length: rows that are longer, and rows of which nothing is left to learn.
 
     `epoch` are the tokens of one pass.
     """
@@ -151,7 +151,7 @@ class RowLengths(Struct, frozen=True, kw_only=True):
 
 
 class FileShare(Struct, frozen=True):
-    """What a file or folder with a weight has: its usable rows, and how many an epoch takes of them."""
+    """Usable rows of a file or folder with a weight, and those that an epoch takes of them."""
 
     file: str
     weight: float
@@ -160,7 +160,7 @@ class FileShare(Struct, frozen=True):
 
 
 class AnswersOnly(Struct, frozen=True):
-    """Whether answers alone can be learned; `why` not, or a `caution` where they can."""
+    """Ability to learn answers alone: `why` not, or a `caution`."""
 
     possible: bool = False
     why: str = ""
@@ -179,7 +179,7 @@ class TurnEnds(Struct, frozen=True):
 
 
 class DataReport(Struct, frozen=True, kw_only=True):
-    """What the data holds; `problem` says why it could not be looked at.
+    """Content of the data, or the `problem` why it could not be read.
 
     `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
     how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable`
@@ -227,7 +227,7 @@ def probe_data(
 
 
 class _Progress(Struct, frozen=True):
-    """What a child reads now: a file of data, or the model whose tokenizer counts."""
+    """The file or model that a child is reading."""
 
     reading: str
 

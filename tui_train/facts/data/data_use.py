@@ -1,4 +1,4 @@
-"""What a training makes of data: whether it suits the method, and what an epoch of it is."""
+"""Use of data by a training: methods that suit it, and the size of an epoch."""
 
 from collections.abc import Mapping
 

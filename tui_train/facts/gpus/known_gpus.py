@@ -13,7 +13,7 @@ _MIG_PROFILE = re.compile(r"(?<!\d)\dg[._-]?(\d{1,3})gb", re.ASCII)
 
 
 class KnownGpu(Struct, frozen=True):
-    """What is known of a type: its name, compute capability, memory in bytes, SMs, maximum clock in MHz."""
+    """Known facts of a GPU type: name, compute capability, memory in bytes, SMs, maximum clock in MHz."""
 
     name: str = ""
     capability: str | None = None

@@ -1,4 +1,4 @@
-"""What systemd's logind does at the last logout of a user, which may kill a detached training.
+"""Effect of the user's last logout under systemd-logind, which may kill a detached training.
 
 Source: logind.conf(5), org.freedesktop.login1(5) for the effective settings, busctl(1) for how it is printed.
 """

@@ -1,4 +1,4 @@
-"""Which Pythons of the current folder may be started: none that a clone could have brought, until the user chose it."""
+"""Pythons of the current folder that may be started: only those that the user chose."""
 
 import grp
 import os

@@ -1,4 +1,4 @@
-"""Whether W&B would find a key of this user, or needs none; the key itself is never read into the program."""
+"""Detection of a W&B key of this user; the key itself is never read into the program."""
 
 import os
 import re

@@ -43,7 +43,7 @@ class CachedModel(Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it can be loaded without the network."""
+        """Return whether it can be loaded without the network."""
         return not self.missing
 
 
@@ -71,7 +71,7 @@ class HubCache(Struct, frozen=True, kw_only=True):
 
 
 class HubModel(Struct, frozen=True, kw_only=True):
-    """What the Hub says of a model: the bytes that are downloaded, and whether access must be asked for.
+    """The Hub's answer about a model: bytes to download, and whether access must be requested.
 
     `refusal` is the kind of the `problem`: there is none of that name (or it is private), it has no such revision, or
     there is no usable answer.

@@ -28,7 +28,7 @@ def sizes_by_recipe() -> dict[str, NemoCheckpoint]:
 
 
 class RecipeDefaults(Struct, frozen=True):
-    """What a recipe sets by itself: over how many GPUs it splits what, steps of warm-up, rows of the vocabulary.
+    """Defaults of a recipe: GPUs of each split, steps of warm-up, rows of the vocabulary.
 
     A `vocabulary` of 0 is that of the tokenizer.
     """

@@ -35,7 +35,7 @@ class Tensor(Struct, frozen=True):
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return math.prod(self.shape)
 
 

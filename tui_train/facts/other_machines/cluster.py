@@ -1,4 +1,4 @@
-"""What a Slurm cluster has: its partitions with their limits, kinds of nodes and GPUs, and the user's accounts."""
+"""Facts of a Slurm cluster: partitions and limits, kinds of nodes and GPUs, the user's accounts."""
 
 import re
 

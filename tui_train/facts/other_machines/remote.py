@@ -27,7 +27,7 @@ _HOST_FIELDS = ("kernel", "cpu_name", "cpu_count", "memory_total", "memory_avail
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
-    """What a command there printed, and its exit code."""
+    """Output of a command on the host, and its exit code."""
 
     code: int
     text: str

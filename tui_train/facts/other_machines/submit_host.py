@@ -1,4 +1,4 @@
-"""What Slurm's commands answer on another host, from which jobs are submitted."""
+"""Answers of Slurm's commands on another host, from which jobs are submitted."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""How a training script reads its command line, by its own source and that of the files that it imports."""
+"""Detection of a script's command-line library, from its source and its imports."""
 
 import ast
 import re
@@ -46,7 +46,7 @@ _HELPLESS = frozenset({"omegaconf"})
 
 
 class CommandLineKind(NamedTuple):
-    """How a command line is read, the line and the file (empty: the script) that say so, as in Source."""
+    """Command-line library of a script, with the line and file (empty: the script) that show it."""
 
     kind: ScriptKind = ""
     line: int = 0

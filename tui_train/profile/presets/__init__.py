@@ -112,7 +112,7 @@ class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How checkpoints are named in the output folder (PREFIX + step + SUFFIX, or always `file`) and how a run resumes.
+    """Names of checkpoints in the output folder (PREFIX + step + SUFFIX, or always `file`), and how a run resumes.
 
     `complete` are files that only a complete checkpoint has. `resume` are arguments, `values` are set in the file.
     """
@@ -126,7 +126,7 @@ class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class GracefulStop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the trainer saves on SIGTERM, within `grace` seconds.
+    """Saving on SIGTERM, within `grace` seconds.
 
     `arguments` turn this on; they are passed if `when` holds, as for an Argument, and the library in `needs`
     ("transformers 5.0") is installed in that version or a newer one.
@@ -139,7 +139,7 @@ class GracefulStop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How one trainer takes the recipe; `strategies` are the supported ones besides ddp, empty if not known.
+    """Rules by which one trainer takes the recipe; `strategies` besides ddp, empty if not known.
 
     `module` is started if there is no script; `accepts_script`: a script can replace it. `user_arguments_first` puts
     the user's arguments before those of the preset. `log` are regular expressions with the groups step, steps, loss,
@@ -169,7 +169,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def wants_script(self) -> bool:
-        """Whether it starts a script of the user, or can."""
+        """Return whether it can start a script of the user."""
         return self.accepts_script or not self.module
 
 

@@ -32,7 +32,7 @@ class Kept(NamedTuple):
 
 
 class Problems:
-    """What is wrong, by kind: how often, and where the first are."""
+    """Problems of the data by kind: how often, and where the first are."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -22,7 +22,7 @@ class Encoded(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Whether only answers can be learned: the marked template (None: the model's own is marked), or why not."""
+    """Template for learning only answers: the marked one (None: the model's own is marked), or why there is none."""
 
     possible: bool
     template: str | None = None

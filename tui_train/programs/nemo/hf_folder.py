@@ -16,7 +16,7 @@ ROPES = ("default", "llama3", "linear", "yarn")
 
 
 class Refused(Exception):
-    """What cannot be read (first argument), and what to do (second)."""
+    """Problem of a folder that cannot be read (first argument), and what to do (second)."""
 
 
 def readable(folder: Path, into: Path) -> Path:

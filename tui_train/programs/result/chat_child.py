@@ -27,7 +27,7 @@ _BROKEN = "\ufffd"  # what an incomplete character is decoded to
 
 
 class Stream:
-    """What `generate` gives tokens to: it sends their text as soon as that is complete."""
+    """Receiver of `generate`'s tokens, which sends their text as soon as that is complete."""
 
     def __init__(self, tokens: Any, send: Any) -> None:
         self._tokens = tokens

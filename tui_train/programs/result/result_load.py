@@ -1,4 +1,4 @@
-"""What the programs for a result share: their messages, and loading a model, its adapter and its tokenizer.
+"""Shared parts of the programs for a result: their messages, and loading a model, its adapter and its tokenizer.
 
 They run in the Python that trained. Messages are lines of JSON, each an object with an `event`.
 """

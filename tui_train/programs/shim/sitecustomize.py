@@ -197,7 +197,7 @@ class Devices:
 
     @staticmethod
     def _is_alone() -> bool:
-        """Whether this process is alone, and not a helper of another one."""
+        """Return whether this process is alone, and not a helper of another one."""
         processes = sys.modules.get("multiprocessing.process")
         helps = processes is not None and processes.parent_process() is not None
         return os.environ.get("WORLD_SIZE", "1") in {"", "1"} and not helps
@@ -396,7 +396,7 @@ def card(index: int) -> str:
 
 
 def _runs(cuda: Any) -> bool:
-    """Whether CUDA is initialized, or being initialized."""
+    """Return whether CUDA is initialized, or being initialized."""
     return bool(cuda.is_initialized() or hasattr(cuda._tls, "is_initializing"))  # noqa: SLF001 - nothing public tells
 
 

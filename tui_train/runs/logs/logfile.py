@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
     @property
     def hidden(self) -> bool:
-        """Whether it is an earlier state of a progress bar that continues."""
+        """True for an earlier state of a progress bar that continues."""
         return self.cut and b"\r" in self.data and self.end // BLOCK % _BLOCKS_PER_BAR != 0
 
     @property

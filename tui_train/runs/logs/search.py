@@ -22,7 +22,7 @@ _END_SECONDS = 0.5
 
 
 class SearchUpdate(Struct, frozen=True, kw_only=True):
-    """What a search tells: how far it is, where it hit, `around` the end, or why it cannot be.
+    """State of a search: how far it is, where it hit, `around` the end, or why it cannot be.
 
     `spans` are where the expression matches, for each line that the hit is shown as.
     """

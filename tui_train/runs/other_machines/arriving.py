@@ -31,7 +31,7 @@ _SPARED_BYTES = 64 << 20
 
 
 class Announcement(Struct, frozen=True):
-    """What a host is about to send: the number of files and their bytes, and in words what it leaves out."""
+    """Announcement of what a host is about to send: files and bytes, and in words what it leaves out."""
 
     files: int
     total: int

@@ -1,4 +1,4 @@
-"""What is asked of a host over ssh about the runs on it: take one, start it, stop it, tell how it stands."""
+"""Requests to a host over ssh about the runs on it: take one, start it, stop it, tell how it stands."""
 
 import io
 import tarfile

@@ -37,7 +37,7 @@ _BEING_FETCHED: set[Path] = set()
 
 
 class FetchResult(Struct, frozen=True):
-    """What came of a fetch: its bytes, and in words what is there besides and was left out."""
+    """Result of a fetch: its bytes, and in words what is there besides and was left out."""
 
     size: int
     left_out: str
@@ -124,7 +124,7 @@ def _mark_fetched(run: RunDir, what: str) -> None:
 
 
 def is_fetched(run: RunDir) -> bool:
-    """Whether the results of a run's last attempt were fetched from its host."""
+    """Return whether the results of a run's last attempt were fetched from its host."""
     try:
         return read_regular(run.path / _FETCH_MARK, 64) == str(len(status(run).attempts)).encode()
     except OSError:

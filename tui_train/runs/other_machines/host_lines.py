@@ -1,4 +1,4 @@
-"""What a host sends over ssh: lines of JSON of known types, and the bytes of files, bounded in size and in time."""
+"""Messages of a host over ssh: lines of JSON of known types, and the bytes of files, bounded in size and in time."""
 
 import math
 import os

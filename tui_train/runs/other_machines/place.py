@@ -22,7 +22,7 @@ class Place(Struct, frozen=True):
 
 
 class HostReport(Struct, frozen=True, kw_only=True):
-    """What the host said last of a run: when, how it stood, its newest checkpoint there, and how often it was started.
+    """Last report of a host about a run: when, how it stood, its newest checkpoint, and its number of starts.
 
     `limit`: its last start was ended near a time limit, so that its job may be queued again.
     """

@@ -1,4 +1,4 @@
-"""What Slurm wrote about the end of a run's job: a failed node, a time limit, a preemption."""
+"""End of a run's job as Slurm wrote it: a failed node, a time limit, a preemption."""
 
 import re
 from pathlib import Path

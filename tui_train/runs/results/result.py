@@ -1,4 +1,4 @@
-"""What a run leaves to use: its adapter or model, the best and last losses, and how long it took."""
+"""Result of a run: its adapter or model, the best and last losses, and how long it took."""
 
 import math
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ class Loss(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What came of a run; `weights` is None where there is neither an adapter nor a model.
+    """Result of a run; `weights` is None where there is neither an adapter nor a model.
 
     `source` says whether that is the final one, what was saved when the training was stopped, or the newest checkpoint;
     `step` is that of the last two (0: not known). `base` is the model that was trained: a folder, or an id of the Hub;
@@ -80,7 +80,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        """What it is, in words."""
+        """Kind and size of the weights, in words."""
         if self.weights is None:
             return ""
         named = f"{self.base}@{self.revision}" if self.revision else self.base
@@ -91,7 +91,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def energy_text(self) -> str:
-        """What its cards drew, in words; empty where that was not metered."""
+        """Energy used by the GPUs, in words; empty where that was not metered."""
         if self.joules is None:
             return ""
         return f"{'' if self.all_metered else 'at least '}{energy_text(self.joules)}"

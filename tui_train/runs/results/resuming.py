@@ -1,4 +1,4 @@
-"""Whether another start of a run goes on from a checkpoint, and why it does not."""
+"""Reasons why another start of a run goes on from a checkpoint, or does not."""
 
 from typing import Any
 

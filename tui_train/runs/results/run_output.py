@@ -1,4 +1,4 @@
-"""What a run leaves behind to go on from: its newest whole checkpoint, with its size."""
+"""Output that a run can go on from: its newest whole checkpoint, with its size."""
 
 import os
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class SavedPath(Struct, frozen=True, kw_only=True):
 
 
 class RunOutput(Struct, frozen=True, kw_only=True):
-    """What lies in the output folder of a run, whose own is `folder`; None for what is not there.
+    """Content of the output folder of a run, whose own is `folder`; None for what is not there.
 
     All paths are those on `host` (empty: this machine); `fetched` is where results from there are here;
     `fetching` are the bytes of those that are on their way (None: none are).

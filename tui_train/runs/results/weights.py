@@ -1,4 +1,4 @@
-"""What a folder of weights holds, from its small files: a PEFT adapter or a Hugging Face model, and if it is whole.
+"""Content of a folder of weights, from its small files: a PEFT adapter or a Hugging Face model, and if it is whole.
 
 No library of the training is needed, and nothing in the folder is executed.
 """

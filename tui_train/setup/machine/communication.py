@@ -1,4 +1,4 @@
-"""How the processes communicate: the backend, and what to disable in NCCL; each a variable with why, cost and versions.
+"""Communication of the processes: the backend and NCCL's workarounds, as variables with reason, cost and versions.
 
 Sources: NCCL's documentation of its variables, torch's `distributed` pages. What has no effect in the versions that
 will run is not exported.

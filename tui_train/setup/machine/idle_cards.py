@@ -23,7 +23,7 @@ _MAX_NAMES = 3
 
 
 class IdleCards(Struct, frozen=True, kw_only=True):
-    """What keeps cards from training though they could: `why` in words, and what would let them.
+    """GPUs that could train and do not: the reason (`why`), and what would let them.
 
     `torch_problem` is that it is torch, in a few words, empty if it is something else. `python` is another one of this
     machine that can use them, `wheel` the build of torch that has code for them, and `remedy` what helps where neither

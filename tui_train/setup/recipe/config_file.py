@@ -24,7 +24,7 @@ def config_path(profile: Profile, chosen: Preset, number: int) -> str:
 
 
 def has_run_paths(chosen: Preset) -> bool:
-    """Tell whether the preset's file holds a path that only the running script knows."""
+    """Return whether the preset's file holds a path that only the running script knows."""
     rule, file = chosen.checkpoints, chosen.file
     texts = (text for value in (file.values if file else ()) for text in nested_texts(value.value))
     return bool(rule and rule.values) or any("{output}" in text for text in texts)

@@ -1,4 +1,4 @@
-"""What is asked of the training data before a training that trains on nothing else."""
+"""Questions about the training data, for trainers that train on nothing else."""
 
 import math
 

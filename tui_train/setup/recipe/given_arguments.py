@@ -38,7 +38,7 @@ _LIKELY_NAMES: Mapping[str, tuple[str, frozenset[str]]] = {
 
 
 class GivenArgument(NamedTuple):
-    """What the arguments give for one parameter: the indices of its words, and its values."""
+    """Indexes and values of the words given for one parameter."""
 
     word_indexes: tuple[int, ...] = ()
     values: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What follows for a model of the Hugging Face Hub: whether it is here, and whether the Hub has to be asked for it."""
+"""A model of the Hugging Face Hub: present here, or to be looked up or downloaded."""
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.facts.models.hub import ENDPOINT, CachedModel, HubCache

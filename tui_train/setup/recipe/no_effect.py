@@ -1,4 +1,4 @@
-"""Which choices reach what trains, and why the others do not; the screens and the checks give the same reasons."""
+"""Reasons why a choice has no effect on the training, for screens and checks alike."""
 
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.presets import PLACEHOLDERS, SCRIPT

@@ -1,4 +1,4 @@
-"""Which options the user's arguments set, and by which options and keys a preset sets the same values."""
+"""Options in the user's arguments, and the options and keys by which a preset passes the same values."""
 
 import re
 from collections import deque
@@ -24,7 +24,7 @@ _RECENT_PRESETS: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxl
 
 
 class SetOption(NamedTuple):
-    """An option that an argument sets, in the one or two `words` from index `index` on.
+    """An option that an argument sets, in the one or two `words` from `position` on.
 
     `option` has no dashes; `value` is "true" for a switch.
     """

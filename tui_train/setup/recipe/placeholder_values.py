@@ -1,4 +1,4 @@
-"""What each placeholder stands for: values with their types, and as words of a command."""
+"""Values of the placeholders, typed and as words of a command."""
 
 import math
 from collections.abc import Iterable, Mapping

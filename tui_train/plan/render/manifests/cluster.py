@@ -63,7 +63,7 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def machine_notes(self) -> tuple[str, ...]:
-        """What was planned for the machine that the plan was made for, in sentences."""
+        """Notes on values taken from the machine that the plan was made for."""
         env = self.plan.attempts[0].command.env
         threads = next((setting for setting in env if setting.name == "OMP_NUM_THREADS"), None)
         if threads is None or threads.origin != "machine":
@@ -73,7 +73,7 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def notify_notes(self) -> tuple[str, ...]:
-        """What has to be known of the notification of a run's end, in sentences."""
+        """Notes on the notification at the end of a run."""
         notify = self.plan.notify
         if notify is None:
             return ()

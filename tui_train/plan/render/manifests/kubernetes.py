@@ -1,4 +1,4 @@
-"""What JobSet and TrainJob share: the files as a ConfigMap, the volumes, the variables, what a pod runs."""
+"""Common parts of JobSet and TrainJob: ConfigMap, volumes, variables, the pod's command."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a machine of a cluster runs: launch.sh under its supervisor, with the log of the training as its output."""
+"""Script of a cluster's machine: launch.sh under its supervisor, with the training's log as output."""
 
 from tui_train.plan.render.manifests.cluster import ClusterPlan
 

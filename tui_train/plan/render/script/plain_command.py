@@ -16,7 +16,7 @@ _CONTINUATION = " \\"
 
 
 class OneCommand(Struct, frozen=True):
-    """What `launch.sh --plain` starts: words that belong together are one group.
+    """The command that `launch.sh --plain` starts; words that belong together are one group.
 
     `folder` is where it starts, quoted, empty for the run folder; `settings` are its variables, NAME=VALUE each.
     `in_run_dir`: some words name `$run_dir`.

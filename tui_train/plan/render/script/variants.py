@@ -30,12 +30,12 @@ class Line(Struct, frozen=True):
 
     @property
     def is_option(self) -> bool:
-        """Whether it starts with an unconditional option."""
+        """Return whether it starts with an unconditional option."""
         return self.words.lstrip("\"'").startswith("-")
 
     @property
     def takes_next_word(self) -> bool:
-        """Whether it is an option whose value may be the next word."""
+        """Return whether it is an option whose value may be the next word."""
         return self.is_option and not {*self.words} & {" ", "="}
 
 
