@@ -49,17 +49,17 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
         assert all(finding.message and finding.remedy for finding in errors)
         return
     made, setup = plan(chosen, where), Setup(chosen, where)
-    trainer = TRAINERS[kind]
-    program = trainer.program(chosen, setup.preset, setup.nemo)
+    trainer = setup.trainer
+    program = trainer.program()
     words = argv(made.attempts[0].command, "/run")
     assert program
     assert {
         word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)
     } <= set(words)
-    assert trainer.title(chosen, setup.preset, setup.nemo) in made.title
+    assert trainer.title() in made.title
     assert setup.context.accepted <= PLACEHOLDERS.keys()
     assert made.resumes_itself == trainer.resumes_itself
-    assert {file.path for file in made.programs} == {file.path for file in trainer.files(chosen)}
+    assert {file.path for file in made.programs} == {file.path for file in trainer.files()}
 
 
 @pytest.mark.parametrize("kind", TRAINERS)
@@ -167,10 +167,11 @@ class Toy(Trainer):
     name = label = "a toy"
     about = "trains nothing"
 
-    def preset(self, profile, toolchain, own):
+    @property
+    def preset(self):
         return Preset(label="toy", about="", arguments=(PresetArgument(("--batch={micro_batch}",)),))
 
-    def program(self, profile, preset, flavour):
+    def program(self):
         return (Part(("-m", "toy")),)
 """
 
@@ -179,7 +180,7 @@ class Toy(Trainer):
 def test_a_trainer_is_added(project):
     package = project / "tui_train"
     (package / "trainers/toy.py").write_text(TRAINER)
-    add(package / "trainers/__init__.py", 'from tui_train.trainers.toy import Toy\nTRAINERS["toy"] = Toy()')
+    add(package / "trainers/__init__.py", 'from tui_train.trainers.toy import Toy\nTRAINERS["toy"] = Toy')
     name(package, "Kind")
     edits = ("--set", "trainer.kind=toy", "--set", "recipe.micro_batch=3")
     made = json.loads(printed(project, "plan", "quickstart", "--json", *edits, *ON_CPU))["plan"]

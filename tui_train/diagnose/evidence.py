@@ -75,7 +75,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         # The settings in force failed, whether chosen or defaults.
         by_launcher = launcher_config.recipe_values_in(profile, chosen, launcher_config.config_in_plan(run.plan()))
         profile = with_effective_values(
-            profile, effective_values(profile, chosen, document, max(1, plan.world_size), by_launcher)
+            profile, effective_values(trainer_of(profile), chosen, document, max(1, plan.world_size), by_launcher)
         )
     evidence = Evidence(
         lines=(),
@@ -169,7 +169,7 @@ def _preset(profile: Profile) -> Preset | None:
     if takes_field(profile, "nemo"):
         return None
     try:
-        return trainer_of(profile).preset(profile, None, None)
+        return trainer_of(profile).preset
     except BadInput:
         return None
 

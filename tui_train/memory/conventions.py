@@ -46,7 +46,7 @@ def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
 def adapter_dtype(setup: Setup, *, packing: Quantization, sharding: Sharding, loaded: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
     profile = setup.rung
-    if trainer_of(profile).conventions(profile) != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
+    if trainer_of(profile).conventions() != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
     return "bf16" if packing else loaded if sharding == "zero3" else "fp32"
 
@@ -55,7 +55,7 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
     profile, options = setup.rung, setup.options
     precision = profile.recipe.precision or "fp32"
-    conventions = trainer_of(profile).conventions(profile)
+    conventions = trainer_of(profile).conventions()
     if conventions == "llama-factory":
         if not lora and not is_on(options, "pure_bf16"):
             return "fp32"
@@ -78,7 +78,7 @@ def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
     method = profile.finetune.method if takes_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""
-    if trainer_of(profile).conventions(profile) == "trl":
+    if trainer_of(profile).conventions() == "trl":
         trl = _library_version(setup, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""

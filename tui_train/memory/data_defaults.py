@@ -139,7 +139,7 @@ def _fitting_lengths(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, in
     """
     micro, recipe = setup.values["micro_batch"], setup.rung.recipe
     sizes = [recipe.micro_batch or 1]
-    min_micro = trainer_of(setup.rung).min_micro(setup.rung)
+    min_micro = trainer_of(setup.rung).min_micro()
     while is_default(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= min_micro:
         sizes.append(sizes[-1] // 2)
     for length in sorted(lengths, reverse=True):

@@ -21,7 +21,6 @@ from tui_train.setup.recipe.placeholder_values import (
 )
 from tui_train.setup.recipe.placeholders import fill_placeholders
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_of
 
 
 def build_attempt(attempt_plan: AttemptPlan, setup: Setup, job: Job, path: str) -> tuple[Attempt, ConfigFile | None]:
@@ -41,7 +40,7 @@ def build_attempt(attempt_plan: AttemptPlan, setup: Setup, job: Job, path: str) 
     resume = tuple(_checkpoint_word(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
-        *trainer_of(chosen).program(chosen, preset, setup.nemo),
+        *setup.trainer.program(),
         *([Part(save_arguments, "saves when the run is stopped")] if save_arguments else []),
         *_argument_parts(setup, passed_values, all_values),
         *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),

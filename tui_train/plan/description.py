@@ -26,7 +26,7 @@ _MAX_LISTED = 8
 def plan_title(setup: Setup) -> str:
     """Return what trains, what starts it, and where, in one line."""
     profile = setup.profile
-    training = trainer_of(profile).title(profile, setup.preset, setup.nemo)
+    training = setup.trainer.title()
     devices = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
     processes = counted(setup.processes, "process", "processes")
     if uneven := profile.nodes.uneven_processes:
@@ -119,7 +119,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     sentences += left_out_sentences(setup)
     sentences += _accelerate_notes(setup)
     document = facts.documents.get(profile.trainer.config)
-    sentences += filter(None, [global_batch_change(profile, setup.preset, document, setup.copies)])
+    sentences += filter(None, [global_batch_change(setup.trainer, setup.preset, document, setup.copies)])
     sentences += nemo.nemo_notes(profile, setup.nemo, facts, setup.toolchain) if setup.nemo else ()
     if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _OFFLINE:
         sentences.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")

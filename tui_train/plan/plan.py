@@ -33,7 +33,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    profile, settled, trainer = setup.profile, setup.settled, trainer_of(setup.profile)
+    profile, settled, trainer = setup.profile, setup.settled, setup.trainer
     steps = fallback_attempts(settled, setup.context, lambda other: is_hopeless(setup.at(other)))
     jobs, launcher_configs = _jobs(steps, setup)
     attempts, configs = _attempts(steps, jobs, setup)
@@ -66,7 +66,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         attempts=attempts,
         phases=setup.context.phases,
         configs=(*launcher_configs, *configs),
-        programs=(*trainer.files(profile), *hub_model.download_programs(setup)),
+        programs=(*trainer.files(), *hub_model.download_programs(setup)),
         nemo=nemo.build_nemo_file(settled, setup.nemo, setup.gpus, setup.facts, setup.toolchain)
         if setup.nemo
         else None,
@@ -130,7 +130,8 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     profile = setup.profile
     env = preparation_variables(profile)
     # What prepares the data may need the model.
-    items = (*hub_model.download_steps(setup), *trainer_of(profile).preparations(setup.settled, setup.facts))
+    trainer = trainer_of(setup.settled, facts=setup.facts)
+    items = (*hub_model.download_steps(setup), *trainer.preparations())
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
         for item in items

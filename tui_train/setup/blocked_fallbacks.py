@@ -42,7 +42,7 @@ def refused_fallbacks(
     reasons = {
         name: _why_refused(name, profile, preset, tool, document) for name in _REPLACEABLE_VALUES.keys() & accepted
     }
-    if not trainer_of(profile).evaluates(profile):
+    if not trainer_of(profile).evaluates():
         reasons["eval_batch"] = "no validation data: nothing is evaluated"
     reasons = reasons | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
     for name in () if preset.user_arguments_first else _RECIPE_VALUES & accepted:

@@ -32,13 +32,11 @@ class TrainingSummary(Struct, frozen=True):
 def training_summary(profile: Profile) -> TrainingSummary:
     """Return what a profile trains, by the names of its files without their folders."""
     trainer = profile.trainer
-    model = PurePath(trainer.model).name or trainer_of(profile).recipe(profile)
+    model = PurePath(trainer.model).name or trainer_of(profile).recipe()
     names = [PurePath(path).name for path in trainer.data]
     more = f" + {len(names) - _MAX_DATA_NAMES}" if len(names) > _MAX_DATA_NAMES else ""
     script = PurePath(trainer.script or trainer.config).name if takes_field(profile, "trainer.script") else ""
-    return TrainingSummary(
-        trainer_of(profile).method(profile), model, ", ".join(names[:_MAX_DATA_NAMES]) + more, script
-    )
+    return TrainingSummary(trainer_of(profile).method(), model, ", ".join(names[:_MAX_DATA_NAMES]) + more, script)
 
 
 def profile_name(profile: Profile) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.gpus.verdicts import find_gpus, gpu_verdicts, recommended_uuids
+from tui_train.facts.gpus.verdicts import find_gpus, gpu_verdicts, recommended_uuids, supports_bf16
 from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict, YamlDocument
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields
@@ -32,12 +32,13 @@ from tui_train.setup.recipe.options import script_options
 from tui_train.trainers import auto_preset, takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import entry_point
+from tui_train.trainers.trainer import Trainer
 
 MODEL_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What all attempts of a plan share: none of it is chosen again for a fallback.
 _SHARED = (
     "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "copies", "backend",
-    "launcher_config", "preset", "accepted", "values", "settled", "context",
+    "launcher_config", "preset", "trainer", "accepted", "values", "settled", "context",
 )  # fmt: skip
 _MACHINE = _SHARED[: _SHARED.index("preset")]
 
@@ -159,7 +160,7 @@ class Setup:
     @cached_property
     def copies(self) -> int:
         """The copies of the model that take samples of their own: one a process, unless NeMo splits it."""
-        return trainer_of(self.profile).copies(self.profile, self.world_size, self.toolchain)
+        return self.trainer.copies(self.world_size)
 
     @cached_property
     def backend(self) -> str:
@@ -188,9 +189,14 @@ class Setup:
         return profile
 
     @cached_property
+    def trainer(self) -> Trainer:
+        """What trains the chosen profile, with what follows from the data."""
+        return trainer_of(self._with_data, self.toolchain, self.facts)
+
+    @cached_property
     def _preset(self) -> Preset | BadInput:
         try:
-            return trainer_of(self._with_data).preset(self._with_data, self.toolchain, self.facts)
+            return self.trainer.preset
         except BadInput as error:
             return error
 
@@ -200,19 +206,20 @@ class Setup:
         if isinstance(self._preset, BadInput):
             raise self._preset
         cards = self.gpus if self.device == "cuda" else ()
-        by_cards = trainer_of(self._with_data).defaults(self._with_data, cards)
+        precision = ("bf16" if supports_bf16(cards) else "fp16") if cards else "fp32"
+        by_cards = {"precision": precision} if self.trainer.precision_by_cards else {}
         ours = {name: held.value for name, held in self._defaults.items()}
         return replace(self._preset, defaults={**self._preset.defaults, **by_cards, **ours})
 
     @property
     def nemo(self) -> Flavour | None:
         """Which flavour of NeMo trains, None for other trainers."""
-        return trainer_of(self.profile).flavour(self.toolchain)
+        return self.trainer.flavour
 
     @cached_property
     def accepted(self) -> frozenset[str]:
         """The placeholders whose values reach the trainer or its launcher."""
-        accepted = trainer_of(self._with_data).accepted_placeholders(self._with_data, self.toolchain, self.preset)
+        accepted = self.trainer.accepted_placeholders()
         by_launcher = takes_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].SETS_PRECISION
         return accepted | {"precision"} if by_launcher else accepted
 
@@ -226,7 +233,7 @@ class Setup:
         """The values in force by their name in the recipe."""
         profile = self._with_data
         by_launcher = launcher_config.recipe_values_in(profile, self.preset, self.launcher_config)
-        values = effective_values(profile, self.preset, self.document, self.copies, by_launcher)
+        values = effective_values(self.trainer, self.preset, self.document, self.copies, by_launcher)
         return values | {name: held for name, held in self._defaults.items() if is_default(values[name])}
 
     @cached_property
@@ -242,7 +249,7 @@ class Setup:
     @cached_property
     def options(self) -> dict[str, Any]:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
-        return trainer_of(self.rung).options(self.rung) | script_options(self.rung, self.facts.documents)
+        return trainer_of(self.rung).options() | script_options(self.rung, self.facts.documents)
 
     @cached_property
     def user_output(self) -> str:
@@ -254,7 +261,7 @@ class Setup:
     @cached_property
     def context(self) -> LadderContext:
         """What the fallbacks may depend on."""
-        profile, trainer = self._with_data, trainer_of(self._with_data)
+        profile, trainer = self._with_data, self.trainer
         loads_model = bool(profile.trainer.model) and "model" in self.accepted
         refused = self._refused()
         batch_not_set = "micro_batch" not in refused and self._batch_not_set()
@@ -268,9 +275,9 @@ class Setup:
             refusals=refused,
             why_none=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
             eval_batch=blocked_fallbacks.default_eval_batch(self.preset, self.document),
-            evaluates=trainer.evaluates(profile),
+            evaluates=trainer.evaluates(),
             batch_not_set=batch_not_set,
-            min_micro=trainer.min_micro(profile),
+            min_micro=trainer.min_micro(),
         )
 
     def _refused(self) -> dict[str, str]:

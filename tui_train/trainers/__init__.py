@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import fields, mounts
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Kind, Profile
@@ -11,14 +12,14 @@ from tui_train.trainers.nemo_recipe import NemoRecipe
 from tui_train.trainers.script import Script
 from tui_train.trainers.trainer import Trainer
 
-TRAINERS: dict[Kind, Trainer] = {
-    "finetune": Finetune(), "builtin": Builtin(), "script": Script(), "nemo": NemoRecipe(),
+TRAINERS: dict[Kind, type[Trainer]] = {
+    "finetune": Finetune, "builtin": Builtin, "script": Script, "nemo": NemoRecipe,
 }  # fmt: skip
 
 
-def trainer_of(profile: Profile) -> Trainer:
-    """Return the trainer of a profile."""
-    return TRAINERS[profile.trainer.kind]
+def trainer_of(profile: Profile, toolchain: Toolchain | None = None, facts: Facts | None = None) -> Trainer:
+    """Return the trainer of a profile, bound to it, and to its Python and the facts where they are known."""
+    return TRAINERS[profile.trainer.kind](profile, toolchain, facts)
 
 
 def field_for_trainer(key: str, profile: Profile) -> Field:
@@ -27,7 +28,7 @@ def field_for_trainer(key: str, profile: Profile) -> Field:
     return replace(row, empty=own.empty, help=own.help) if own else row
 
 
-def trainers_taking(key: str) -> tuple[Trainer, ...]:
+def trainers_taking(key: str) -> tuple[type[Trainer], ...]:
     """Return the trainers that take a key or its section if only some do; empty for keys that all take."""
     section = key.partition(".")[0]
     return tuple(trainer for trainer in TRAINERS.values() if {key, section} & trainer.fields)
@@ -35,7 +36,7 @@ def trainers_taking(key: str) -> tuple[Trainer, ...]:
 
 def takes_field(profile: Profile, key: str) -> bool:
     """Return whether the trainer of a profile takes a key, or a section, that only some take."""
-    return trainer_of(profile) in trainers_taking(key)
+    return TRAINERS[profile.trainer.kind] in trainers_taking(key)
 
 
 def model_id(profile: Profile) -> str:
@@ -58,5 +59,5 @@ def profile_paths(profile: Profile) -> tuple[str, ...]:
     )
     data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
     model = () if model_id(profile) else (trainer.model,)
-    named = (*single_paths, *model, *data, *mounted, image, *trainer_of(profile).paths(profile))
+    named = (*single_paths, *model, *data, *mounted, image, *trainer_of(profile).paths())
     return tuple(dict.fromkeys(path for path in named if path))

@@ -1,15 +1,14 @@
 """The built-in trainer: a script on transformers' Trainer, programs/pretrain.py."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
-from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile.presets import Preset, PresetArgument, shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 SAMPLE_FILE = "sample.txt"
@@ -33,47 +32,44 @@ class Builtin(Trainer):
         "trainer.validation_data": FieldTexts("none", "Text files for evaluations during the training."),
     }
 
-    def needed_packages(self, profile: Profile) -> tuple[str, ...]:
+    def needed_packages(self) -> tuple[str, ...]:
         """Return the libraries that its script imports."""
-        del profile
         return ("accelerate", "transformers")
 
-    def method(self, profile: Profile) -> str:
+    def method(self) -> str:
         """Return whether it begins with a model or with random weights."""
-        return super().method(profile) or ("finetune" if profile.trainer.model else "pretrain")
+        return super().method() or ("finetune" if self.profile.trainer.model else "pretrain")
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
-        """Return the built-in trainer's preset, with evaluations."""
-        del toolchain, facts
+    @cached_property
+    def preset(self) -> Preset:
+        """The built-in trainer's preset, with evaluations."""
         own = shipped_presets()["builtin"]
-        return replace(own, arguments=(*own.arguments, *_evaluation_arguments(profile)))
+        return replace(own, arguments=(*own.arguments, *_evaluation_arguments(self.profile)))
 
-    def accepted_placeholders(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+    def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders of the preset, and how often it evaluates, which needs data."""
-        return super().accepted_placeholders(profile, toolchain, preset) | {"evaluate_every"}
+        return super().accepted_placeholders() | {"evaluate_every"}
 
-    def evaluates(self, profile: Profile) -> bool:
+    def evaluates(self) -> bool:
         """Return whether there is data for it."""
-        return bool(profile.trainer.validation_data)
+        return bool(self.profile.trainer.validation_data)
 
-    def default_source(self, profile: Profile, preset: Preset) -> str:
+    def default_source(self) -> str:
         """Return when it evaluates, the one value of the recipe that has no default."""
-        del preset
-        return "at the end" if self.evaluates(profile) else "no validation data"
+        return "at the end" if self.evaluates() else "no validation data"
 
-    def options(self, profile: Profile) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Return how the script loads a model, and whether it evaluates."""
-        return {"dtype": "float32", **({"eval_strategy": "steps"} if self.evaluates(profile) else {})}
+        return {"dtype": "float32", **({"eval_strategy": "steps"} if self.evaluates() else {})}
 
-    def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
+    def program(self) -> tuple[Part, ...]:
         """Return the script."""
-        del profile, preset, flavour
         return (Part((in_run_dir(_SCRIPT),)),)
 
-    def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
+    def files(self) -> tuple[ProgramFile, ...]:
         """Return the script, and the sample text if no data is set."""
-        names = (_SCRIPT,) if profile.trainer.data else (_SCRIPT, SAMPLE_FILE)
-        return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().files(profile))
+        names = (_SCRIPT,) if self.profile.trainer.data else (_SCRIPT, SAMPLE_FILE)
+        return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().files())
 
 
 def _evaluation_arguments(profile: Profile) -> tuple[PresetArgument, ...]:

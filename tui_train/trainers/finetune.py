@@ -1,19 +1,19 @@
 """Fine-tunes a Hugging Face model on the user's data, by TRL's own programs."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.base.versions import at_least
+from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.data.data_use import format_of_files
-from tui_train.facts.gpus.verdicts import supports_bf16
-from tui_train.facts.types import Facts, Gpu, Toolchain
+from tui_train.facts.types import Toolchain
 from tui_train.profile.presets import Checkpoints, FileValue, GracefulStop, Preset, PresetArgument, Scalar, TrainerFile
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
 from tui_train.trainers.finetune_data import PREPARE_MODULES, end_token, preparation_parts
 from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options
-from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
 
 DATA_FOLDER = "data"
@@ -105,6 +105,7 @@ class Finetune(Trainer):
     gets_every_value = True
     wants_data = True
     takes_hub_ids = True
+    precision_by_cards = True
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
         "trainer.model": FieldTexts(
             "a folder, or an id of the Hub",
@@ -119,45 +120,52 @@ class Finetune(Trainer):
         ),
     }
 
-    def needed_packages(self, profile: Profile) -> tuple[str, ...]:
+    @property
+    def _data_reports(self) -> Mapping[str, DataReport]:
+        return self.facts.data if self.facts else {}
+
+    @property
+    def _data_format(self) -> str:
+        return format_of_files(self.profile.trainer.data, self._data_reports)
+
+    def needed_packages(self) -> tuple[str, ...]:
         """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""
-        tuning = profile.finetune.tuning
+        tuning = self.profile.finetune.tuning
         adapters = () if tuning == "full" else ("peft",)
-        return ("trl", *adapters, *_quantization_packages(profile.finetune), "datasets", "transformers", "accelerate")
+        quantization = ("bitsandbytes",) if tuning == "qlora" else ()
+        return ("trl", *adapters, *quantization, "datasets", "transformers", "accelerate")
 
-    def evaluates(self, profile: Profile) -> bool:
+    def evaluates(self) -> bool:
         """Return whether there is data for it."""
-        return is_evaluated(profile)
+        return is_evaluated(self.profile)
 
-    def why_unusable(self, toolchain: Toolchain) -> str:
+    def why_unusable(self) -> str:
         """Return that TRL is too old."""
-        version = toolchain.packages.get("trl")
+        version = self.packages.get("trl")
         old = version is not None and not at_least(version, MIN_TRL_VERSION)
         return f"trl {version}, but {MIN_TRL_VERSION} or newer is needed" if old else ""
 
-    def method(self, profile: Profile) -> str:
+    def method(self) -> str:
         """Return the method and what is trained, such as SFT LoRA."""
-        chosen = profile.finetune
+        chosen = self.profile.finetune
         tuning = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
         return f"{METHOD_LABELS[chosen.method]} {tuning}"
 
-    def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
+    def title(self) -> str:
         """Return the method and the program."""
-        del preset, flavour
-        return f"{self.method(profile)} by trl.scripts.{profile.finetune.method}"
+        return f"{self.method()} by trl.scripts.{self.profile.finetune.method}"
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
-        """Return how TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
-        del toolchain
-        chosen = profile.finetune
-        kind = format_of_files(profile.trainer.data, facts.data) if facts else ""
+    @cached_property
+    def preset(self) -> Preset:
+        """How TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
+        profile, chosen = self.profile, self.profile.finetune
         # A full fine-tune may fall back to an adapter.
         may_fall_back = chosen.tuning == "full"
         arguments = (
             (*_ARGUMENTS, PresetArgument(_adapter_arguments(chosen), when="lora=yes")) if may_fall_back else _ARGUMENTS
         )
-        values = (*_FILE_VALUES, *_evaluation_values(profile), *trl_options(chosen, kind))
-        if facts and (end := end_token(profile, facts.data)):
+        values = (*_FILE_VALUES, *_evaluation_values(profile), *trl_options(chosen, self._data_format))
+        if end := end_token(profile, self._data_reports):
             values = (*values, FileValue("eos_token", end))
         if may_fall_back and profile.recipe.learning_rate is None:
             values = (*values, FileValue("learning_rate", LEARNING_RATES[chosen.method][1], when="lora=yes"))
@@ -178,68 +186,58 @@ class Finetune(Trainer):
             strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
         )
 
-    def accepted_placeholders(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+    def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders of the preset, and what the preparation takes."""
-        return super().accepted_placeholders(profile, toolchain, preset) | _TAKEN_ELSEWHERE
+        return super().accepted_placeholders() | _TAKEN_ELSEWHERE
 
-    def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Scalar]:
-        """Return the precision: bf16 where the GPUs have it."""
-        del profile
-        if not gpus:
-            return {"precision": "fp32"}
-        return {"precision": "bf16" if supports_bf16(gpus) else "fp16"}
-
-    def default_sources(self, profile: Profile) -> Mapping[str, str]:
+    def default_sources(self) -> Mapping[str, str]:
         """Return where the method's own defaults come from."""
-        method = profile.finetune.method
+        method = self.profile.finetune.method
         example = f"as in TRL's example for {method}"
         own = {"epochs": example, "warmup": "as in the alignment handbook"} if method != "sft" else {}
-        rate_source = f"TRL's for {'a full fine-tune' if profile.finetune.tuning == 'full' else 'adapters'}"
+        rate_source = f"TRL's for {'a full fine-tune' if self.profile.finetune.tuning == 'full' else 'adapters'}"
         return {**own, "learning_rate": rate_source if method == "reward" else example}
 
-    def default_source(self, profile: Profile, preset: Preset) -> str:
+    def default_source(self) -> str:
         """Return TRL as the source of what is not set."""
-        del profile, preset
         return "TRL's default"
 
-    def min_micro(self, profile: Profile) -> int:
+    def min_micro(self) -> int:
         """Return 2 for KTO, which compares the answers of a micro batch with each other."""
-        return 2 if profile.finetune.method == "kto" else 1
+        return 2 if self.profile.finetune.method == "kto" else 1
 
-    def paths(self, profile: Profile) -> tuple[str, ...]:
+    def paths(self) -> tuple[str, ...]:
         """Return the files of which a model folder has one or more."""
-        model = profile.trainer.model
+        model = self.profile.trainer.model
         return tuple(f"{model}/{name}" for name in _WEIGHT_FILES) if model.startswith("/") else ()
 
-    def options(self, profile: Profile) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Return the options of TRL that say how the model is loaded and trained."""
-        chosen, precision = profile.finetune, profile.recipe.precision or "fp32"
+        chosen, precision = self.profile.finetune, self.profile.recipe.precision or "fp32"
         condition = f"precision={precision}"
         values = {item.key: item.value for item in trl_options(chosen, "") if item.when in {"", condition}}
-        return values | ({"eval_strategy": "steps"} if is_evaluated(profile) else {})
+        return values | ({"eval_strategy": "steps"} if is_evaluated(self.profile) else {})
 
-    def conventions(self, profile: Profile) -> str:
+    def conventions(self) -> str:
         """Return TRL's preset."""
-        del profile
         return "trl"
 
-    def preparations(self, profile: Profile, facts: Facts) -> tuple[PreparationStep, ...]:
+    def preparations(self) -> tuple[PreparationStep, ...]:
         """Return what writes the data as TRL takes it."""
-        if not profile.trainer.data:
+        if not self.profile.trainer.data:
             return ()
-        kind = format_of_files(profile.trainer.data, facts.data)
-        parts = preparation_parts(profile, DATA_FOLDER, marked_answers=learns_marked_answers(profile.finetune, kind))
+        marked = learns_marked_answers(self.profile.finetune, self._data_format)
+        parts = preparation_parts(self.profile, DATA_FOLDER, marked_answers=marked)
         return (PreparationStep("data", "writes data/ from your files, as TRL takes it; once", parts),)
 
-    def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
+    def program(self) -> tuple[Part, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
-        del profile, flavour
-        return (Part(("-m", preset.module)), Part((in_run_dir(DATA_FOLDER, "--dataset_name="),)))
+        return (Part(("-m", self.preset.module)), Part((in_run_dir(DATA_FOLDER, "--dataset_name="),)))
 
-    def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
+    def files(self) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
         prepare = tuple(ProgramFile(f"prepare/{name}.py", f"programs/data/{name}.py") for name in PREPARE_MODULES)
-        return (*prepare, *super().files(profile))
+        return (*prepare, *super().files())
 
 
 def finetune_abilities(toolchain: Toolchain) -> tuple[str, ...]:
@@ -292,7 +290,3 @@ def keeps_best(profile: Profile) -> bool:
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
     # The default follows the evaluations.
     return is_evaluated(profile) and not (every and saved and saved % every)
-
-
-def _quantization_packages(chosen: Chosen) -> tuple[str, ...]:
-    return ("bitsandbytes",) if chosen.tuning == "qlora" else ()

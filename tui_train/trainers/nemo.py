@@ -92,7 +92,7 @@ def nemo_flavour(toolchain: Toolchain | None) -> Flavour | None:
     return next((kind for kind, _, lack in _FLAVOURS if not lack(toolchain.packages)), None)
 
 
-def flavour_rank(toolchain: Toolchain) -> int:
+def flavour_rank(toolchain: Toolchain | None) -> int:
     """Return the rank of a Python among those that have NeMo; the lowest is preferred."""
     kinds = [kind for kind, *_ in _FLAVOURS]
     current = nemo_flavour(toolchain)

@@ -1,12 +1,11 @@
 """Recipes of NVIDIA NeMo, Megatron-Bridge or AutoModel."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import ClassVar
 
 from tui_train.base.command import Part
-from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile.presets import Preset
-from tui_train.profile.types import Profile
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
@@ -33,59 +32,57 @@ class NemoRecipe(Trainer):
         ),
     }
 
-    def method(self, profile: Profile) -> str:
+    def method(self) -> str:
         """Return its task; of fine-tuning, what is trained."""
-        if profile.nemo.task == "pretrain":
+        if self.profile.nemo.task == "pretrain":
             return "pretrain"
-        return "LoRA" if profile.nemo.peft == "lora" else "finetune"
+        return "LoRA" if self.profile.nemo.peft == "lora" else "finetune"
 
-    def recipe(self, profile: Profile) -> str:
+    def recipe(self) -> str:
         """Return the recipe, which names a model."""
-        return profile.nemo.recipe
+        return self.profile.nemo.recipe
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
-        """Return the preset for the values that attempts may change."""
-        del facts
-        return nemo.nemo_preset(profile, nemo.nemo_flavour(toolchain))
+    @cached_property
+    def preset(self) -> Preset:
+        """The preset for the values that attempts may change."""
+        return nemo.nemo_preset(self.profile, self.flavour)
 
-    def accepted_placeholders(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+    def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders that its file or its arguments set."""
-        del preset
-        return nemo.accepted_placeholders(profile, nemo.nemo_flavour(toolchain))
+        return nemo.accepted_placeholders(self.profile, self.flavour)
 
-    def flavour(self, toolchain: Toolchain | None) -> Flavour | None:
-        """Return the flavour of NeMo that a Python has."""
-        return nemo.nemo_flavour(toolchain)
+    @cached_property
+    def flavour(self) -> Flavour | None:
+        """The flavour of NeMo that a Python has."""
+        return nemo.nemo_flavour(self.toolchain)
 
-    def why_unusable(self, toolchain: Toolchain) -> str:
+    def why_unusable(self) -> str:
         """Return the missing packages."""
-        return nemo.why_unusable(toolchain.packages)
+        return nemo.why_unusable(self.packages)
 
-    def toolchain_rank(self, toolchain: Toolchain) -> int:
+    def toolchain_rank(self) -> int:
         """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""
-        return nemo.flavour_rank(toolchain)
+        return nemo.flavour_rank(self.toolchain)
 
-    def copies(self, profile: Profile, world_size: int, toolchain: Toolchain | None) -> int:
+    def copies(self, world_size: int) -> int:
         """Return the processes divided by the GPUs that share one copy."""
-        return max(1, world_size // nemo.gpus_per_copy(profile.nemo, nemo.nemo_flavour(toolchain)))
+        return max(1, world_size // nemo.gpus_per_copy(self.profile.nemo, self.flavour))
 
-    def paths(self, profile: Profile) -> tuple[str, ...]:
+    def paths(self) -> tuple[str, ...]:
         """Return the tokenizer, the data files, and the files that a model folder must have."""
-        model = profile.trainer.model
+        model = self.profile.trainer.model
         weights = (f"{model}/config.json", f"{model}/context") if model else ()
-        return (profile.nemo.tokenizer, *nemo.opened_data_files(profile), *weights)
+        return (self.profile.nemo.tokenizer, *nemo.opened_data_files(self.profile), *weights)
 
-    def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
+    def title(self) -> str:
         """Return the flavour and the name of the recipe, if it has one."""
-        recipe = f" {profile.nemo.recipe}" if flavour in {"recipes", "bridge"} else ""
-        return preset.label + recipe
+        recipe = f" {self.profile.nemo.recipe}" if self.flavour in {"recipes", "bridge"} else ""
+        return self.preset.label + recipe
 
-    def default_source(self, profile: Profile, preset: Preset) -> str:
+    def default_source(self) -> str:
         """Return the recipe as the source of unset values."""
-        del profile, preset
         return "the recipe's default"
 
-    def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
+    def program(self) -> tuple[Part, ...]:
         """Return the arguments that start its flavour of NeMo."""
-        del profile, preset
-        return nemo.nemo_program(flavour)
+        return nemo.nemo_program(self.flavour)

@@ -1,15 +1,14 @@
 """A script of the user, or a module of a library; a preset passes it the recipe."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import ClassVar
 
 from tui_train.base.command import Part
 from tui_train.facts.scripts.script_source import read_source
-from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO, Profile
 from tui_train.trainers.auto_preset import SCRIPT_SOURCE, preset_for_source
-from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 
@@ -33,32 +32,32 @@ class Script(Trainer):
         }
     )  # fmt: skip
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
-        """Return the preset that is named, or what suits the script; without facts the script is read here."""
-        script = profile.trainer.script
-        if profile.trainer.preset != AUTO:
-            return super().preset(profile, toolchain, facts)
-        own = facts.sources.get(script) if facts else read_source(script) if script else None
-        return preset_for_source(own, profile.trainer.arguments)
+    @cached_property
+    def preset(self) -> Preset:
+        """The preset that is named, or what suits the script; without facts the script is read here."""
+        script = self.profile.trainer.script
+        if self.profile.trainer.preset != AUTO:
+            return super().preset
+        own = self.facts.sources.get(script) if self.facts else read_source(script) if script else None
+        return preset_for_source(own, self.profile.trainer.arguments)
 
-    def conventions(self, profile: Profile) -> str:
+    def conventions(self) -> str:
         """Return the preset."""
-        return profile.trainer.preset
+        return self.profile.trainer.preset
 
-    def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
+    def title(self) -> str:
         """Return the script or the module."""
-        del flavour
-        return entry_point(profile, preset)
+        return entry_point(self.profile, self.preset)
 
-    def default_source(self, profile: Profile, preset: Preset) -> str:
+    def default_source(self) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
-        return f"{preset.label}'s default" if has_preset_defaults(profile, preset) and preset.module else SCRIPT_SOURCE
+        by_preset = has_preset_defaults(self.profile, self.preset) and self.preset.module
+        return f"{self.preset.label}'s default" if by_preset else SCRIPT_SOURCE
 
-    def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
+    def program(self) -> tuple[Part, ...]:
         """Return the script or the module."""
-        del flavour
-        named = entry_point(profile, preset)
-        return (Part(("-m", named) if named == preset.module else (named,)),)
+        named = entry_point(self.profile, self.preset)
+        return (Part(("-m", named) if named == self.preset.module else (named,)),)
 
 
 def entry_point(profile: Profile, preset: Preset) -> str:

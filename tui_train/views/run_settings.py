@@ -64,13 +64,14 @@ def shortened(words: str, width: int) -> str:
 
 def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: YamlDocument | None) -> Profile:
     try:
-        preset = trainer_of(profile).preset(profile, None, None)
+        trainer = trainer_of(profile)
+        preset = trainer.preset
     except BadInput:
         return profile
     world_size = plan.get("world_size") or profile.nodes.world_size(profile.hardware.processes)
-    copies = trainer_of(profile).copies(profile, max(1, world_size if isinstance(world_size, int) else 1), None)
+    copies = trainer.copies(max(1, world_size if isinstance(world_size, int) else 1))
     by_launcher = launcher_config.recipe_values_in(profile, preset, launcher_config.config_in_plan(plan))
-    return with_effective_values(profile, effective_values(profile, preset, document, max(1, copies), by_launcher))
+    return with_effective_values(profile, effective_values(trainer, preset, document, max(1, copies), by_launcher))
 
 
 def _effective_setting(

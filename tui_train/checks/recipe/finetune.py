@@ -112,7 +112,7 @@ def whole_chats(setup: Setup) -> Iterator[Finding]:
 
 def has_no_weights(profile: Profile, facts: Facts) -> bool:
     """Return whether the model is a folder known to hold no weights."""
-    states = [facts.paths.get(path) for path in trainer_of(profile).paths(profile)]
+    states = [facts.paths.get(path) for path in trainer_of(profile).paths()]
     return bool(states) and all(state == "missing" for state in states)
 
 

@@ -67,7 +67,7 @@ def training_python(setup: Setup) -> Iterator[Finding]:
     if takes_field(profile, "nemo"):
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES}."
     elif trainer_of(profile).wants_data:
-        packages = " ".join(trainer_of(profile).needed_packages(profile))
+        packages = " ".join(trainer_of(profile).needed_packages())
         install = (
             f"Make one: tui-train env create {trainer_of(profile).library_set}. "
             "Or name one that has them (trainer.python), "

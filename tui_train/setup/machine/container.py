@@ -107,7 +107,7 @@ def container_mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mo
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         by_path[path] = Mount(path, path)
-    outside_model = (path for path in trainer_of(profile).paths(profile) if not path.startswith(f"{trainer.model}/"))
+    outside_model = (path for path in trainer_of(profile).paths() if not path.startswith(f"{trainer.model}/"))
     outside_data = tuple(
         path for path in outside_model if not any(path.startswith(f"{folder}/") for folder in trainer.data)
     )

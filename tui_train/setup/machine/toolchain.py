@@ -20,14 +20,15 @@ def why_unusable(profile: Profile, toolchain: Toolchain) -> str:
         return toolchain.problem
     versions = {"torch": toolchain.torch}
     packages = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
-    needs = (*LAUNCHERS[launcher_of(profile, ())].NEEDS, *trainer_of(profile).needed_packages(profile))
+    trainer = trainer_of(profile, toolchain)
+    needs = (*LAUNCHERS[launcher_of(profile, ())].NEEDS, *trainer.needed_packages())
     versions |= {name: packages.get(name) for name in needs}
     if profile.trainer.strategy.startswith("zero"):
         versions["deepspeed"] = toolchain.packages.get("deepspeed")
     missing = [name for name, version in versions.items() if version is None]
     if missing:
         return f"has no {', '.join(missing)}"
-    if problem := trainer_of(profile).why_unusable(toolchain):
+    if problem := trainer.why_unusable():
         return f"has {problem}"
     return too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
@@ -52,7 +53,7 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
         named = next((tool for tool in facts.toolchains if chosen in {tool.python, _whole(tool.python)}), None)
         return None if named and named.unchosen else named
     usable = [tool for tool in facts.toolchains if not why_unusable(profile, tool)]
-    usable.sort(key=trainer_of(profile).toolchain_rank)
+    usable.sort(key=lambda tool: trainer_of(profile, tool).toolchain_rank())
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
         for tool in usable:

@@ -18,6 +18,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import Rule, get_dotted, preset_value_rules, set_options
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.script import has_preset_defaults
+from tui_train.trainers.trainer import Trainer
 
 # Trainers without a number of steps may have a number of epochs.
 _EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
@@ -54,7 +55,7 @@ _Getter = Callable[[str], Any]
 
 
 def effective_values(
-    profile: Profile,
+    trainer: Trainer,
     preset: Preset,
     document: YamlDocument | None,
     copies: int,
@@ -62,13 +63,15 @@ def effective_values(
 ) -> dict[str, EffectiveValue]:
     """Return what holds for each value of the recipe that may be left to the trainer, by its name in the recipe.
 
-    `copies` are those of the model, which share out a global batch; `by_launcher` are values of its own config.
+    `preset` is the trainer's, with the defaults on these cards; `copies` are those of the model, which share out a
+    global batch; `by_launcher` are values of the launcher's own config.
     """
+    profile = trainer.profile
     user_values = {**(by_launcher or {}), **_user_values(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
     defaults = _preset_defaults(preset, document) if has_preset_defaults(profile, preset) else {}
     values: dict[str, EffectiveValue] = {}
-    sources = trainer_of(profile).default_sources(profile)
+    sources = trainer.default_sources()
     for name in DEFAULT_NAMES - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
@@ -78,8 +81,8 @@ def effective_values(
         elif name in defaults:
             values[name] = EffectiveValue(defaults[name], sources.get(name, default))
         else:
-            values[name] = EffectiveValue(None, trainer_of(profile).default_source(profile, preset))
-    values["micro_batch"] = _effective_micro_batch(profile, values, copies, default)
+            values[name] = EffectiveValue(None, trainer.default_source())
+    values["micro_batch"] = _effective_micro_batch(trainer, values, copies, default)
     steps = user_values.get("accumulation") or (
         EffectiveValue(defaults["accumulation"], default) if "accumulation" in defaults else None
     )
@@ -98,17 +101,18 @@ def with_effective_values(profile: Profile, values: Mapping[str, EffectiveValue]
     return msgspec.structs.replace(profile, recipe=recipe)
 
 
-def global_batch_change(profile: Profile, preset: Preset, document: YamlDocument | None, copies: int) -> str:
+def global_batch_change(trainer: Trainer, preset: Preset, document: YamlDocument | None, copies: int) -> str:
     """Return in words that the trainer's own global batch is another one than the chosen micro batch leads to.
 
     Empty where it is the same, is not known, or was chosen.
     """
-    recipe = profile.recipe
+    profile, recipe = trainer.profile, trainer.profile.recipe
     if recipe.micro_batch is None or recipe.global_batch is not None:
         return ""
     unset = msgspec.structs.replace(profile, recipe=msgspec.structs.replace(recipe, micro_batch=None))
-    without_choice = effective_values(unset, preset, document, copies)["global_batch"]
-    current = effective_values(profile, preset, document, copies)["global_batch"]
+    without = trainer_of(unset, trainer.toolchain, trainer.facts)
+    without_choice = effective_values(without, preset, document, copies)["global_batch"]
+    current = effective_values(trainer, preset, document, copies)["global_batch"]
     if not without_choice.source.startswith("from ") or not (
         isinstance(without_choice.value, int) and isinstance(current.value, int)
     ):
@@ -150,15 +154,15 @@ def _preset_defaults(preset: Preset, document: YamlDocument | None) -> dict[str,
 
 
 def _effective_micro_batch(
-    profile: Profile, values: Mapping[str, EffectiveValue], copies: int, default: str
+    trainer: Trainer, values: Mapping[str, EffectiveValue], copies: int, default: str
 ) -> EffectiveValue:
     """Return the micro batch: a default of this package follows a global batch that it does not divide."""
     micro, global_batch = values["micro_batch"], values["global_batch"].value
-    if not trainer_of(profile).gets_every_value or micro.source != default or values["global_batch"].source:
+    if not trainer.gets_every_value or micro.source != default or values["global_batch"].source:
         return micro
     if not (isinstance(micro.value, int) and isinstance(global_batch, int)):
         return micro
-    min_micro = trainer_of(profile).min_micro(profile)
+    min_micro = trainer.min_micro()
     return EffectiveValue(
         batch.largest_micro_batch(global_batch, micro.value, copies, min_micro) or micro.value, default
     )

@@ -80,7 +80,7 @@ def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str
     if key == "trainer.accelerate_config":
         return "" if _reads_config(profile, setup) else "only accelerate launch reads it"
     trainers, trainer = trainers_taking(key), trainer_of(profile)
-    if trainers and trainer not in trainers:
+    if trainers and not takes_field(profile, key):
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
     if key.startswith("finetune."):
         return _why_not_for_method(key.partition(".")[2], profile.finetune)
