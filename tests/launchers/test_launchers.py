@@ -189,7 +189,7 @@ def torchrun_words(torchrun_flags, nodes):
         nodes=nodes,
         port=1234,
     )
-    return argv_of(torchrun.parts(job))[3:]
+    return argv_of(torchrun.Torchrun(job).parts())[3:]
 
 
 @pytest.mark.whole
@@ -271,9 +271,9 @@ STRATEGIES = get_args(Strategy)
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     launcher = LAUNCHERS[name]
-    able = strategy in {"ddp", *launcher.SHARDS}
-    assert (name in launchers_supporting(strategy)) == (strategy in launcher.SHARDS)
-    if not able or (nodes > 1 and not launcher.SPANS_MACHINES):
+    able = strategy in {"ddp", *launcher.shards}
+    assert (name in launchers_supporting(strategy)) == (strategy in launcher.shards)
+    if not able or (nodes > 1 and not launcher.spans_machines):
         assert choose_launcher(1, strategy, nodes) != name
         return
     job = Job(
@@ -285,10 +285,10 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
         nodes=nodes,
         port=29500,
     )
-    told = " ".join(map(str, (*launcher.parts(job), *launcher.configs(job))))
+    told = " ".join(map(str, (*launcher(job).parts(), *launcher(job).configs())))
     assert job.python in told
     assert (ADDRESS.variable in told) == (nodes > 1)
-    assert (launcher.configs(job) != launcher.configs(msgspec.structs.replace(job, strategy="ddp"))) == (
+    assert (launcher(job).configs() != launcher(msgspec.structs.replace(job, strategy="ddp")).configs()) == (
         strategy != "ddp"
     )
 
@@ -305,7 +305,7 @@ def test_a_launcher_is_added_by_a_module_and_an_entry(tmp_path, monkeypatch):
     module = tmp_path / "toy_launcher.py"
     module.write_text(text.replace("torch.distributed.run", "toy.run").replace('"torchrun"', '"toy"'))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(LAUNCHERS, "toy", importlib.import_module("toy_launcher"))
+    monkeypatch.setitem(LAUNCHERS, "toy", importlib.import_module("toy_launcher").Torchrun)
     chosen = profile({"hardware.processes": 2})
     chosen = msgspec.structs.replace(chosen, trainer=msgspec.structs.replace(chosen.trainer, launcher="toy"))
     made = plan(chosen, facts(python="/py"))

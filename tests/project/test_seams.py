@@ -141,10 +141,10 @@ def test_a_launcher_is_added(project):
     torchrun = (package / "launchers/torchrun.py").read_text()
     (package / "launchers/toy.py").write_text(
         torchrun.replace('"torchrun"', '"toy"')
-        .replace('(job.python, "-m", "torch.distributed.run")', '("toyrun", "--with")')
-        .replace("return (*command,", "return (*command, Part((job.python,)),")
+        .replace('(self.job.python, "-m", "torch.distributed.run")', '("toyrun", "--with")')
+        .replace("return (*command,", "return (*command, Part((self.job.python,)),")
     )
-    add(package / "launchers/__init__.py", 'from tui_train.launchers import toy\nLAUNCHERS["toy"] = toy')
+    add(package / "launchers/__init__.py", 'from tui_train.launchers import toy\nLAUNCHERS["toy"] = toy.Torchrun')
     name(package, "Launcher")
     chosen = ("--set", "trainer.launcher=toy", *ON_CPU)
     made = json.loads(printed(project, "plan", "quickstart", "--json", *chosen))["plan"]

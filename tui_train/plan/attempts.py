@@ -34,12 +34,11 @@ def build_attempt(attempt_plan: AttemptPlan, setup: Setup, job: Job, path: str) 
     all_keys = frozenset(PLACEHOLDERS.values())
     all_values = placeholder_values(setup, output, config_word, all_keys, user_output=False)
     config = config_file.build_config_file(setup, passed_values, path)
-    launcher = LAUNCHERS[setup.launcher]
     rule = preset.checkpoints
     save_arguments = save_on_stop_arguments(setup, passed_values)
     resume = tuple(_checkpoint_word(word) for word in rule.resume) if rule else ()
     parts = (
-        *launcher.parts(job),
+        *LAUNCHERS[setup.launcher](job).parts(),
         *setup.trainer.program(),
         *([Part(save_arguments, "saves when the run is stopped")] if save_arguments else []),
         *_argument_parts(setup, passed_values, all_values),

@@ -37,7 +37,7 @@ def plan_title(setup: Setup) -> str:
     sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
     container = profile.container
     where = "" if container.engine == "none" else f", in {container.image} by {container.engine}"
-    return f"{training} under {LAUNCHERS[setup.launcher].LABEL}{sharding}, {processes} on {devices}{where}"
+    return f"{training} under {LAUNCHERS[setup.launcher].label}{sharding}, {processes} on {devices}{where}"
 
 
 def _machines_text(uneven: tuple[int, ...]) -> str:
@@ -156,7 +156,7 @@ def _script_notes(profile: Profile, facts: Facts) -> list[str]:
 def _launcher(setup: Setup) -> list[str]:
     """Return why a single process is started by a launcher that sets its ranks, where that was chosen for it."""
     because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.rank_use
-    return [f"Launcher {LAUNCHERS[setup.launcher].LABEL}: {setup.rank_use}."] if because else []
+    return [f"Launcher {LAUNCHERS[setup.launcher].label}: {setup.rank_use}."] if because else []
 
 
 def _accelerate_notes(setup: Setup) -> list[str]:

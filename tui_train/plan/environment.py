@@ -38,7 +38,7 @@ def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderVa
         settings += [] if job.scheduled else [Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
-    settings += LAUNCHERS[setup.launcher].settings(job)
+    settings += LAUNCHERS[setup.launcher](job).settings()
     settings += overridden_variables.backend_settings(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None

@@ -149,12 +149,11 @@ def _notification(profile: Profile) -> Notification | None:
 
 def _jobs(steps: tuple[AttemptPlan, ...], setup: Setup) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
     """Return the job of each attempt, and the launcher's config files, which attempts share."""
-    launcher = LAUNCHERS[setup.launcher]
     jobs: list[Job] = []
     files: list[ConfigFile] = []
     for step in steps:
         job = _job(setup.at(step.profile))
-        for wanted in launcher.configs(job):
+        for wanted in LAUNCHERS[setup.launcher](job).configs():
             config = next((file for file in files if file.values == wanted.values), None)
             if config is None:
                 stem, dot, ending = wanted.path.rpartition(".")

@@ -118,7 +118,7 @@ class Setup:
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
         """The cards that train."""
-        alone = self.device == "cuda" and not LAUNCHERS[self.launcher].STARTS_SEVERAL and not self.profile.hardware.gpus
+        alone = self.device == "cuda" and not LAUNCHERS[self.launcher].starts_several and not self.profile.hardware.gpus
         return self._cards[:1] if alone else self._cards
 
     @cached_property
@@ -149,7 +149,7 @@ class Setup:
             return chosen
         nodes = self.profile.nodes
         if self.device == "cuda":
-            return max(len(self._cards), 1) if LAUNCHERS[self.launcher].STARTS_SEVERAL else 1
+            return max(len(self._cards), 1) if LAUNCHERS[self.launcher].starts_several else 1
         return nodes.processes[0] if nodes.processes and nodes.machines > 1 else 1
 
     @cached_property
@@ -220,7 +220,7 @@ class Setup:
     def accepted(self) -> frozenset[str]:
         """The placeholders whose values reach the trainer or its launcher."""
         accepted = self.trainer.accepted_placeholders()
-        by_launcher = takes_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].SETS_PRECISION
+        by_launcher = takes_field(self.profile, "trainer.script") and LAUNCHERS[self.launcher].sets_precision
         return accepted | {"precision"} if by_launcher else accepted
 
     @property

@@ -85,7 +85,7 @@ def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
     shown = {
         "hardware.device": (("cuda", "GPU"), ("cuda", "GPUs")),
         "trainer.kind": tuple((name, trainer.name) for name, trainer in TRAINERS.items()),
-        "trainer.launcher": tuple((name, launcher.LABEL) for name, launcher in LAUNCHERS.items()),
+        "trainer.launcher": tuple((name, launcher.label) for name, launcher in LAUNCHERS.items()),
         "trainer.preset": (
             (AUTO, AUTO),
             *((name, preset.label) for name, preset in shipped_presets().items() if name != "builtin"),
@@ -171,17 +171,17 @@ def _launcher_options(setup: Setup) -> tuple[Option, ...]:
     devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))
     for name, launcher in LAUNCHERS.items():
         reason = ""
-        if not launcher.STARTS_SEVERAL and devices > 1:
+        if not launcher.starts_several and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif not launcher.SPANS_MACHINES and profile.nodes.machines > 1:
+        elif not launcher.spans_machines and profile.nodes.machines > 1:
             reason = "starts processes on one machine only"
-        elif not launcher.STARTS_RECIPES and takes_field(profile, "nemo"):
-            reason = f"NeMo runs under {launcher_labels(lambda other: other.STARTS_RECIPES)}"
-        elif tool and (missing := [package for package in launcher.NEEDS if not installed.get(package)]):
+        elif not launcher.starts_recipes and takes_field(profile, "nemo"):
+            reason = f"NeMo runs under {launcher_labels(lambda other: other.starts_recipes)}"
+        elif tool and (missing := [package for package in launcher.needs if not installed.get(package)]):
             reason = f"the chosen Python has no {missing[0]}"
-        elif profile.trainer.strategy not in {"ddp", *launcher.SHARDS}:
+        elif profile.trainer.strategy not in {"ddp", *launcher.shards}:
             reason = f"does not start {profile.trainer.strategy}"
-        options.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
+        options.append(Option(name, launcher.label, launcher.about, reason))
     return tuple(options)
 
 

@@ -97,15 +97,15 @@ def processes(setup: Setup) -> Iterator[Finding]:
     devices = cards if setup.device == "cuda" else process_count
     world_size = profile.nodes.machines * max(process_count, devices)
     launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machines
-    starts_only_one = not launcher.STARTS_SEVERAL and world_size > 1
-    if starts_only_one or (not launcher.SPANS_MACHINES and machines > 1):
+    starts_only_one = not launcher.starts_several and world_size > 1
+    if starts_only_one or (not launcher.spans_machines and machines > 1):
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
-        suitable = launcher_labels(lambda other: other.SPANS_MACHINES or (machines == 1 and other.STARTS_SEVERAL))
+        suitable = launcher_labels(lambda other: other.spans_machines or (machines == 1 and other.starts_several))
         what = f"one process, and {world_size}" if starts_only_one else f"processes on one machine, and {machines}"
         yield Finding(
             level="error",
             key="trainer.launcher",
-            message=f"{launcher.LABEL} starts {what} are wanted",
+            message=f"{launcher.label} starts {what} are wanted",
             remedy=f"Choose {suitable}, or fewer.",
             change=change,
         )

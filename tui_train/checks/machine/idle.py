@@ -81,14 +81,14 @@ def some_cards(setup: Setup) -> Iterator[Finding]:
 def all_but_one_card(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because the launcher starts one process."""
     chosen = setup.profile.hardware
-    if LAUNCHERS[setup.launcher].STARTS_SEVERAL or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
+    if LAUNCHERS[setup.launcher].starts_several or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
         return
     usable = recommended_uuids(setup.facts.machine.gpus, setup.verdicts)
     if len(usable) > 1:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
-        label = LAUNCHERS[setup.launcher].LABEL
+        label = LAUNCHERS[setup.launcher].label
         message = f"{label} trains on one GPU, and {len(usable)} are here to train on"
-        several = launcher_labels(lambda other: other.STARTS_SEVERAL)
+        several = launcher_labels(lambda other: other.starts_several)
         remedy = f"Choose {several}; or name the one GPU, such as hardware.gpus={usable[0]}."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
 

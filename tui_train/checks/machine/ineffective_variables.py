@@ -33,8 +33,8 @@ def _why_gloo(_run: RunLibraries) -> str:
 
 def _why_master(run: RunLibraries) -> str:
     launcher = LAUNCHERS[run.launcher]
-    words = f"{launcher.LABEL} takes it from its arguments only (nodes.address, nodes.port)"
-    return words if launcher.ADDRESS_IN_WORDS else ""
+    words = f"{launcher.label} takes it from its arguments only (nodes.address, nodes.port)"
+    return words if launcher.address_in_words else ""
 
 
 def _why_transformer_engine(_run: RunLibraries) -> str:
@@ -66,7 +66,7 @@ def _why_blocking(_run: RunLibraries) -> str:
 
 def _why_mixed_precision(run: RunLibraries) -> str:
     launcher = LAUNCHERS[run.launcher]
-    return f"{launcher.LABEL} sets it by itself: choose recipe.precision" if launcher.READS_CONFIG else ""
+    return f"{launcher.label} sets it by itself: choose recipe.precision" if launcher.reads_config else ""
 
 
 def _why_connections(run: RunLibraries) -> str:

@@ -328,8 +328,8 @@ def unsupported_uses(setup: Setup) -> Iterator[Finding]:
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
-    if not LAUNCHERS[setup.launcher].STARTS_RECIPES:
-        launchers = launcher_labels(lambda other: other.STARTS_RECIPES)
+    if not LAUNCHERS[setup.launcher].starts_recipes:
+        launchers = launcher_labels(lambda other: other.starts_recipes)
         change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
         message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)

@@ -54,7 +54,7 @@ def differences(setup: Setup) -> Iterator[Finding]:
         yield _named_twice(profile, real_first) if _is_first_host(facts, first) else _wrong_order(profile, real_first)
         return
     by_problem: dict[_HostProblem, list[str]] = {}
-    allows_uneven = LAUNCHERS[setup.launcher].ALLOWS_UNEVEN and trainer_of(profile).allows_uneven
+    allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and trainer_of(profile).allows_uneven
     # A number of processes that is wrong for the first host is a finding of its own.
     compares = setup.device == "cuda" and (profile.nodes.uneven_processes or setup.processes == len(setup.gpus))
     first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)

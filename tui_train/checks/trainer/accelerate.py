@@ -22,7 +22,7 @@ def usable_config(setup: Setup) -> Iterator[Finding]:
     """A config that accelerate itself could use."""
     profile, facts = setup.profile, setup.facts
     document = launcher_config.launcher_config_document(profile, facts)
-    if document is None or not LAUNCHERS[setup.launcher].READS_CONFIG:
+    if document is None or not LAUNCHERS[setup.launcher].reads_config:
         return
     path = launcher_config.launcher_config_path(profile, facts)
     named = bool(profile.trainer.accelerate_config)
@@ -187,7 +187,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
         or document.problem
         or trainer.launcher != "auto"
         or not takes_field(profile, "trainer.script")
-        or LAUNCHERS[setup.launcher].READS_CONFIG
+        or LAUNCHERS[setup.launcher].reads_config
         or not (script and script.creates_accelerator)
         or accelerate_config.config_problem(document.values)
     ):
@@ -197,7 +197,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
     value = values.get("precision")
     if value is None or value.value in {"fp32", setup.settled.recipe.precision} or profile.recipe.precision:
         return
-    launcher = next(name for name, other in LAUNCHERS.items() if other.READS_CONFIG)
+    launcher = next(name for name, other in LAUNCHERS.items() if other.reads_config)
     yield _difference(
         "trainer.launcher",
         f"your accelerate config sets {value.other_form or value.value}, which only `accelerate launch` reads",

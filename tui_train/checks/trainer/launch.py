@@ -121,9 +121,9 @@ def uneven_processes(setup: Setup) -> Iterator[Finding]:
     elif not trainer_of(profile).allows_uneven:
         message = f"{trainer_of(profile).label} trains with as many processes on each machine"
         remedy = "Leave nodes.processes out, and choose as many GPUs as the smallest machine has."
-    elif not launcher.ALLOWS_UNEVEN:
-        message = f"{launcher.LABEL} starts as many processes on each machine"
-        launchers = launcher_labels(lambda other: other.ALLOWS_UNEVEN)
+    elif not launcher.allows_uneven:
+        message = f"{launcher.label} starts as many processes on each machine"
+        launchers = launcher_labels(lambda other: other.allows_uneven)
         remedy = f"Choose {launchers}, which shards nothing, or as many on each."
         if profile.trainer.strategy == "ddp":
             remedy = f"Choose {launchers}, or as many on each."

@@ -43,7 +43,7 @@ def local_rank(setup: Setup) -> Iterator[Finding]:
         source is None
         or not source.local_rank_line
         or source.reads_local_rank
-        or not LAUNCHERS[setup.launcher].STARTS_SEVERAL
+        or not LAUNCHERS[setup.launcher].starts_several
     ):
         return
     message = f"line {source.local_rank_line} of the script takes --local_rank, which {setup.launcher} does not pass"
@@ -94,7 +94,7 @@ def _syntax_level(setup: Setup) -> Literal["error", "warning"]:
 def launcher_ranks(setup: Setup) -> Iterator[Finding]:
     """A script that reads a rank, and a launcher that sets none for one process."""
     launcher = LAUNCHERS[setup.launcher]
-    if setup.rank_use and not launcher.SETS_RANKS and setup.world_size == 1:
-        message = f"{setup.rank_use}, and {launcher.LABEL} does not set the ranks of a single process"
+    if setup.rank_use and not launcher.sets_ranks and setup.world_size == 1:
+        message = f"{setup.rank_use}, and {launcher.label} does not set the ranks of a single process"
         remedy = "Start it with torchrun (trainer.launcher=torchrun)."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=USE_TORCHRUN)

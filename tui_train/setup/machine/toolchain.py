@@ -21,7 +21,7 @@ def why_unusable(profile: Profile, toolchain: Toolchain) -> str:
     versions = {"torch": toolchain.torch}
     packages = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
     trainer = trainer_of(profile, toolchain)
-    needs = (*LAUNCHERS[launcher_of(profile, ())].NEEDS, *trainer.needed_packages())
+    needs = (*LAUNCHERS[launcher_of(profile, ())].needs, *trainer.needed_packages())
     versions |= {name: packages.get(name) for name in needs}
     if profile.trainer.strategy.startswith("zero"):
         versions["deepspeed"] = toolchain.packages.get("deepspeed")
@@ -72,7 +72,7 @@ def launcher_of(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ranks: bool = 
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
     if profile.trainer.accelerate_config and not takes_field(profile, "nemo"):
-        return next(name for name, launcher in LAUNCHERS.items() if launcher.READS_CONFIG)
+        return next(name for name, launcher in LAUNCHERS.items() if launcher.reads_config)
     processes = max(len(gpus), profile.hardware.processes, 1)
     return choose_launcher(processes, profile.trainer.strategy, profile.nodes.machines, reads_ranks=reads_ranks)
 

@@ -28,7 +28,7 @@ def launcher_config_document(profile: Profile, facts: Facts) -> YamlDocument | N
 def usable_launcher_config(profile: Profile, facts: Facts, launcher: Launcher, device: str) -> Mapping[str, Any]:
     """Return what a plan on this device uses of it, empty where this launcher reads none, or it cannot be used."""
     document = launcher_config_document(profile, facts)
-    if not LAUNCHERS[launcher].READS_CONFIG or document is None or document.problem:
+    if not LAUNCHERS[launcher].reads_config or document is None or document.problem:
         return {}
     return {} if accelerate_config.config_problem(document.values) else config_for_device(document.values, device)
 
@@ -41,7 +41,7 @@ def config_for_device(config: Mapping[str, Any], device: str) -> Mapping[str, An
 def config_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config in a run's plan as data, with which its first attempt was started; empty for none."""
     launcher, configs = plan.get("launcher"), plan.get("configs")
-    reads = any(name == launcher and known.READS_CONFIG for name, known in LAUNCHERS.items())
+    reads = any(name == launcher and known.reads_config for name, known in LAUNCHERS.items())
     if not reads or not isinstance(configs, list):
         return {}
     values = configs[0].get("values") if configs and isinstance(configs[0], dict) else None

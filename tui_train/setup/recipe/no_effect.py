@@ -72,7 +72,7 @@ def _why_not_applicable(key: str, profile: Profile) -> str:
 def _reads_config(profile: Profile, setup: Setup | None) -> bool:
     """Return whether the launcher reads the user's accelerate config, as far as it is known which one starts."""
     name = setup.launcher if setup else profile.trainer.launcher
-    return name != "auto" and LAUNCHERS[name].READS_CONFIG
+    return name != "auto" and LAUNCHERS[name].reads_config
 
 
 def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str:
