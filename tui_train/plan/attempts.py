@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, Word, in_run_dir, joined
+from tui_train.base.command import CHECKPOINT, Command, Part, Word, in_run_dir, joined
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.ladder.attempt_order import AttemptPlan, rung_titles
 from tui_train.plan.description import batch_text
 from tui_train.plan.environment import attempt_variables
 from tui_train.plan.types import Attempt, CheckpointRule
-from tui_train.profile.presets import PLACEHOLDERS, PresetArgument
+from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
 from tui_train.setup.recipe import config_file
 from tui_train.setup.recipe.effective import working_folder
 from tui_train.setup.recipe.placeholder_values import (
@@ -23,28 +23,31 @@ from tui_train.setup.recipe.placeholders import fill_placeholders
 from tui_train.setup.setup import Setup
 
 
-def build_attempt(attempt_plan: AttemptPlan, setup: Setup, job: Job, path: str) -> tuple[Attempt, ConfigFile | None]:
-    """Return an attempt, whose `setup` is at its rung, and the trainer's config file at `path` if it takes one."""
-    chosen, preset, user_output, output = setup.profile, setup.preset, setup.user_output, output_folder(setup)
-    passed_keys = keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
-    config_word = config_file.config_word(chosen, preset, path)
+def passed_values(attempt_plan: AttemptPlan, setup: Setup, path: str) -> dict[str, PlaceholderValue]:
+    """Return the values that the trainer is passed in an attempt, whose config file is at `path`, by placeholder."""
+    chosen, user_output, output = setup.profile, setup.user_output, output_folder(setup)
+    keys = keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
-    passed_values = placeholder_values(setup, output, config_word, passed_keys, user_output=keeps_output)
-    # Placeholders in the user's arguments get all values, passed or not.
-    all_keys = frozenset(PLACEHOLDERS.values())
-    all_values = placeholder_values(setup, output, config_word, all_keys, user_output=False)
-    config = config_file.build_config_file(setup, passed_values, path)
+    config_word = config_file.config_word(chosen, setup.preset, path)
+    return placeholder_values(setup, output, config_word, keys, user_output=keeps_output)
+
+
+def build_attempt(
+    attempt_plan: AttemptPlan, setup: Setup, job: Job, passed: Mapping[str, PlaceholderValue], path: str
+) -> Attempt:
+    """Return an attempt, whose `setup` is at its rung; `path` is that of the trainer's config file, empty for none."""
+    chosen, preset, output = setup.profile, setup.preset, output_folder(setup)
     rule = preset.checkpoints
-    save_arguments = save_on_stop_arguments(setup, passed_values)
+    save_arguments = save_on_stop_arguments(setup, passed)
     resume = tuple(_checkpoint_word(word) for word in rule.resume) if rule else ()
     parts = (
         *LAUNCHERS[setup.launcher](job).parts(),
         *setup.trainer.program(),
         *([Part(save_arguments, "saves when the run is stopped")] if save_arguments else []),
-        *_argument_parts(setup, passed_values, all_values),
+        *_argument_parts(setup, passed, path),
         *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),
     )
-    built = Attempt(
+    return Attempt(
         rung=attempt_plan.changes[-1][0] if attempt_plan.changes else "",
         title=attempt_plan.title,
         changes=tuple(rung_titles(attempt_plan.changes)),
@@ -53,15 +56,14 @@ def build_attempt(attempt_plan: AttemptPlan, setup: Setup, job: Job, path: str) 
         batch=batch_text(setup, job),
         command=Command(
             parts,
-            attempt_variables(setup, job, passed_values),
+            attempt_variables(setup, job, passed),
             working_folder(chosen, preset) or in_run_dir(""),
         ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
-        if config and config_file.has_run_paths(preset)
+        if path and config_file.has_run_paths(preset)
         else (),
     )
-    return built, config
 
 
 def output_folder(setup: Setup) -> Word:
@@ -80,10 +82,9 @@ def _checkpoint_word(word: str) -> Word:
     return joined((before, CHECKPOINT, after)) if placeholder else word
 
 
-def _argument_parts(
-    setup: Setup, passed_values: Mapping[str, PlaceholderValue], all_values: Mapping[str, PlaceholderValue]
-) -> tuple[Part, ...]:
-    passed_words, all_words = placeholder_words(passed_values), placeholder_words(all_values)
+def _argument_parts(setup: Setup, passed: Mapping[str, PlaceholderValue], path: str) -> tuple[Part, ...]:
+    """Return the arguments of the preset and the user's, each of which may stand first."""
+    passed_words, all_words = placeholder_words(passed), _all_words(setup, path)
 
     def filled(arguments: Iterable[PresetArgument]) -> list[Part]:
         return [Part(group) for argument in arguments for group in fill_placeholders(argument, passed_words)]
@@ -101,3 +102,12 @@ def _argument_parts(
             after.discard(word)
             user_parts += filled(argument for argument in setup.preset.arguments if argument.after == word)
     return (*user_parts, *preset) if user_first else (*preset, *user_parts)
+
+
+def _all_words(setup: Setup, path: str) -> dict[str, tuple[Word, ...]]:
+    """Return what placeholders in the user's arguments get: all values, passed or not."""
+    if not any(PLACEHOLDER.search(word) for word in setup.profile.trainer.arguments):
+        return {}
+    config_word = config_file.config_word(setup.profile, setup.preset, path)
+    keys = frozenset(PLACEHOLDERS.values())
+    return placeholder_words(placeholder_values(setup, output_folder(setup), config_word, keys, user_output=False))

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 import msgspec
 
 from tui_train.base import webhook
-from tui_train.base.command import Command, ConfigFile, Part, Word, in_run_dir
+from tui_train.base.command import Command, ConfigFile, Part, in_run_dir
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.memory.ladder.attempt_order import AttemptPlan, fallback_attempts
 from tui_train.memory.predict import is_hopeless
-from tui_train.plan.attempts import build_attempt, output_folder
+from tui_train.plan.attempts import build_attempt, output_folder, passed_values
 from tui_train.plan.description import plan_notes, plan_numbers, plan_title
 from tui_train.plan.environment import preparation_variables
 from tui_train.plan.types import Attempt, LogRules, Notification, Plan, Preparation, SlurmJob
@@ -26,6 +26,7 @@ from tui_train.setup.recipe.options import set_options
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, takes_field, trainer_of
+from tui_train.trainers.nemo_file import NemoFile
 
 
 def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
@@ -33,12 +34,13 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    profile, settled, trainer = setup.profile, setup.settled, setup.trainer
-    steps = fallback_attempts(settled, setup.context, lambda other: is_hopeless(setup.at(other)))
-    jobs, launcher_configs = _jobs(steps, setup)
-    attempts, configs = _attempts(steps, jobs, setup)
-    first, recipe = jobs[0], settled.recipe
+    steps = fallback_attempts(setup.settled, setup.context, lambda other: is_hopeless(setup.at(other)))
+    rungs = tuple(setup.at(step.profile) for step in steps)
+    jobs, launcher_configs = _jobs(rungs)
+    attempts, configs = _attempts(steps, rungs, jobs)
+    profile, first, recipe = setup.profile, jobs[0], setup.settled.recipe
     slurm = _slurm_job(profile, first) if setup.scheduled else None
+    gpus = () if slurm else first.gpus
     several = profile.nodes.machines > 1 and not slurm
     return Plan(
         name=profile_name(profile),
@@ -46,8 +48,8 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         python=first.python,
         launcher=setup.launcher,
         device=setup.device,
-        gpus=() if slurm else first.gpus,
-        gpu_names=tuple(gpu.name for gpu in setup.gpus) if first.gpus and not slurm else (),
+        gpus=gpus,
+        gpu_names=tuple(gpu.name for gpu in setup.gpus) if gpus else (),
         world_size=setup.world_size,
         nodes=profile.nodes.machines,
         uneven=profile.nodes.uneven_processes,
@@ -57,7 +59,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         grace=setup.preset.stop.grace,
         find_interface=several and not profile.communication.interface,
         micro_batch=recipe.micro_batch or 0,
-        accumulation=gradient_accumulation(settled, setup.copies) or 0,
+        accumulation=gradient_accumulation(setup.settled, setup.copies) or 0,
         global_batch=recipe.global_batch or 0,
         learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
@@ -66,14 +68,12 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         attempts=attempts,
         phases=setup.context.phases,
         configs=(*launcher_configs, *configs),
-        programs=(*trainer.files(), *hub_model.download_programs(setup)),
-        nemo=nemo.build_nemo_file(settled, setup.nemo, setup.gpus, setup.facts, setup.toolchain)
-        if setup.nemo
-        else None,
-        resumes_itself=trainer.resumes_itself,
+        programs=(*setup.trainer.files(), *hub_model.download_programs(setup)),
+        nemo=_nemo_file(setup),
+        resumes_itself=setup.trainer.resumes_itself,
         secrets=profile.trainer.secrets,
         backend=setup.backend,
-        container=container.container_wrapper(profile, first.gpus, _outputs(steps, setup)),
+        container=container.container_wrapper(profile, first.gpus, tuple(map(output_folder, rungs))),
         log=_log_rules(setup),
         notes=plan_notes(setup),
         notify=_notification(profile),
@@ -84,26 +84,28 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
 
 
 def _attempts(
-    steps: tuple[AttemptPlan, ...], jobs: tuple[Job, ...], setup: Setup
+    steps: tuple[AttemptPlan, ...], rungs: tuple[Setup, ...], jobs: tuple[Job, ...]
 ) -> tuple[tuple[Attempt, ...], tuple[ConfigFile, ...]]:
     """Return the attempts, and the trainer's config files, which attempts with the same values share."""
     attempts: list[Attempt] = []
     configs: list[ConfigFile] = []
-    for number, (step, job) in enumerate(zip(steps, jobs, strict=True), start=1):
-        rung = setup.at(step.profile)
-        made, config = build_attempt(step, rung, job, config_file.config_path(setup.profile, setup.preset, number))
-        equal = next((earlier for earlier in configs if config and earlier.values == config.values), None)
-        if equal:
-            made, _ = build_attempt(step, rung, job, equal.path)
-        elif config:
-            configs.append(config)
-        attempts.append(made)
+    for number, (step, rung, job) in enumerate(zip(steps, rungs, jobs, strict=True), start=1):
+        path = config_file.config_path(rung.profile, rung.preset, number)
+        values = passed_values(step, rung, path)
+        if config := config_file.build_config_file(rung, values, path):
+            equal = next((earlier for earlier in configs if earlier.values == config.values), None)
+            if equal is None:
+                configs.append(config)
+            else:
+                path = equal.path
+                values = {**values, "config": config_file.config_word(rung.profile, rung.preset, path)}
+        attempts.append(build_attempt(step, rung, job, values, path))
     return tuple(attempts), tuple(configs)
 
 
-def _outputs(steps: tuple[AttemptPlan, ...], setup: Setup) -> tuple[Word, ...]:
-    """Return the output folder of each attempt."""
-    return tuple(output_folder(setup.at(step.profile)) for step in steps)
+def _nemo_file(setup: Setup) -> NemoFile | None:
+    kind = setup.nemo
+    return kind and nemo.build_nemo_file(setup.settled, kind, setup.gpus, setup.facts, setup.toolchain)
 
 
 def _log_rules(setup: Setup) -> LogRules:
@@ -147,13 +149,13 @@ def _notification(profile: Profile) -> Notification | None:
     )
 
 
-def _jobs(steps: tuple[AttemptPlan, ...], setup: Setup) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
+def _jobs(rungs: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
     """Return the job of each attempt, and the launcher's config files, which attempts share."""
     jobs: list[Job] = []
     files: list[ConfigFile] = []
-    for step in steps:
-        job = _job(setup.at(step.profile))
-        for wanted in LAUNCHERS[setup.launcher](job).configs():
+    for rung in rungs:
+        job = _job(rung)
+        for wanted in LAUNCHERS[rung.launcher](job).configs():
             config = next((file for file in files if file.values == wanted.values), None)
             if config is None:
                 stem, dot, ending = wanted.path.rpartition(".")
