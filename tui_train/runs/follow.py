@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tui_train.base.files import read_regular
 from tui_train.runs.health import MANY_LINES, unread_text
@@ -144,61 +144,99 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
 
     If the log grows faster than it is read, only its end is read.
     """
-    titles, reading = run.titles(), run.log_reading()
-    plan = _planned_ranks(run)
+    watcher = _Watcher(run)
     last_news: RunNews | None = None
-    reader: _Reader | None = None
-    last_steps: dict[int, int] = {}
-    unread_before = False
     while not cancelled():
         now = status(run)
-        newest = now.attempts[-1] if now.attempts else None
-        if newest and (reader is None or newest.number != reader.number):
-            progress = Progress()
-            # What it has not read to its end is read again from the start, with all attempts before the newest.
-            unread_before = len(now.attempts) > 1 and not (
-                reader and reader.begun and reader.number == now.attempts[-2].number
-            )
-            if reader and not unread_before:
-                reader.read(reading)
-                last_steps[reader.number] = reader.progress.step
-                progress = for_next_attempt(reader.progress)
-            # First without the log: reading the end of a large one takes time.
-            reader = _Reader(run.attempt_log(newest.number), newest, plan, progress)
-        elif reader:
-            if unread_before:
-                earlier, last_steps = _earlier_progress(run, now.attempts[:-1], reading)
-                reader.progress, unread_before = for_next_attempt(earlier), False
-            reader.read(reading)
-        ranks_read = reader.ranks if reader else None
-        news = RunNews(
-            status=now,
-            progress=reader.progress if reader else Progress(),
-            title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
-            attempt=reader.number if reader else 0,
-            quiet_minutes=reader.silence.minutes() if reader and may_write(now) else 0,
-            seconds_left=reader.seconds_left() if reader else None,
-            ranks=ranks_read.known if ranks_read else (),
-            mismatch=ranks_read.mismatch if ranks_read else (),
-            gpus=plan.gpus,
-            prefixes=tuple(sorted(reader.prefixes)) if reader else (),
-            not_resumed=reader.not_resumed if reader else "",
-            gpu_names=plan.gpu_names,
-            last_steps=tuple(last_steps.items()),
-            queue_text=queue.queue_summary(run.path)
-            if now.state == "queued"
-            else ""
-            if now.live
-            else slurm_end_reason(run.path),
-            unread=reader.unread(reading) if reader and now.state != "failed" else "",
-        )
-        ended = not may_write(now) and not unread_before and not (reader and reader.tail.unread_bytes)
+        watcher.read(now)
+        news, ended = watcher.news(now), not may_write(now) and watcher.has_read_all
         if ended or news != last_news:
             yield news
         last_news = news
         if ended:
             return
         time.sleep(_pause_seconds(now))
+
+
+class _Watcher:
+    """What is known of a run from its logs: the newest attempt's, and where the earlier ones ended."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._titles, self._reading, self._plan = run.titles(), run.log_reading(), _planned_ranks(run)
+        self._reader: _Reader | None = None
+        self._last_steps: dict[int, int] = {}
+        # Whether the ends of the earlier attempts are still to be read.
+        self._unread_before = False
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether nothing that was written is left to read."""
+        return not self._unread_before and not (self._reader and self._reader.tail.unread_bytes)
+
+    def read(self, now: Status) -> None:
+        """Read on in the newest attempt's log; of a new attempt nothing yet: the end of a large log takes time."""
+        newest = now.attempts[-1] if now.attempts else None
+        if newest and (self._reader is None or newest.number != self._reader.number):
+            progress = self._end_attempt_before(now)
+            self._reader = _Reader(self._run.attempt_log(newest.number), newest, self._plan, progress)
+        elif self._reader:
+            if self._unread_before:
+                earlier, self._last_steps = _earlier_progress(self._run, now.attempts[:-1], self._reading)
+                self._reader.progress, self._unread_before = for_next_attempt(earlier), False
+            self._reader.read(self._reading)
+
+    def _end_attempt_before(self, now: Status) -> Progress:
+        """Read the attempt before the newest to its end, and return the progress with which the newest begins.
+
+        If it was not read from its start, all attempts before the newest are read again with the next reading.
+        """
+        reader = self._reader
+        self._unread_before = len(now.attempts) > 1 and not (
+            reader and reader.begun and reader.number == now.attempts[-2].number
+        )
+        if reader is None or self._unread_before:
+            return Progress()
+        reader.read(self._reading)
+        self._last_steps[reader.number] = reader.progress.step
+        return for_next_attempt(reader.progress)
+
+    def news(self, now: Status) -> RunNews:
+        """Return what a viewer is shown."""
+        news = RunNews(
+            status=now,
+            title=self._title(now),
+            gpus=self._plan.gpus,
+            gpu_names=self._plan.gpu_names,
+            last_steps=tuple(self._last_steps.items()),
+            queue_text=_queue_text(self._run, now),
+        )
+        reader = self._reader
+        if reader is None:
+            return news
+        return structs.replace(
+            news,
+            progress=reader.progress,
+            attempt=reader.number,
+            quiet_minutes=reader.silence.minutes() if may_write(now) else 0,
+            seconds_left=reader.seconds_left(),
+            ranks=reader.ranks.known,
+            mismatch=reader.ranks.mismatch,
+            prefixes=tuple(sorted(reader.prefixes)),
+            not_resumed=reader.not_resumed,
+            unread=reader.unread(self._reading) if now.state != "failed" else "",
+        )
+
+    def _title(self, now: Status) -> str:
+        position = now.attempts[-1].position if now.attempts else 0
+        return self._titles[position - 1] if 0 < position <= len(self._titles) else ""
+
+
+def _queue_text(run: RunDir, now: Status) -> str:
+    """Return why it waits in a queue, or why Slurm ended it."""
+    if now.state == "queued":
+        return queue.queue_summary(run.path)
+    return "" if now.live else slurm_end_reason(run.path)
 
 
 def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
