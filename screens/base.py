@@ -1,7 +1,7 @@
 """Parts that all screens share: the keys that are the same everywhere, and a help text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -14,11 +14,16 @@ from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
 from tui_train.facts.machine.folder_names import local_names
+from tui_train.profile.types import Profile
 
 from .app.discovery import DiscoveryApp
 from .help_lines import help_lines
 from .messages import ScreenShown
 from .widgets.form.entry import NamesIn
+
+if TYPE_CHECKING:
+    from tui_train.facts.types import Facts
+    from tui_train.setup.setup import Setup
 
 
 class Base(Screen[None]):
@@ -56,6 +61,11 @@ class Base(Screen[None]):
     def can_start(self) -> bool:
         """True where trainings can be started on the machine that all is for."""
         return not isinstance(self.app, DiscoveryApp) or self.app.can_start
+
+    def setup_of(self, profile: Profile, facts: "Facts") -> "Setup":
+        """Return what a profile means on a machine: that of the app, which all screens share."""
+        assert isinstance(self.app, DiscoveryApp)  # noqa: S101 - for the type
+        return self.app.setup_of(profile, facts)
 
     @property
     def is_current(self) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tui_train.facts.gpus.samples import Samples
     from tui_train.facts.machine.folder_names import RemoteNames
     from tui_train.facts.types import Facts, Machine
+    from tui_train.setup.setup import Setup
     from tui_train.targets import Target
     from tui_train.targets.help_question import HelpQuestion
 
@@ -65,11 +66,20 @@ class DiscoveryApp(GuardedApp):
         super().__init__()
         self._named_source = source if source and (source.machine or source.host) else None
         self._query_numbers: dict[str, int] = {}
+        self._setup: Setup | None = None
         self._numbers_before_switch: dict[str, int] = {}  # what was asked of the machine before this one
         self._machine_read: Machine | None = None
         self._wants_samples = False
         self.typed_host = ""  # the one that is saved once it answers
         self._names_there: RemoteNames | None = None
+
+    def setup_of(self, profile: Profile, facts: "Facts") -> "Setup":
+        """Return what a profile means on a machine; of those that are assigned it is made once, for all screens."""
+        from tui_train.memory.data_defaults import set_up
+
+        if self._setup is None or self._setup.profile is not profile or self._setup.facts is not facts:
+            self._setup = set_up(profile, facts)
+        return self._setup
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
     def assign_shared(self, screen: Screen[Any]) -> None:

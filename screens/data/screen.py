@@ -15,7 +15,6 @@ from tui_train.checks import Finding, find_problems
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.data_questions import data_report, question_with_length, training_epoch
 from tui_train.setup.setup import Setup
@@ -150,7 +149,7 @@ of the settings does. r reads the file again."""
         """Show what was read in the data, or that it is being read."""
         if not self._is_composed or self.facts is None:
             return
-        made = set_up(self.profile, self.facts)
+        made = self.setup_of(self.profile, self.facts)
         setup = None if made.problem else made
         found = find_problems(made)
         mine = [finding for finding in found if finding.key in _DATA_KEYS]

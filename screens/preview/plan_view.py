@@ -11,7 +11,6 @@ from textual.message import Message
 
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict
 from tui_train.plan.render import shown_files
 from tui_train.plan.render.prepare import Prepared, prepare
@@ -105,7 +104,7 @@ class PlanView(Step):
             self._find_previous(self.profile)
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
-            self._setup = set_up(self.profile, self.facts)
+            self._setup = self.setup_of(self.profile, self.facts)
             self._prepared = prepare(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
             self._arrange()

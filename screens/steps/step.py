@@ -12,7 +12,6 @@ from textual.widget import Widget
 
 from tui_train.base.text import visible
 from tui_train.checks import find_problems
-from tui_train.memory.data_defaults import set_up
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.trainers import field_for_trainer, trainer_of
@@ -57,7 +56,6 @@ class Step(FindingsScreen):
         super().__init__()
         self._is_stale = False
         self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
-        self._setup: Setup | None = None
 
     def compose(self) -> ComposeResult:
         """Put the step's content between the rail, the hint and the keys."""
@@ -137,7 +135,7 @@ class Step(FindingsScreen):
         if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        self._all_findings = find_problems(setup or set_up(self.profile, self.facts))
+        self._all_findings = find_problems(self.setup_of(self.profile, self.facts))
         self.form.names_in = self.names_in
         self.form.show(tuple(self._groups(setup)))
         self._invalid_field_shown = self.form.unread_label
@@ -154,11 +152,8 @@ class Step(FindingsScreen):
     @property
     def setup(self) -> Setup | None:
         """Consequences of the profile and the facts; None where that cannot be said."""
-        known = self._setup
-        # The keys alone ask for it a hundred times while a step opens.
-        if self.facts and (known is None or known.profile is not self.profile or known.facts is not self.facts):
-            self._setup = known = set_up(self.profile, self.facts)
-        return known if known and not known.problem else None
+        made = self.setup_of(self.profile, self.facts) if self.facts else None
+        return made if made and not made.problem else None
 
     # The form
 
