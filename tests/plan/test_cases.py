@@ -14,6 +14,7 @@ from support import engine_stub, noted, plain_environment, prepare, sample, stub
 
 from tui_train.base.command import argv, expand, in_run_dir
 from tui_train.facts.types import Facts
+from tui_train.plan import plan as plan_module
 from tui_train.plan.render import PLAN_NAME, SUPERVISOR_FOLDER
 from tui_train.plan.render.script.launch import launch_script
 from tui_train.profile import store
@@ -53,6 +54,13 @@ def test_a_case_becomes_what_is_expected(case):
     assert {path.name for path in case.iterdir()} == {*files, "facts.json"}
     for path, text in files.items():
         assert (case / path).read_text() == text, f"{case.name}/{path}: see the head of this file"
+
+
+def test_an_attempt_that_shares_its_config_file_is_built_once(monkeypatch):
+    built, build = [], plan_module.build_attempt
+    monkeypatch.setattr(plan_module, "build_attempt", lambda *parts: built.append(parts) or build(*parts))
+    plan = made(next(case for case in CASES if case.name == "axolotl-two-gpus")).plan
+    assert len(plan.configs) < len(built) == len(plan.attempts)
 
 
 def test_the_expected_scripts_are_clean():

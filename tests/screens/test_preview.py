@@ -19,6 +19,7 @@ from tui_train.screens.widgets.code import FileViewer, fold_comments, names_line
 from tui_train.screens.widgets.preview_lines import Story, command_lines
 
 from tui_train.cli.app import cli
+from tui_train.memory import data_defaults
 from tui_train.plan.render import File
 from tui_train.plan.render.script.plain_command import command_to_paste, one_command, wrapped_command
 from tui_train.profile.types import Profile
@@ -300,3 +301,12 @@ async def test_what_waits_for_a_picture_of_a_screen_is_let_be_once_that_is_left(
         await left
         await pilot.pause()
         assert called == ["there"]
+
+
+async def test_what_a_profile_means_is_made_once_for_all_steps(machine, monkeypatch):
+    asked, set_up = [], data_defaults.set_up
+    monkeypatch.setattr(data_defaults, "set_up", lambda *values: asked.append(values) or set_up(*values))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys(*TO_PREVIEW)(pilot)
+        assert asked
+        assert len(asked) == len({(id(chosen), id(found)) for chosen, found in asked})
