@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on
+from textual.app import App
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -53,6 +54,17 @@ class CardsSampled(Message):
         self.samples = samples
 
 
+def shared_with_screens(name: str) -> Callable[[Any], None]:
+    """Return a watcher that assigns a value of the app to the screens that share it."""
+
+    def share(app: App[int]) -> None:
+        for screen in app.screen_stack:
+            if name in getattr(screen, "SHARED", ()):
+                setattr(screen, name, getattr(app, name))
+
+    return share
+
+
 class DiscoveryApp(GuardedApp):
     """An app that looks: `looking` are the parts of `facts` that are being asked for, `live` what the cards do now."""
 
@@ -87,26 +99,10 @@ class DiscoveryApp(GuardedApp):
         for name in getattr(screen, "SHARED", ()):
             screen.set_reactive(getattr(type(screen), name), getattr(self, name))
 
-    def _assign_to_screens(self, name: str) -> None:
-        for screen in self.screen_stack:
-            if name in getattr(screen, "SHARED", ()):
-                setattr(screen, name, getattr(self, name))
-
-    def watch_profile(self) -> None:
-        """Assign it to the screens."""
-        self._assign_to_screens("profile")
-
-    def watch_facts(self) -> None:
-        """Assign them to the screens."""
-        self._assign_to_screens("facts")
-
-    def watch_looking(self) -> None:
-        """Assign it to the screens."""
-        self._assign_to_screens("looking")
-
-    def watch_live(self) -> None:
-        """Assign it to the screens."""
-        self._assign_to_screens("live")
+    watch_profile = shared_with_screens("profile")
+    watch_facts = shared_with_screens("facts")
+    watch_looking = shared_with_screens("looking")
+    watch_live = shared_with_screens("live")
 
     @property
     def _source(self) -> "MachineSource | None":

@@ -15,6 +15,7 @@ from tui_train.base.text import display_path, visible
 
 from ..install.installation import Installation
 from ..messages import ValueChosen
+from .discovery import shared_with_screens
 from .navigation import NavigationApp
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ class InstallingApp(NavigationApp):
         super().__init__(source)
         self._cancel = threading.Event()
 
-    def watch_installation(self) -> None:
-        """Assign it to the screens."""
-        self._assign_to_screens("installation")
+    watch_installation = shared_with_screens("installation")
 
     @property
     def is_installing(self) -> bool:
