@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tui_train.profile.types import Profile
     from tui_train.runs.rundir import RunDir
 
+    from ..run.run_view import RunView
     from ..steps.step import Step
 
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
@@ -79,10 +80,9 @@ class NavigationApp(HostProbingApp):
         """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
         from tui_train.profile import store
 
-        from ..run.run_actions import RunActions
-
+        view: RunView | None = getattr(self.screen, "view", None)
         try:
-            return store.load(str(self.screen.run.profile)) if isinstance(self.screen, RunActions) else None
+            return store.load(str(view.run.profile)) if view else None
         except TuiTrainError as error:
             self.show_error(error)
             return None

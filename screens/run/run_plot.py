@@ -1,12 +1,9 @@
 """The plot of a run: its losses or its learning rate, all of it or the last part, and which key shows what."""
 
-from typing import ClassVar, NamedTuple
-
-from textual.binding import Binding, BindingType
+from typing import NamedTuple
 
 from tui_train.supervisor.progress import Progress
 
-from ..base import Base
 from ..widgets.braille import Axes, Series, drawable_points
 from ..widgets.plot import Plot
 from ..widgets.text_layout import Piece
@@ -28,9 +25,14 @@ class PlotOptions(NamedTuple):
     rate: bool = False
     room: int | None = None
 
-    def zoomed(self) -> "PlotOptions":
-        """Return the next smaller part, or all of it again."""
-        return self._replace(part=(self.part + 1) % len(_SHOWN_PARTS), hidden=False)
+    def changed_by(self, key: str) -> "PlotOptions":
+        """Return the options after a key: p hides and shows, z takes the next smaller part, then all of it again."""
+        if key == "p":
+            return self._replace(hidden=not self.hidden)
+        shown = self._replace(hidden=False)
+        if key == "z":
+            return shown._replace(part=(self.part + 1) % len(_SHOWN_PARTS))
+        return shown._replace(log=not self.log) if key == "l" else shown._replace(rate=not self.rate)
 
 
 def show_plot(plot: Plot, progress: Progress, shown: PlotOptions) -> None:
@@ -58,39 +60,3 @@ def _loss_series(progress: Progress) -> list[Series]:
 def _rate_series(progress: Progress) -> list[Series]:
     points = progress.curve.thinned(_MAX_POINTS)
     return [Series([(point.step, point.learning_rate) for point in points if point.learning_rate is not None])]
-
-
-class RunPlot(Base):
-    """A screen with the plot of a run, and the keys that change it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "plot", "Plot"),
-        Binding("z", "zoom", "Zoom to the last part", show=False),
-        Binding("l", "log_scale", "Logarithmic scale", show=False),
-        Binding("v", "rate", "Learning rate or loss", show=False),
-    ]
-    plot_options = PlotOptions()
-
-    def draw_plot(self) -> None:
-        """Draw the plot as it is wanted."""
-        raise NotImplementedError
-
-    def _set_plot(self, shown: PlotOptions) -> None:
-        self.plot_options = shown
-        self.draw_plot()
-
-    def action_plot(self) -> None:
-        """Show or hide the plot."""
-        self._set_plot(self.plot_options._replace(hidden=not self.plot_options.hidden))
-
-    def action_zoom(self) -> None:
-        """Show the last part only."""
-        self._set_plot(self.plot_options.zoomed())
-
-    def action_log_scale(self) -> None:
-        """Draw by the logarithm, or not."""
-        self._set_plot(self.plot_options._replace(log=not self.plot_options.log, hidden=False))
-
-    def action_rate(self) -> None:
-        """Show the learning rate, or the loss."""
-        self._set_plot(self.plot_options._replace(rate=not self.plot_options.rate, hidden=False))

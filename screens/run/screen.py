@@ -1,8 +1,11 @@
 """Run: a training as it goes: its log, step, loss, speed and attempts; it can be left, stopped and opened again."""
 
+import os
 import time
+from collections.abc import Mapping
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -12,39 +15,53 @@ from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.facts.gpus.samples import Samples
+from tui_train.facts.types import Facts
+from tui_train.profile import store
 from tui_train.runs.follow import RunNews, watch
-from tui_train.runs.health import BUSY_PERCENT, health_problems
+from tui_train.runs.other_machines.fetching import fetch
 from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import may_write
+from tui_train.views import show
+from tui_train.views.previous_run import run_before
 
-from ..messages import GoBack
+from ..app.terminal import notify_terminal
+from ..base import Base
+from ..messages import (
+    ApplyFix,
+    CompareRuns,
+    ErrorToShow,
+    GoBack,
+    LeaveWizard,
+    OpenResult,
+    OpenStep,
+    SetProfile,
+)
 from ..widgets.bar import StepBar
+from ..widgets.dialogs import ChoiceDialog
 from ..widgets.keys import Keys
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
-from ..widgets.text_layout import WARNING, styled
-from .card_lines import CardHistory, CardLabel, card_lines
+from ..widgets.text_layout import styled
+from . import run_end
 from .failure import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import STILL_RUNS, EndExplained, ExplainProgress, RunEnd, announce
-from .run_logs import RunLogs
-from .run_outcome import outcome_lines
-from .run_plot import MIN_ROWS, RunPlot, show_plot
-from .run_state import run_state_lines
+from .run_end import STILL_RUNS, EndExplained, ExplainProgress, LogReadWatcher, RunEnd
+from .run_plot import MIN_ROWS, show_plot
+from .run_view import RunView
 
 _RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
 _DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
 _CARD_SECONDS = 2.0
-_MAX_ATTEMPTS = 100
-_UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"
 _TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
 _FEW_CARDS, _MANY_CARDS = 3, 10
 _FRAME_ROWS = 2  # rows of the rail and the keys
 _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
+# The parts of the facts from which it follows whether a change fits.
+_PARTS_FOR_FIT = frozenset({"machine", "toolchains"})
 
 
 class RunChanged(Message):
@@ -56,7 +73,7 @@ class RunChanged(Message):
         self.news = news
 
 
-class RunScreen(RunPlot, RunEnd, RunLogs):
+class RunScreen(Base):
     """The fifth step: one run, started here or anywhere."""
 
     HELP = """Run
@@ -99,6 +116,14 @@ Of any size, and all of it. The line below it says where you are.
 
 When a run ends while you watch, the terminal rings and gets a notification (OSC 9); TUI_TRAIN_NOTIFY=off ends that."""
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "result", "Result", key_display="Enter"),
+        Binding("f2", "fix", "Fix it"),
+        Binding("e", "edit", "Edit"),
+        Binding("c", "compare", "Compare"),
+        Binding("p", "plot('p')", "Plot"),
+        Binding("z", "plot('z')", "Zoom to the last part", show=False),
+        Binding("l", "plot('l')", "Logarithmic scale", show=False),
+        Binding("v", "plot('v')", "Learning rate or loss", show=False),
         Binding("s", "stop", "Stop"),
         Binding("r", "again", "Resume"),
         Binding("a", "attempt", "Log of another attempt", show=False),
@@ -109,16 +134,14 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     LIVE = True
     SHARED = ("live", "facts", "looking")
     live: reactive[Samples] = reactive((), init=False, repaint=False)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:
         """Show a run."""
         super().__init__()
         self.run = run
-        self._news: RunNews | None = None
-        self._history = CardHistory()
-        self._cards_busy_at = time.monotonic()
-        self._is_unread = False
-        self._reading_text = ""  # how much of a large log was read
+        self.view = RunView(run)
         self._link_problem = ""
         self._drawn_at = self._cards_drawn_at = 0.0
         self._draw_timer: Timer | None = None
@@ -144,14 +167,14 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     @on(FailurePanel.Arranged)
     def draw_plot(self) -> None:
         """Draw the plot as it is wanted, and the cards in the room that it leaves."""
-        if self._news:
+        if self.view.news:
             # Also where the screen is small, some of the log stays.
             self.query_one(FailurePanel).limit_rows(
                 max(1, self.size.height - _FRAME_ROWS - self._height("#state") - _MIN_LOG_ROWS)
             )
-            shown = self.plot_options._replace(room=self._free_rows())
-            show_plot(self.query_one(Plot), self._news.progress, shown)
-            self.draw_cards()
+            shown = self.view.plot._replace(room=self._free_rows())
+            show_plot(self.query_one(Plot), self.view.news.progress, shown)
+            self._draw_cards()
             self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._height("#cards")
 
     def _free_rows(self) -> int:
@@ -195,45 +218,44 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
                 self.notify(visible(words), severity="warning" if problem else "information", markup=False)
             self._link_problem = problem
 
-    def follow_run(self) -> None:
-        """Read the run's log again."""
-        self._follow_run()
-
     def recover(self, group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
         if group != "watch":
             return
-        self._is_unread = True
+        self.view.is_unread = True
         self._draw()
-        if self._news is None:
-            self._open_log(max((attempt for attempt in range(1, _MAX_ATTEMPTS) if self._has_log(attempt)), default=0))
+        if self.view.news is None:
+            self._open_log(self.view.newest_attempt)
         self.set_timer(_RETRY_SECONDS, self._follow_again)
 
     def _follow_again(self) -> None:
-        self._is_unread = False
+        self.view.is_unread = False
         self._follow_run()
-
-    def _has_log(self, attempt: int) -> bool:
-        return self.run.attempt_log(attempt).is_file()
 
     @on(RunChanged)
     def _take_news(self, event: RunChanged) -> None:
-        news = event.news
-        before, went_on = self._news, self.still_trains
-        self._news = news
+        view, news = self.view, event.news
+        before, went_on = view.news, view.still_trains
+        view.news = news
         if news.attempt != (before.attempt if before else 0):
             self._open_log(news.attempt)
-        if before is None or self.still_trains != went_on:
-            self.query_one(LogPane).set_growing(grows=self.still_trains)
-            self.show_end(EndExplained(why_not_resumable=STILL_RUNS))
-            if not self.still_trains:
+        if before is None or view.still_trains != went_on:
+            self.query_one(LogPane).set_growing(grows=view.still_trains)
+            self._show_end(STILL_RUNS)
+            if not view.still_trains:
                 self.explain_end()
                 if before:
-                    announce(self.app, self.run.name, news.status.state)
+                    self._announce(news.status.state)
         changed = before is None or before.status.state != news.status.state or before.attempt != news.attempt
         # What was told before a step was is no reason to wait.
         self._draw_soon(now=changed or not (before and before.progress.step))
         self.refresh_bindings()
+
+    def _announce(self, state: str) -> None:
+        """Ring, and send a notification through the terminal, unless TUI_TRAIN_NOTIFY=off."""
+        if os.environ.get("TUI_TRAIN_NOTIFY") != "off":
+            self.app.bell()
+            notify_terminal(self.app, f"tui-train: {visible(self.run.name)} {state}")
 
     def _draw_soon(self, *, now: bool = False) -> None:
         """Draw, but not more often than one can read."""
@@ -252,110 +274,241 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def _draw_state(self) -> None:
         """Say the run's state, and what is wrong with it; the lines about a failure belong here as well."""
-        state, told = self.query_one("#state", Lines), self._news
-        unread = (
-            *((_UNREAD_NOTICE,) if self._is_unread else ()),
-            *((self._reading_text,) if self._reading_text else ()),
-        )
-        if told is None:
-            if unread:
-                state.show_fixed(styled(visible(self.run.name)), styled(WARNING, f" {_UNREAD_NOTICE}"))
-            return
-        samples = self._run_samples() if told.status.live else ()
-        idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
-        wrong = (*unread, *health_problems(told.progress, told.quiet_minutes, idle, told.not_resumed, told.unread))
-        state.show(lambda width: run_state_lines(self.run.name, told, wrong, width))
+        if self.view.news or self.view.is_unread:
+            self.query_one("#state", Lines).show(self.view.state_lines(self.live))
+
+    def watch_live(self) -> None:
+        """Take what the run's cards do, while it uses them."""
+        self.view.add_samples(self.live)
+        self._draw_soon()
+
+    def _draw_cards(self) -> None:
+        """Show the cards of a live run, and of an ended one what it leaves."""
+        cards, view = self.query_one("#cards", Lines), self.view
+        is_sampled = bool(view.news and view.news.status.live and view.samples_of_run(self.live))
+        cards.display = is_sampled or not view.still_trains
+        if not view.still_trains:
+            cards.show(view.outcome_lines(self._rows_for_cards()))
+        elif is_sampled and self._drawn_at - self._cards_drawn_at >= _CARD_SECONDS:
+            self._cards_drawn_at = self._drawn_at
+            most = _FEW_CARDS if self.size.height < _TALL_ROWS else _MANY_CARDS
+            cards.show(view.card_lines(self.live, self.facts, most, self._rows_for_cards()))
+
+    # Its end
+
+    def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
+        """Explain the end again once it is known where the change would have to fit."""
+        known = before & _PARTS_FOR_FIT and not now & _PARTS_FOR_FIT
+        if known and not self.view.still_trains and not self.view.end.is_fetching:
+            self.explain_end()
+
+    @work(thread=True, exclusive=True, group="explain")
+    def explain_end(self) -> None:
+        """Find out why an ended run failed, and what it leaves."""
+        worker = get_current_worker()
+        watcher = LogReadWatcher(self.post_message, lambda: worker.is_cancelled)
+        try:
+            end = run_end.explain_end(self.run, self.view.last_position, self.facts, watcher)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            if not worker.is_cancelled:
+                self.post_message(EndExplained(end))
 
     @on(ExplainProgress)
     def _show_reading(self, event: ExplainProgress) -> None:
         """Show what the end of a large log tells, and how much of the rest was read."""
-        self._reading_text = event.words
+        self.view.reading_text = event.words
         self.query_one(FailurePanel).show_diagnosis(event.diagnosis)
         self._draw_state()
 
     @on(EndExplained)
-    def show_end(self, event: EndExplained) -> None:
+    def _take_end(self, event: EndExplained) -> None:
+        self._show_end(event.end)
+
+    def _show_end(self, end: RunEnd) -> None:
         """Show why it failed, and what it leaves."""
-        self.take_end(event)
-        if self._reading_text:
-            self._reading_text = ""
+        self.view.end = end
+        if self.view.reading_text:
+            self.view.reading_text = ""
             self._draw_state()
-        self.query_one(FailurePanel).show_diagnosis(event.diagnosis, event.fits_text)
-        if event.diagnosis and self.size.height < _TALL_ROWS:
+        self.query_one(FailurePanel).show_diagnosis(end.diagnosis, end.fits_text)
+        if end.diagnosis and self.size.height < _TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.
-            self.plot_options = self.plot_options._replace(hidden=True)
+            self.view.plot = self.view.plot._replace(hidden=True)
         self.draw_plot()
         self.refresh_bindings()
 
-    def _run_samples(self) -> Samples:
-        told = self._news
-        return tuple(sample for sample in self.live if told and sample.uuid in told.gpus)
+    @work(thread=True, exclusive=True, group="fetch")
+    def _fetch_result(self) -> None:
+        shown = 0.0
 
-    def watch_live(self) -> None:
-        """Take what the run's cards do, while it uses them."""
-        mine = self._run_samples()
-        now = time.monotonic()
-        if any((sample.use or 0) >= BUSY_PERCENT for sample in mine):
-            self._cards_busy_at = now
-        self._history.add(mine, now)
-        self._draw_soon()
+        def progress(taken: int) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > run_end.PROGRESS_SECONDS:
+                shown = time.monotonic()
+                self.app.call_from_thread(self._show_fetched_bytes, taken)
 
-    def draw_cards(self) -> None:
-        """Show the cards of a live run, and of an ended one what it leaves."""
-        cards, told = self.query_one("#cards", Lines), self._news
-        mine = self._run_samples() if told and told.status.live else ()
-        cards.display = bool(mine) or not self.still_trains
-        if told and not self.still_trains:
-            left, made = self._output, self._run_result
-            most = self._rows_for_cards()
-            cards.show(lambda width: outcome_lines(told, left, made, self.next_keys(), width)[:most])
-        elif mine and self._drawn_at - self._cards_drawn_at >= _CARD_SECONDS:
-            self._cards_drawn_at = self._drawn_at
-            room, names = self._rows_for_cards(), self._card_labels()
-            most = _FEW_CARDS if self.size.height < _TALL_ROWS else _MANY_CARDS
-            cards.show(lambda width: card_lines(mine, self._history, names, most, width)[:room])
+        progress(0)
+        try:
+            fetch(self.run, progress=progress)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        self.app.call_from_thread(self._show_fetched_bytes, None)
+        self.app.call_from_thread(self.explain_end)
 
-    def _card_labels(self) -> dict[str, CardLabel]:
-        """Return what the run's cards are called, by UUID: as the machine numbers them, else as the plan names them."""
-        told = self._news
-        planned = dict(zip(told.gpus, told.gpu_names, strict=False)) if told else {}
-        cards = {uuid: CardLabel("", name) for uuid, name in planned.items()}
-        here = self.facts.machine.gpus if self.facts else ()
-        return cards | {gpu.uuid: CardLabel(str(gpu.index), gpu.name) for gpu in here if gpu.uuid}
+    def _show_fetched_bytes(self, taken: int | None) -> None:
+        # It goes on when this screen is left.
+        if self.view.end.output and self.display and self.is_attached:
+            self.view.end = replace(self.view.end, output=replace(self.view.end.output, fetching=taken))
+            self._draw_cards()
+            self.refresh_bindings()
 
-    @property
-    def still_trains(self) -> bool:
-        """True while the training goes on."""
-        return self._news is None or may_write(self._news.status)
+    # What its keys do
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only a live run can be stopped, only one that ended with a checkpoint be resumed."""
+        """Offer what can be done with the run now."""
         del parameters
-        if action == "fix":
-            return self.remedy is not None
-        if action == "stop":
-            return self.still_trains or bool(self._news and self._news.status.leftover)
-        if action == "edit":
-            return not self.still_trains
-        if action == "result":
-            made = self._run_result is not None and self._run_result.weights is not None
-            return not self.still_trains and (self.can_fetch or made)
-        return action != "again" or not (self.still_trains or self.why_not_resumable)
+        return self.view.can_do(action)
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Enter says what it does first."""
+        return {**super().key_words, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
 
     def why_key_refused(self, key: str) -> str:
-        """Return why the run cannot be stopped, resumed, edited or left now."""
-        name = visible(self.run.label)
-        words = {
-            "s": f"{name} has ended.",
-            "r": f"{name} {self.why_not_resumable}.",
-            "e": f"{name} still runs: s stops it.",
-        }
-        return words.get(key, "") if self._news else ""
+        """Return why the run cannot be stopped, resumed or edited now."""
+        return self.view.why_key_refused(key)
+
+    def action_plot(self, key: str) -> None:
+        """Change the plot as a key does."""
+        self.view.plot = self.view.plot.changed_by(key)
+        self.draw_plot()
+
+    def _open_log(self, attempt: int) -> None:
+        """Show the log of an attempt; 0 is that of launch.sh."""
+        name = f"attempt {attempt}" if attempt else "launcher"
+        self.query_one(LogPane).open(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
+
+    def action_attempt(self) -> None:
+        """Choose the attempt whose log is shown."""
+        numbers = [attempt.number for attempt in self.view.news.status.attempts] if self.view.news else []
+        answers = [(str(number), f"attempt {number}") for number in reversed(numbers)]
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._open_log(int(answer))
+
+        self.app.push_screen(ChoiceDialog("Which log?", (*answers, ("0", "launcher log"))), answered)
+
+    def action_rank(self) -> None:
+        """Choose the rank whose lines are shown."""
+        known = self.view.news.prefixes if self.view.news else ()
+        if not known:
+            self.notify("No line of this log begins with a rank, such as [rank1]: or [default1]:.", markup=False)
+            return
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self.query_one(LogPane).choose_rank(None if answer == "all" else int(answer))
+
+        answers = (("all", "all lines"), *((str(rank), f"rank {rank}") for rank in known))
+        self.app.push_screen(ChoiceDialog("Whose lines?", answers), answered)
+
+    def action_stop(self) -> None:
+        """Ask, then end the run."""
+        answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._stop_run()
+
+        self.app.push_screen(ChoiceDialog("Stop this training?", answers), answered)
+
+    @work(thread=True, group="stop")
+    def _stop_run(self, *, leave: bool = False) -> None:
+        from tui_train.targets import target_of_run
+
+        try:
+            ended = target_of_run(self.run).stop(self.run)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            if leave:
+                self.post_message(LeaveWizard())
+            else:
+                words = visible(show.after_stop_text(ended))
+                self.app.call_from_thread(self.notify, f"{words[:1].upper()}{words[1:]}.", markup=False)
+
+    @work(thread=True, group="again")
+    def action_again(self) -> None:
+        """Start the same script again."""
+        from tui_train.targets import target_of_run
+
+        try:
+            words = target_of_run(self.run).resume(self.run)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            self.app.call_from_thread(self._follow_run)
+            if words:
+                self.app.call_from_thread(self.notify, words, markup=False)
+
+    def ask_before_leaving(self) -> bool:
+        """Ask what becomes of a live run; false when there is nothing to ask."""
+        if not self.view.still_trains:
+            return False
+        answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
+
+        def answered(answer: str | None) -> None:
+            if answer == "detach":
+                self.post_message(LeaveWizard())
+            elif answer == "stop":
+                self._stop_run(leave=True)
+
+        self.app.push_screen(ChoiceDialog("The training still runs.", answers), answered)
+        return True
+
+    def action_result(self) -> None:
+        """Show what the run made; what is on a host only is fetched first."""
+        if self.view.end.can_fetch:
+            self._fetch_result()
+        elif self.view.end.run_result:
+            self.post_message(OpenResult(self.run, self.view.end.run_result))
+
+    def action_fix(self) -> None:
+        """Make the change that may help, and show what would run then."""
+        if self.view.end.remedy:
+            profile, change = self.view.end.remedy
+            self.post_message(SetProfile(profile))
+            self.post_message(OpenStep("preview"))
+            # After the preview is there, which shows what was changed.
+            self.post_message(ApplyFix(change))
+
+    def action_edit(self) -> None:
+        """Open the steps with the values of this run."""
+        try:
+            profile = store.load(str(self.run.profile))
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        self.post_message(SetProfile(profile, keep=False))
+        self.post_message(OpenStep("recipe"))
+
+    @work(thread=True, exclusive=True, group="before")
+    def action_compare(self) -> None:
+        """Compare it with the run of the same profile before it."""
+        other = run_before(self.run)
+        if other:
+            self.post_message(CompareRuns((other, self.run)))
+        else:
+            words = "There is no earlier run of this profile; mark runs on Home by Space to compare others."
+            self.app.call_from_thread(self.notify, words, markup=False)
 
     def action_back(self) -> None:
         """Go back to the screen before; a live run goes on."""
         self.post_message(
-            GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.still_trains else "")
+            GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.view.still_trains else "")
         )
 
 

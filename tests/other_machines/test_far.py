@@ -395,7 +395,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
     tui("run", "far", "--host", "box")
     run, (there,) = rundir.find_run("last"), runs_there(host)
     (there / "output" / "large").write_bytes(bytes(64 << 20))
-    monkeypatch.setattr(run_end, "_PROGRESS_EVERY", 0.0)
+    monkeypatch.setattr(run_end, "PROGRESS_SECONDS", 0.0)
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)

@@ -97,7 +97,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
               "PlanView": "preview", "FindingsScreen": "recipe", "FormText": "recipe"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
-    elif owner in {"RunScreen", "RunEnd", "RunActions", "LogPane"}:
+    elif owner in {"RunScreen", "LogPane"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
     elif owner == "DataScreen":
         app.post_message(OpenData())

@@ -16,7 +16,9 @@ from test_wizard import CARDS, SEED, finished_run, keys, machine, settle, shows,
 from tui_train.screens.run.card_lines import SPAN_SECONDS, CardHistory, CardLabel, card_lines
 from tui_train.screens.run.failure import split_cause
 from tui_train.screens.run.log_view import LogView
+from tui_train.screens.run.run_end import STILL_RUNS, RunEnd
 from tui_train.screens.run.run_plot import PlotOptions
+from tui_train.screens.run.run_view import RunView
 
 from tui_train.diagnose import reader
 from tui_train.diagnose.types import UNKNOWN_NUMBER
@@ -150,8 +152,24 @@ async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine: Any, tmp_pat
         assert shows(pilot).count("step 5") > 20, "the log has the room"
 
 
+def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path: Path) -> None:
+    view = RunView(finished_run(tmp_path))
+    actions = ("stop", "again", "edit", "result", "fix")
+    assert [action for action in actions if view.can_do(action)] == ["stop"]
+    assert not view.why_key_refused("e"), "nothing is known of it"
+    view.news = next(watch(view.run, lambda: False))
+    assert view.end == STILL_RUNS
+    assert [action for action in actions if view.can_do(action)] == ["edit"]
+    view.end = RunEnd(why_not_resumable="has no checkpoint")
+    assert view.why_key_refused("r").endswith("has no checkpoint.")
+    view.end = RunEnd(previous_run=view.run)
+    assert [key for key, _ in view.next_keys()] == ["r", "e", "c"]
+    view.is_unread = True
+    assert any("can no longer be read" in line.plain for line in view.state_lines(())(80))
+
+
 def test_zooming_begins_again() -> None:
-    assert PlotOptions().zoomed().zoomed().zoomed() == PlotOptions()
+    assert PlotOptions().changed_by("z").changed_by("z").changed_by("z") == PlotOptions()
 
 
 async def test_an_ended_run_says_what_remains_and_what_is_next(machine: Any, tmp_path: Path) -> None:

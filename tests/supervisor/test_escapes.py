@@ -176,7 +176,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     screen = RunScreen(run)
     try:
         until(lambda: len(told) >= 2, 30)
-        screen._news = told[-1]
+        screen.view.news = told[-1]
         assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [True, False]
         shown = shown_of(run, told[-1])
         assert f"{len(told[-1].status.leftover)} process" in shown
@@ -193,7 +193,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     shown = shown_of(run, told[-1])
     assert not shown.startswith("●")
     assert "s ends" not in shown
-    screen._news = told[-1]
+    screen.view.news = told[-1]
     assert [bool(screen.check_action(name, ())) for name in ("stop", "again")] == [False, False]
 
 

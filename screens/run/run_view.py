@@ -1,0 +1,148 @@
+"""What the Run screen shows of a run: what is known of it, the lines that say so, and which keys do something.
+
+It is plain state: the screen gives it what arrives, and draws what it returns.
+"""
+
+import time
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from tui_train.base.text import visible
+from tui_train.facts.gpus.samples import Samples
+from tui_train.facts.types import Facts
+from tui_train.runs.follow import RunNews
+from tui_train.runs.health import BUSY_PERCENT, health_problems
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import may_write
+
+from ..widgets.lines import Draw
+from ..widgets.text_layout import WARNING, styled
+from .card_lines import CardHistory, CardLabel, card_lines
+from .run_end import STILL_RUNS
+from .run_outcome import outcome_lines
+from .run_plot import PlotOptions
+from .run_state import run_state_lines
+
+_UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"
+_MAX_ATTEMPTS = 100
+
+
+class RunView:
+    """What is known of a run, and how one looks at it."""
+
+    def __init__(self, run: RunDir) -> None:
+        """Begin with nothing known."""
+        self.run = run
+        self.news: RunNews | None = None  # None before the first
+        self.end = STILL_RUNS
+        self.plot = PlotOptions()
+        self.is_unread = False  # the log cannot be read now
+        self.reading_text = ""  # how much of a large log was read
+        self._history = CardHistory()
+        self._cards_busy_at = time.monotonic()
+
+    @property
+    def still_trains(self) -> bool:
+        """True while the training goes on."""
+        return self.news is None or may_write(self.news.status)
+
+    @property
+    def newest_attempt(self) -> int:
+        """The newest attempt that has a log; 0: none."""
+        numbers = range(1, _MAX_ATTEMPTS)
+        return max((number for number in numbers if self.run.attempt_log(number).is_file()), default=0)
+
+    @property
+    def last_position(self) -> int:
+        """The position in the plan of the last attempt."""
+        attempts = self.news.status.attempts if self.news else ()
+        return attempts[-1].position if attempts else 1
+
+    # Its cards
+
+    def samples_of_run(self, live: Samples) -> Samples:
+        """Return the samples of the cards that the run uses."""
+        return tuple(sample for sample in live if self.news and sample.uuid in self.news.gpus)
+
+    def add_samples(self, live: Samples) -> None:
+        """Take what the cards do now."""
+        mine, now = self.samples_of_run(live), time.monotonic()
+        if any((sample.use or 0) >= BUSY_PERCENT for sample in mine):
+            self._cards_busy_at = now
+        self._history.add(mine, now)
+
+    def _card_labels(self, facts: Facts | None) -> dict[str, CardLabel]:
+        """Return what the run's cards are called, by UUID: as the machine numbers them, else as the plan names them."""
+        planned = dict(zip(self.news.gpus, self.news.gpu_names, strict=False)) if self.news else {}
+        cards = {uuid: CardLabel("", name) for uuid, name in planned.items()}
+        here = facts.machine.gpus if facts else ()
+        return cards | {gpu.uuid: CardLabel(str(gpu.index), gpu.name) for gpu in here if gpu.uuid}
+
+    # The lines that say so
+
+    def state_lines(self, live: Samples) -> Draw:
+        """Return what draws the run's state, and what is wrong with it."""
+        news, name = self.news, self.run.name
+        if news is None:
+            notice = [styled(WARNING, f" {_UNREAD_NOTICE}")] if self.is_unread else []
+            return lambda _width: [styled(visible(name)), *notice]
+        samples = self.samples_of_run(live) if news.status.live else ()
+        idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
+        wrong = (
+            *((_UNREAD_NOTICE,) if self.is_unread else ()),
+            *((self.reading_text,) if self.reading_text else ()),
+            *health_problems(news.progress, news.quiet_minutes, idle, news.not_resumed, news.unread),
+        )
+        return lambda width: run_state_lines(name, news, wrong, width)
+
+    def outcome_lines(self, most: int) -> Draw:
+        """Return what draws, in so many lines at most, what an ended run leaves."""
+        news, end = self.news, self.end
+        if news is None:
+            return lambda _width: ()
+        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys(), width)[:most]
+
+    def card_lines(self, live: Samples, facts: Facts | None, most_cards: int, most: int) -> Draw:
+        """Return what draws the run's cards."""
+        mine, names = self.samples_of_run(live), self._card_labels(facts)
+
+        def draw(width: int) -> Sequence[Content]:
+            return card_lines(mine, self._history, names, most_cards, width)[:most]
+
+        return draw
+
+    # Its keys
+
+    def can_do(self, action: str) -> bool:
+        """Tell whether an action does something now: only a live run can be stopped, only one that ended be edited."""
+        if action == "fix":
+            return self.end.remedy is not None
+        if action == "stop":
+            return self.still_trains or bool(self.news and self.news.status.leftover)
+        if action == "edit":
+            return not self.still_trains
+        if action == "result":
+            return not self.still_trains and (self.end.can_fetch or self.end.has_weights)
+        return action != "again" or not (self.still_trains or self.end.why_not_resumable)
+
+    def next_keys(self) -> list[tuple[str, str]]:
+        """Return what can be done next, each a key and a word."""
+        keys = (
+            ("fix", "F2", "fix it"),
+            ("result", "Enter", "fetch the result" if self.end.can_fetch else "result"),
+            ("again", "r", "resume"),
+            ("edit", "e", "edit and rerun"),
+            *((("compare", "c", "compare with the run before"),) if self.end.previous_run else ()),
+        )
+        return [(key, word) for action, key, word in keys if self.can_do(action)]
+
+    def why_key_refused(self, key: str) -> str:
+        """Return why the run cannot be stopped, resumed or edited now."""
+        name = visible(self.run.label)
+        words = {
+            "s": f"{name} has ended.",
+            "r": f"{name} {self.end.why_not_resumable}.",
+            "e": f"{name} still runs: s stops it.",
+        }
+        return words.get(key, "") if self.news else ""
