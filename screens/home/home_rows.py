@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from msgspec import Struct
 from rich.cells import cell_len
 from textual.content import Content
 
@@ -17,6 +16,7 @@ from tui_train.views.run_digest import Digest
 
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
 from .home_start import start_row
+from .home_state import HomeState
 from .row_list import Row
 
 RUN, PROFILE = "run:", "profile:"
@@ -39,20 +39,6 @@ _STATE_MARKS = {
 }
 
 
-class HomeState(Struct, frozen=True):
-    """Content of Home: all that there is, the filter, the runs that are marked, and whether they are grouped.
-
-    `draft` is what was edited last, None where nothing was.
-    """
-
-    runs: tuple[Digest, ...] = ()
-    profiles: tuple[ProfileCard, ...] = ()
-    text: str = ""
-    marked: frozenset[str] = frozenset()
-    grouped: bool = False
-    draft: ProfileCard | None = None
-
-
 class Widths(NamedTuple):
     """The widest name, steps and result of all rows, in cells: what is left by the others goes to the name."""
 
@@ -68,10 +54,8 @@ class Widths(NamedTuple):
 
 def home_rows(shown: HomeState, beginnings: Sequence[Row]) -> tuple[Row, ...]:
     """Return the rows of the list: without a filter what begins a training, then live runs, the others, profiles."""
-    runs = (
-        [run for run in shown.runs if matches_filter(shown.text, *searchable_text(run))] if shown.text else shown.runs
-    )
-    profiles = [card for card in shown.profiles if matches_filter(shown.text, *_profile_texts(card))]
+    runs = [run for run in shown.runs.values() if not shown.text or matches_filter(shown.text, *searchable_text(run))]
+    profiles = [card for card in shown.profiles.values() if matches_filter(shown.text, *_profile_texts(card))]
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
     today, widths = time.strftime("%Y-%m-%d"), _widths(runs, profiles)

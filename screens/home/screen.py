@@ -1,5 +1,7 @@
 """Home: what runs, what ran, the saved profiles, and a new training; it is found by typing, and tidied here."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -10,23 +12,32 @@ from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from tui_train.base.text import visible
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import size, visible
 
+from ..app.discovery import DiscoveryApp
+from ..base import Base
+from ..messages import CompareRuns, ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
 from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
 from ..widgets.keys import Keys
 from ..widgets.text_layout import MUTED, styled
+from . import home_changes
 from .filter import Filter
-from .home_reading import HomeContents, HomeReading
+from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
 from .home_start import START_ROWS
+from .home_state import MAX_NAMED, HomeState, runs_text
 from .row_list import RowList
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
+    from tui_train.plan.render.prepare import Prepared
+    from tui_train.profile.types import Profile
+    from tui_train.runs.rundir import RunDir
     from tui_train.supervisor.progress import Progress
-    from tui_train.views.profile_cards import ProfileCard
     from tui_train.views.run_digest import Digest, DigestCache
 
+_NO_DELETE = ("", "No, keep it")
 _REFRESH_SECONDS = 2.0
 _HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
 _HINT_DELAY = 0.03
@@ -37,7 +48,7 @@ _HINTS = {
 }
 
 
-class Home(HomeReading):
+class Home(Base):
     """The first screen."""
 
     HELP = """Home
@@ -91,8 +102,10 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def __init__(self) -> None:
         """Begin with nothing found."""
         super().__init__()
-        self._draft: ProfileCard | None = None
-        self._grouped = False
+        self.state = HomeState()
+        self._next_cursor = ""  # the row to which the cursor goes as soon as it is listed
+        self._reader: HomeReader | None = None
+        self._reading = self._is_read_again = False
         self._hint_timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -108,32 +121,66 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._show_hint()
         self.call_after_refresh(self.refresh_list)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
-        self.set_interval(_HOSTS_SECONDS, self.update_hosts)
+        self.set_interval(_HOSTS_SECONDS, self._update_hosts)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
         self.refresh_list()
 
+    # What is read
+
+    def refresh_list(self) -> None:
+        """Read what has changed, in a worker; one at a time."""
+        self._is_read_again = self._reading
+        if self._reading or self.app.screen is not self:
+            return
+        self._reading = True
+        self._read(self.row_list.visible_keys)
+
+    @work(thread=True, group="home")
+    def _read(self, visible_keys: tuple[str, ...]) -> None:
+        worker = get_current_worker()
+        self._reader = self._reader or HomeReader(self.post_message)
+        self._reader.read(visible_keys, lambda: worker.is_cancelled)
+        self.app.call_from_thread(self._read_if_asked)
+
+    def _read_if_asked(self) -> None:
+        self._reading = False
+        if self._is_read_again:
+            self.refresh_list()
+
+    def recover(self, group: str) -> None:
+        """Read again later."""
+        if group == "home":
+            self._reading = False
+
     @on(HomeContents)
     def _take_contents(self, event: HomeContents) -> None:
-        self.runs = {f"run:{digest.run.path}": digest for digest in event.runs}
-        self.profiles = {f"profile:{card.name}": card for card in event.profiles}
-        self.marked = frozenset(key for key in self.marked if key in self.runs)
-        self._draft = event.draft
+        self.state.update(event.runs, event.profiles, event.draft)
         self._show()
+
+    def _update_hosts(self) -> None:
+        """Have the hosts of live runs asked, while the screen is shown."""
+        asking = any(worker.group == "hosts" and not worker.is_finished for worker in self.app.workers)
+        runs = self.state.runs.values()
+        if self.app.screen is self and not asking and any(digest.now and digest.now.host for digest in runs):
+            self._update_host_runs(tuple(digest.run for digest in runs if digest.stoppable))
+
+    @work(thread=True, group="hosts")
+    def _update_host_runs(self, runs: "tuple[RunDir, ...]") -> None:
+        worker = get_current_worker()
+        update_runs_elsewhere(runs, lambda: worker.is_cancelled)
 
     # What is shown
 
     def _show(self) -> None:
-        from .home_rows import HomeState, counts_text, home_rows
+        from .home_rows import counts_text, home_rows
 
-        text = self.query_one(Filter).text
-        known = tuple(self.runs.values()), tuple(self.profiles.values())
-        shown = HomeState(*known, text, self.marked, self._grouped, self._draft)
-        listed = home_rows(shown, START_ROWS)
-        self.row_list.show(listed, self.next_cursor)
-        self.next_cursor = self.next_cursor if self.row_list.cursor != self.next_cursor else ""
-        self.query_one(Filter).show_count(counts_text(shown, listed))
+        self.state.text = self.query_one(Filter).text
+        listed = home_rows(self.state, START_ROWS)
+        self.row_list.show(listed, self._next_cursor)
+        self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
+        self.query_one(Filter).show_count(counts_text(self.state, listed))
         self._show_hint()
 
     def watch_facts(self) -> None:
@@ -148,17 +195,18 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def _show_hint(self) -> None:
         """Explain the row in which the cursor is."""
         words, key = _HINTS.get(self.row_list.cursor, ""), self.row_list.cursor
-        if key in self.runs:
+        run = self.state.runs.get(key)
+        if run:
             from .home_rows import run_hint
 
-            words = run_hint(self.runs[key])
-        elif key in self.profiles:
+            words = run_hint(run)
+        elif key in self.state.profiles:
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
-        if key in self.runs and self.digests and self.has_class("-tall"):
-            self._draw_losses(self.runs[key], self.digests)
-        elif self.posted:
+        if run and self._reader and self.has_class("-tall"):
+            self._draw_losses(run, self._reader.digests)
+        elif self.query("#loss"):
             self._show_losses(None)
 
     @work(thread=True, group="plot", exclusive=True)
@@ -207,36 +255,280 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self.set_focus(self.row_list)
         self.query_one(Filter).clear()
 
-    def show_marks(self) -> None:
-        """Draw what is marked."""
-        self._show()
-
     def action_unmark(self) -> None:
         """Take all marks away."""
-        self.marked = frozenset()
+        self.state.marked = frozenset()
         self._show()
 
     def action_group(self) -> None:
         """Show the runs by their profiles."""
-        self._grouped = True
+        self.state.grouped = True
         self._show()
 
     def action_ungroup(self) -> None:
         """Show the runs by age."""
-        self._grouped = False
+        self.state.grouped = False
         self._show()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer what the row can do."""
-        if action == "clear":
-            return bool(self.is_mounted and self.query_one(Filter).text)
-        if action == "unmark":
-            return bool(self.is_mounted and self.marked and not self.query_one(Filter).text)
-        if action in {"group", "ungroup"}:
-            return bool(self.runs) and self._grouped is (action == "ungroup")
-        return super().check_action(action, parameters)
+    # The row of the cursor
 
     @property
     def row_list(self) -> RowList:
         """The list."""
         return self.query_one("#list", RowList)
+
+    @property
+    def _cursor(self) -> str:
+        return self.row_list.cursor if self.is_mounted else ""
+
+    @property
+    def _run_at_cursor(self) -> "Digest | None":
+        return self.state.runs.get(self._cursor)
+
+    @property
+    def _chosen_runs(self) -> "tuple[Digest, ...]":
+        return self.state.chosen_runs(self._cursor)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what the row can do."""
+        del parameters
+        if action == "run_now" and isinstance(self.app, DiscoveryApp) and self.app.has_named_machine:
+            return False
+        return self.state.can_do(action, self._cursor)
+
+    def why_key_refused(self, key: str) -> str:
+        """Return why a key does nothing on this row, or with these marks."""
+        return self.state.why_key_refused(key, self._cursor)
+
+    # Opening
+
+    @on(RowList.Opened)
+    def _open_row(self, event: RowList.Opened) -> None:
+        kind, _, name = event.key.partition(":")
+        if event.key == "new":
+            self.action_new()
+        elif event.key == "draft":
+            self.post_message(StartOver())
+            self.post_message(OpenStep("hardware"))
+        elif event.key == "quickstart":
+            from tui_train.profile.types import Profile
+
+            self._open_profile(Profile(), "preview", keep=False)
+        elif kind == "profile":
+            self._open_saved(name, "hardware")
+        elif event.key in self.state.runs:
+            self.post_message(OpenRun(self.state.runs[event.key].run))
+
+    def action_new(self) -> None:
+        """Begin with defaults; the draft stays until something of them is changed."""
+        from tui_train.profile.types import Profile
+
+        self._open_profile(Profile(), keep=False)
+
+    def action_edit(self) -> None:
+        """Open the profile of the run, or the profile, at its recipe."""
+        run = self._run_at_cursor
+        self._open_saved(str(run.run.profile) if run else self.state.profile_at(self._cursor), "recipe")
+
+    def _open_saved(self, reference: str, step: str) -> None:
+        from tui_train.profile import store
+
+        try:
+            # What is only looked at takes no draft away.
+            self._open_profile(store.load(reference), step, keep=False)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+
+    def _open_profile(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
+        self.post_message(SetProfile(profile, keep=keep))
+        self.post_message(OpenStep(step))
+
+    # Starting and stopping
+
+    @work(thread=True, group="start")
+    def action_resume(self) -> None:
+        """Start the run again, from its newest checkpoint."""
+        from tui_train.targets import target_of_run
+
+        digest = self._run_at_cursor
+        if digest is None:
+            return
+        try:
+            words = target_of_run(digest.run).resume(digest.run)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        self.post_message(OpenRun(digest.run, visible(words)))
+
+    @work(thread=True, group="start", exclusive=True)
+    def action_run_now(self) -> None:
+        """Start the profile at once, or say what forbids it."""
+        from tui_train.actions.start_check import forbidding_findings, prepare_start
+        from tui_train.profile import store
+
+        name = self.state.profile_at(self._cursor)
+        try:
+            self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
+            prepared, target = prepare_start(store.load(name))
+            if prepared.plan is None or forbidding_findings(prepared):
+                self.app.call_from_thread(self._offer_preview, name, prepared)
+                return
+            run = target.submit(prepared, prepared.plan)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            self.post_message(OpenRun(run))
+
+    def _offer_preview(self, name: str, prepared: "Prepared") -> None:
+        from tui_train.actions.start_check import forbidding_findings
+
+        from ..widgets.dialogs import ChoiceDialog
+
+        wrong = forbidding_findings(prepared)
+        errors_text = "\n".join(visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMED])
+        answers = (("preview", "Open it in Preview, where F2 fixes what it can"), ("", "Leave it"))
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._open_profile(prepared.profile, answer)
+
+        self.app.push_screen(ChoiceDialog(f"{visible(name)} cannot start here.\n\n{errors_text}", answers), answered)
+
+    def action_stop(self) -> None:
+        """Ask, then end the run, or the marked ones that are live."""
+        from ..widgets.dialogs import ChoiceDialog
+
+        going = tuple(each for each in self._chosen_runs if each.stoppable)
+        it = "it and all its processes" if len(going) == 1 else "them and all their processes"
+        answers = (("", "No, leave it" if len(going) == 1 else "No, leave them"), ("stop", f"Stop {it}"))
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._stop_runs(tuple(each.run for each in going))
+
+        self.app.push_screen(ChoiceDialog(f"Stop {runs_text(going)}?", answers), answered)
+
+    @work(thread=True, group="stop")
+    def _stop_runs(self, runs: "tuple[RunDir, ...]") -> None:
+        from tui_train.targets import target_of_run
+
+        for run in runs:
+            try:
+                target_of_run(run).stop(run)
+            except TuiTrainError as error:
+                self.post_message(ErrorToShow(error))
+        self.app.call_from_thread(self.refresh_list)
+
+    # Tidying
+
+    def action_mark(self) -> None:
+        """Mark the run, or take the mark away, and go on to the next."""
+        key = self.row_list.cursor
+        if key in self.state.runs:
+            self.state.marked ^= {key}
+            self.row_list.action_move(1)
+            if self.row_list.cursor not in self.state.runs:
+                self.row_list.go_to_row(key)
+            self._show()
+
+    def action_compare(self) -> None:
+        """Show the marked runs side by side, the oldest first."""
+        self.post_message(CompareRuns(tuple(digest.run for digest in reversed(self._chosen_runs))))
+
+    def action_delete(self) -> None:
+        """Ask, then remove the marked runs, or the run or profile in which the cursor is."""
+        if runs := self._chosen_runs:
+            self._measure_and_ask(tuple(digest.run for digest in runs), runs_text(runs))
+        elif name := self.state.profile_at(self._cursor):
+            self._ask_delete(
+                f"Delete the profile {visible(name)}? Its runs stay.", partial(home_changes.remove_profile, name)
+            )
+
+    @work(thread=True, group="delete", exclusive=True)
+    def _measure_and_ask(self, runs: "tuple[RunDir, ...]", named: str) -> None:
+        """Find what the runs take on disk, then ask."""
+        from tui_train.runs import folders
+
+        try:
+            for run in runs:
+                folders.refuse_if_active(run)
+            total = sum(folders.folder_extent(run).size for run in runs)
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+            return
+        question = f"Delete {named}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
+        self.app.call_from_thread(self._ask_delete, question, partial(home_changes.remove_runs, runs))
+
+    def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
+        from ..widgets.dialogs import ChoiceDialog
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self.state.marked = frozenset()
+                self._run_change(remove)
+
+        self.app.push_screen(ChoiceDialog(question, (_NO_DELETE, ("delete", "Delete"))), answered)
+
+    @work(thread=True, group="change")
+    def _run_change(self, change: Callable[[], str]) -> None:
+        """Change something on disk, and say what was done."""
+        try:
+            report = change()
+        except TuiTrainError as error:
+            self.post_message(ErrorToShow(error))
+        else:
+            self.app.call_from_thread(self.notify, visible(report), markup=False)
+        self.app.call_from_thread(self.refresh_list)
+
+    def _ask_text(self, question: str, value: str, change: Callable[[str], str]) -> None:
+        """Ask for a text until `change`, which says what it did, takes it or Esc ends it."""
+        from ..widgets.dialogs import TextDialog
+
+        def answered(said: str | None) -> None:
+            if said is not None:
+                self.notify(visible(said), markup=False)
+                self.refresh_list()
+
+        self.app.push_screen(TextDialog(question, value, change), answered)
+
+    def action_rename(self) -> None:
+        """Ask for another name of the run or the profile."""
+        digest, name = self._run_at_cursor, self.state.profile_at(self._cursor)
+        if digest:
+            question = f"Another name for the run {visible(digest.run.name)}; the time at its beginning stays:"
+            self._ask_text(question, digest.run.label, partial(self._rename_run, digest.run))
+        elif name:
+            question = f"Another name for the profile {visible(name)}:"
+            self._ask_text(question, name, partial(self._rename_profile, name))
+
+    def _rename_run(self, run: "RunDir", name: str) -> str:
+        """Rename a run, which stays marked and under the cursor."""
+        from tui_train.runs import folders
+
+        renamed = folders.rename_run(run, name)
+        self._next_cursor = f"run:{renamed.path}"
+        if f"run:{run.path}" in self.state.marked:
+            self.state.marked |= {self._next_cursor}
+        return f"Renamed to {renamed.name}."
+
+    def _rename_profile(self, name: str, new: str) -> str:
+        from tui_train.profile import store
+
+        store.rename_profile(name, new)
+        self._next_cursor = f"profile:{new}"
+        return f"Renamed to {new}."
+
+    def action_note(self) -> None:
+        """Ask for a line about the run, or the marked ones."""
+        if chosen := self._chosen_runs:
+            question = f"A line about {runs_text(chosen)}, which lists show; empty removes it:"
+            self._ask_text(
+                question, chosen[0].note, partial(home_changes.write_notes, tuple(each.run for each in chosen))
+            )
+
+    def action_duplicate(self) -> None:
+        """Ask for the name of a copy of the profile."""
+        if name := self.state.profile_at(self._cursor):
+            self._ask_text(
+                f"Name of the copy of {visible(name)}:", f"{name}-2", partial(home_changes.duplicate_profile, name)
+            )

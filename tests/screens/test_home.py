@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from support import bash, facts, profile, ready, sleeping, until
-from test_wizard import CPU, keys, machine, settle, shows, until_shown
+from test_wizard import CPU, finished_run, keys, machine, settle, shows, until_shown
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.home.filter import Filter
+from tui_train.screens.home.home_state import HomeState
 from tui_train.screens.home.row_list import RowList
 from tui_train.screens.home.screen import Home
 
@@ -68,6 +69,22 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
 @pytest.fixture(autouse=True)
 def _here(machine: Callable[..., None]) -> None:
     machine(CPU)
+
+
+def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path: Path) -> None:
+    state, digest = HomeState(), DigestCache().digest_of(finished_run(tmp_path))
+    state.update((digest,), (), None)
+    (key,) = state.runs
+    actions = ("edit", "resume", "run_now", "stop", "delete", "rename", "note", "duplicate", "mark", "compare")
+    assert not [action for action in actions if state.can_do(action, "new")]
+    assert [action for action in actions if state.can_do(action, key)] == ["edit", "delete", "rename", "note", "mark"]
+    assert state.why_key_refused("d", "new") == "Move to a run or a profile first."
+    assert "nothing of it runs" in state.why_key_refused("s", key)
+    state.marked = frozenset({key})
+    assert state.chosen_runs("new") == (digest,)
+    assert [action for action in ("unmark", "note") if state.can_do(action, "new")] == ["unmark", "note"]
+    state.update((), (), None)
+    assert (state.marked, state.chosen_runs(key)) == (frozenset(), ())
 
 
 def titles(pilot: Pilot[Any]) -> list[str]:
@@ -399,7 +416,7 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has() -> None
         await settle(pilot)
         await keys("tab")(pilot)
         assert isinstance(app.screen, Home)
-        app.screen.row_list.go_to_row(next(iter(app.screen.profiles)))
+        app.screen.row_list.go_to_row(next(iter(app.screen.state.profiles)))
         assert app.screen.check_action("run_now", ())
 
 

@@ -1,0 +1,102 @@
+"""Reading for Home: runs and profiles, the newest first, and live runs on other hosts; on a thread of its own."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+from tui_train.base.errors import TuiTrainError
+
+if TYPE_CHECKING:
+    from tui_train.runs.rundir import RunDir
+    from tui_train.views.profile_cards import ProfileCard
+    from tui_train.views.run_digest import Digest
+
+_FIRST_RUNS = 20  # runs that are read before any is shown
+_POST_AFTER = frozenset({_FIRST_RUNS, 60, 200, 500})  # after how many of them all that is known is shown
+_YIELD_SECONDS = 0.001  # in which keys are handled while many runs are read
+
+
+class HomeContents(Message):
+    """The profiles and runs that are there."""
+
+    def __init__(
+        self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[Digest, ...]", draft: "ProfileCard | None"
+    ) -> None:
+        """Carry both, and what was edited last."""
+        super().__init__()
+        self.profiles = profiles
+        self.runs = runs
+        self.draft = draft
+
+
+class HomeReader:
+    """Posts what it finds, in parts while much of it is new; it is made on the thread that first reads."""
+
+    def __init__(self, post: Callable[[HomeContents], object]) -> None:
+        """Begin with nothing read."""
+        from tui_train.views.profile_cards import ProfileCards
+        from tui_train.views.run_digest import DigestCache
+
+        self.digests: DigestCache = DigestCache()
+        self._cards: ProfileCards = ProfileCards()
+        self._post = post
+        self._posted: tuple[tuple[ProfileCard, ...], tuple[Digest, ...], ProfileCard | None] | None = None
+        self._run_order: tuple[int, tuple[RunDir, ...]] | None = None
+
+    def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
+        """Read runs and profiles; the newest are shown before the others are read."""
+        digests, cards, first = self.digests, self._cards, self._run_order is None
+        profiles, runs = cards.saved_cards(read=not first), self._ordered_runs(quick=first)
+        for number, run in enumerate(runs):
+            if is_cancelled():
+                return
+            digests.digest_of(run)
+            if first and number in _POST_AFTER:
+                self._post_contents(profiles, tuple(map(digests.last_digest, runs)))
+            if first and number > _FIRST_RUNS:
+                time.sleep(_YIELD_SECONDS)
+        if first:
+            profiles, runs = cards.saved_cards(), self._ordered_runs(quick=False)
+        self._post_contents(profiles, tuple(map(digests.digest_of, runs)))
+        for run in runs:
+            # The log of a failure is read when somebody sees that run.
+            digest = digests.last_digest(run)
+            if f"run:{run.path}" in visible_keys and digests.needs_explanation(digest) and not is_cancelled():
+                digests.explain(digest)
+                self._post_contents(profiles, tuple(map(digests.last_digest, runs)))
+
+    def _ordered_runs(self, *, quick: bool) -> "tuple[RunDir, ...]":
+        """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
+        from tui_train.runs.rundir import all_runs, runs_by_name, runs_stamp
+
+        now = runs_stamp()
+        if quick and len(by_name := runs_by_name()) > _FIRST_RUNS:
+            return by_name
+        if self._run_order is None or self._run_order[0] != now:
+            self._run_order = now, all_runs()
+        return self._run_order[1]
+
+    def _post_contents(self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[Digest, ...]") -> None:
+        draft = self._cards.draft()
+        if (profiles, runs, draft) != self._posted:
+            self._posted = profiles, runs, draft
+            self._post(HomeContents(profiles, runs, draft))
+
+
+def update_runs_elsewhere(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
+    """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
+    from tui_train.runs.other_machines.mirror import Mirror
+    from tui_train.runs.other_machines.place import place_of
+    from tui_train.runs.other_machines.queue import in_queue, refresh_jobs
+
+    with suppress(TuiTrainError):
+        refresh_jobs(runs)
+    for run in runs:
+        if is_cancelled():
+            return
+        if place_of(run.path) and not in_queue(run.path):
+            with suppress(TuiTrainError):
+                Mirror(run, follow=False).update_once()

@@ -1,0 +1,89 @@
+"""State of Home: the runs and profiles that it lists, those that are marked, and which keys do something with them."""
+
+from typing import TYPE_CHECKING
+
+from tui_train.base.text import visible
+
+if TYPE_CHECKING:
+    from tui_train.views.profile_cards import ProfileCard
+    from tui_train.views.run_digest import Digest
+
+MAX_NAMED = 3
+
+
+class HomeState:
+    """All that there is, by the keys of its rows, and how it is listed; `cursor` is the key of the cursor's row."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self.runs: dict[str, Digest] = {}
+        self.profiles: dict[str, ProfileCard] = {}
+        self.draft: ProfileCard | None = None  # what was edited last
+        self.text = ""  # the filter
+        self.marked: frozenset[str] = frozenset()
+        self.grouped = False  # by profile, else by age
+
+    def update(
+        self, runs: "tuple[Digest, ...]", profiles: "tuple[ProfileCard, ...]", draft: "ProfileCard | None"
+    ) -> None:
+        """Take what is there now; what is gone is no longer marked."""
+        self.runs = {f"run:{digest.run.path}": digest for digest in runs}
+        self.profiles = {f"profile:{card.name}": card for card in profiles}
+        self.marked = frozenset(key for key in self.marked if key in self.runs)
+        self.draft = draft
+
+    def profile_at(self, cursor: str) -> str:
+        """Return the name of the profile in which the cursor is; empty for none."""
+        return self.profiles[cursor].name if cursor in self.profiles else ""
+
+    def chosen_runs(self, cursor: str) -> "tuple[Digest, ...]":
+        """Return what Delete, Note, Stop and Compare take: the marked runs, or the one in which the cursor is."""
+        marked = tuple(self.runs[key] for key in self.runs if key in self.marked) if self.marked else ()
+        return marked or ((self.runs[cursor],) if cursor in self.runs else ())
+
+    def can_do(self, action: str, cursor: str) -> bool:
+        """Tell whether an action does something with the row, or with the marked runs."""
+        run, profile, chosen = self.runs.get(cursor), cursor in self.profiles, self.chosen_runs(cursor)
+        going = any(each.stoppable for each in chosen)
+        offered = {
+            "clear": bool(self.text),
+            "unmark": bool(self.marked and not self.text),
+            "group": bool(self.runs) and not self.grouped,
+            "ungroup": bool(self.runs) and self.grouped,
+            "edit": bool(run) or profile,
+            "resume": bool(run and run.resumable),
+            "run_now": profile,
+            "stop": going,
+            "delete": not going if chosen else profile,
+            "rename": profile or bool(run and not run.stoppable),
+            "note": bool(chosen),
+            "duplicate": profile,
+            "mark": bool(run),
+            "compare": len(chosen) > 1,
+        }
+        return offered.get(action, True)
+
+    def why_key_refused(self, key: str, cursor: str) -> str:
+        """Return why a key does nothing on this row, or with these marks."""
+        run, chosen = self.runs.get(cursor), self.chosen_runs(cursor)
+        going = next((each for each in chosen if each.stoppable), None)
+        if key == "c":
+            return "Mark two runs or more with Space: c compares them."
+        if key in {"d", "delete"} and going:
+            return f"{visible(going.run.label)} still runs and cannot be deleted: s stops it."
+        if key == "m" and run and run.stoppable:
+            return f"{visible(run.run.label)} still runs and cannot be renamed: s stops it."
+        if key == "s" and chosen:
+            return (
+                f"{runs_text(chosen)}: nothing of it runs." if len(chosen) == 1 else "None of the marked runs is live."
+            )
+        if key == "r" and run:
+            return f"{visible(run.run.label)} {run.why_not_resumable}."
+        return "Move to a run or a profile first." if key in {*"cdmsreig"} else ""
+
+
+def runs_text(runs: "tuple[Digest, ...]") -> str:
+    """Return runs in words: one by its id, several by their number and the names of the first."""
+    names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMED])
+    more = f" and {len(runs) - MAX_NAMED} more" if len(runs) > MAX_NAMED else ""
+    return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"
