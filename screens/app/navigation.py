@@ -214,7 +214,7 @@ class NavigationApp(HostProbingApp):
     def _focus_field(self, module: str, key: str) -> None:
         there = type(self.screen).__module__.split(".")[-2]
         form = getattr(self.screen, "form", None) if there == module else None
-        if form is not None and any(row.key == key for row in form.rows):
+        if form is not None and any(row.key == key for row in form.state.rows):
             form.go_to_row(key)
 
 

@@ -207,12 +207,12 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def _field_values(self) -> tuple[choices.Option, ...]:
         """Return the values that the typed field in which the cursor is can have, as far as they are known."""
-        row = self.form.row if self._is_composed and self.form.has_focus_within else None
+        row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
         return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
 
     def action_values(self) -> None:
         """Show what the field can be to choose from; anything else can be typed."""
-        row = self.form.row
+        row = self.form.state.row
         if row:
             answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._field_values())
             self.app.push_screen(ChoiceDialog(f"{row.field.label}:", answers), partial(self._take_value, row.key))

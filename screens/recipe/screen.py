@@ -208,7 +208,7 @@ Those that change the training ask for your consent; the others keep it the same
         remedy = ""
         if self._unsized:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
-        unread, sound = self.form.unread_label, not any(finding.forbids_plan for finding in self.findings())
+        unread, sound = self.form.state.unread_label, not any(finding.forbids_plan for finding in self.findings())
         self.query_one("#memory", Lines).show(
             lambda width: (
                 unread_memory(unread, width)
@@ -228,7 +228,7 @@ Those that change the training ask for your consent; the others keep it the same
     def _report_refusal(self) -> bool:
         """Say what is wrong with the profile, where it could not be trained."""
         wrong = next((finding for finding in self._all_findings if finding.forbids_plan), None)
-        if label := self.form.unread_label:
+        if label := self.form.state.unread_label:
             self.post_message(ErrorToShow(BadInput(f"{label} cannot be read", "Correct it first.")))
             return True
         if wrong:

@@ -80,7 +80,7 @@ class Step(FindingsScreen):
         self._is_composed = True
         if self.app.size.height >= _TALL_ROWS:
             for form in self.query(Form):
-                form.unfolded |= {ADVANCED}
+                form.state.unfolded |= {ADVANCED}
         self.fill()
 
     def fill(self) -> None:
@@ -138,7 +138,7 @@ class Step(FindingsScreen):
         self._all_findings = find_problems(self.setup_of(self.profile, self.facts))
         self.form.names_in = self.names_in
         self.form.show(tuple(self._groups(setup)))
-        self._invalid_field_shown = self.form.unread_label
+        self._invalid_field_shown = self.form.state.unread_label
         if setup:
             self.refresh_extras(setup)
             self.query_one(Side).show(setup, self._all_findings, self._invalid_field_shown)
@@ -159,7 +159,7 @@ class Step(FindingsScreen):
 
     def _groups(self, setup: Setup | None) -> Iterable[Group]:
         # What follows from values is not said while one of them cannot be read.
-        resolved_to_show = setup if setup and not self.form.unread_key else None
+        resolved_to_show = setup if setup and not self.form.state.unread_key else None
         notes, below = (
             (self.notes(resolved_to_show), self.lines_below(resolved_to_show)) if resolved_to_show else ({}, {})
         )
@@ -222,12 +222,12 @@ class Step(FindingsScreen):
         here = form.cursor if form.holds_focus else ""
         forbidding = [finding for finding in self.findings() if finding.forbids_plan]
         wrong = min(forbidding, key=lambda finding: finding.row_key != here, default=None)
-        if not form.unread_key and wrong is None:
+        if not form.state.unread_key and wrong is None:
             self.post_message(OpenStep(self.next_module))
             return
         self.app.bell()
-        key = form.unread_key or (wrong.row_key if wrong else "")
-        if any(row.key == key for row in form.rows):
+        key = form.state.unread_key or (wrong.row_key if wrong else "")
+        if any(row.key == key for row in form.state.rows):
             form.go_to_row(key)
         elif wrong:
             self.notify(visible(f"{wrong.message}. {wrong.remedy}"), severity="error", markup=False)
@@ -243,7 +243,7 @@ class Step(FindingsScreen):
         event.stop()
         self._undone_text = ""
         form = next(iter(self.query(Form)), None)
-        if form and form.unread_label != self._invalid_field_shown:
+        if form and form.state.unread_label != self._invalid_field_shown:
             self.update()
         self.show_hint()
         self.refresh_bindings()

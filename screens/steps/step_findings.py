@@ -94,10 +94,16 @@ class FindingsScreen(Base):
             words = self.installation.text if self.installation else ""
             self.query_one(Hint).show_text(styled(LIVE, f" {words} ", ("F2", KEY), " shows it."))
             return
-        if in_form and form is not None and (form.has_problem or form.is_list_open or form.has_refused_typing):
-            self.query_one(Hint).show_text(styled((visible(form.hint), "")))
+        if (
+            in_form
+            and form is not None
+            and (form.state.has_problem or form.state.is_list_open or form.state.has_refused_typing)
+        ):
+            self.query_one(Hint).show_text(styled((visible(form.state.hint), "")))
             return
-        words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, MultiSelect) else ""
+        words = (
+            form.state.hint if in_form and form else self.focused.hint if isinstance(self.focused, MultiSelect) else ""
+        )
         found = self._shown_findings()
         here = form.cursor if in_form and form else words
         known = tuple((finding.row_key, finding.level) for finding in found)
@@ -128,9 +134,9 @@ class FindingsScreen(Base):
     def _fixes_text(self) -> bool:
         """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
         form = next(iter(self.query(Form)), None)
-        if form is None or not form.unread_fix:
+        if form is None or not form.state.unread_fix:
             return False
-        return form.unread_here or not any(finding.row_key == form.cursor for finding in self._shown_findings())
+        return form.state.unread_here or not any(finding.row_key == form.cursor for finding in self._shown_findings())
 
     def finding_to_fix(self) -> Finding | None:
         """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
@@ -148,7 +154,7 @@ class FindingsScreen(Base):
         if not self._is_composed:
             return {}
         if self._fixes_text():
-            words = self.form.unread_fix
+            words = self.form.state.unread_fix
         else:
             finding = self.finding_to_fix()
             words = finding.fix.title if finding and finding.fix else ""
@@ -156,7 +162,7 @@ class FindingsScreen(Base):
                 words = "show the installation"
         said = {"f2": visible(words[:1].upper() + words[1:])}
         form = next(iter(self.query(Form)), None)
-        return {**said, "space": "Close"} if form and form.holds_focus and form.cursor in form.unfolded else said
+        return {**said, "space": "Close"} if form and form.holds_focus and form.cursor in form.state.unfolded else said
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""

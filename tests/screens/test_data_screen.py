@@ -356,7 +356,7 @@ async def test_a_fine_tuning_asks_for_model_and_data_first(tuner: Any) -> None:
         await press(pilot, "enter", "left")
         assert app.profile.trainer.kind == "finetune"
         form = app.screen.form
-        assert [row.key for row in form.rows][:5] == [
+        assert [row.key for row in form.state.rows][:5] == [
             "trainer.kind", "trainer.model", "trainer.data", "finetune.method", "finetune.tuning",
         ]  # fmt: skip
         assert "▌● Fine-tune" in shows(pilot)
@@ -460,8 +460,8 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
         for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
             form.entry.value = typed
             await settle(pilot)
-            assert form.unread_key == "recipe.learning_rate"
-            assert form.unread_fix == f"use {offered}", typed
+            assert form.state.unread_key == "recipe.learning_rate"
+            assert form.state.unread_fix == f"use {offered}", typed
         form.entry.value = "0.005"
         await settle(pilot)
         line = next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
@@ -504,7 +504,7 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
             app.set_profile(put(app.profile, "trainer.kind", kind))
             await settle(pilot)
             for key, own in TRAINERS[kind].field_texts.items():
-                if key not in {row.key for row in form.rows}:
+                if key not in {row.key for row in form.state.rows}:
                     continue
                 form.go_to_row("trainer.kind")
                 await settle(pilot)
@@ -514,7 +514,7 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
                 form.go_to_row(key)
                 await settle(pilot)
                 assert form.entry.placeholder == own.empty, "where one types"
-                assert form.has_problem or form.hint == own.help, "in the hint"
+                assert form.state.has_problem or form.state.hint == own.help, "in the hint"
                 assert own.help in {words for _, explained, words in app.screen.explained_fields() if explained == key}
     finetune = TRAINERS["finetune"].field_texts
     assert not any("NeMo" in words.help or "sample" in words.empty for words in finetune.values())

@@ -94,7 +94,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     """Go to where a class of the screens is in use, and return it."""
     module = {"Backend": "backend", "NemoMaker": "backend", "Preview": "preview", "Recipe": "recipe", "Step": "recipe",
               "Hardware": "hardware", "Form": "recipe", "TuningScreen": "recipe", "FileViewer": "preview",
-              "PlanView": "preview", "FindingsScreen": "recipe", "FormText": "recipe"}.get(owner)  # fmt: skip
+              "PlanView": "preview", "FindingsScreen": "recipe"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "LogPane"}:

@@ -12,6 +12,7 @@ from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.form.entry import path_completion
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_stops, draw_line, form_lines
+from tui_train.screens.widgets.form.form_state import FormState
 
 from tui_train.profile import fields
 from tui_train.views.choices import UNSET, Option
@@ -63,6 +64,32 @@ class Small(App[int]):
         return self.query_one(Form)
 
 
+def test_what_is_typed_is_read_at_once_and_kept_where_it_cannot_be() -> None:
+    state = FormState()
+    state.groups = groups(layers=3)
+    assert state.rebuild_lines(), "the cursor is on a row"
+    assert state.row
+    assert (state.cursor, state.enter_row(state.row)) == ("recipe.layers", "3")
+    assert state.read(state.row, "x") == "lines"
+    assert (state.unread_key, state.unread_fix, state.has_problem) == ("recipe.layers", "use 3", True)
+    assert state.read(state.row, "3") == "lines", "it can be read again"
+    assert (state.unread_key, state.read(state.row, "3")) == ("", "same")
+    assert (state.read(state.row, "45"), state.parsed_value) == ("value", 45)
+    assert not state.take_new_value(row("recipe.layers", value=45)), "the answer to what was typed"
+    assert state.take_new_value(row("recipe.layers", value=7)), "what came from elsewhere"
+
+
+def test_the_cursor_stays_near_a_row_that_goes() -> None:
+    state = FormState()
+    state.groups, state.unfolded = groups(), frozenset({"advanced"})
+    state.rebuild_lines()
+    state.cursor = "recipe.seed"
+    assert (state.next_stop(1), state.next_stop(-1)) == ("", "advanced")
+    state.unfolded = frozenset()
+    assert (state.rebuild_lines(), state.cursor, state.is_on_fold) == (True, "advanced", True)
+    assert state.folded_group_of("recipe.seed") == "advanced"
+
+
 def lines(app: Small) -> list[str]:
     return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
 
@@ -104,12 +131,12 @@ async def test_typing_goes_on_after_a_value_from_elsewhere(app: Small) -> None:
 async def test_what_cannot_be_read_stays_until_it_is_put_right(app: Small) -> None:
     async with app.run_test(size=(80, 20)) as pilot:
         await pilot.press("4", "x")
-        assert (app.form.unread_key, app.form.has_problem) == ("recipe.layers", True)
+        assert (app.form.state.unread_key, app.form.state.has_problem) == ("recipe.layers", True)
         await pilot.press("down", "9")
-        assert app.form.unread_key == "recipe.layers"
+        assert app.form.state.unread_key == "recipe.layers"
         assert any("4x" in line and "✗" in line for line in lines(app))
         await pilot.press("up", "end", "backspace")
-        assert (app.form.unread_key, app.values) == ("", {"layers": 4, "steps": 9})
+        assert (app.form.state.unread_key, app.values) == ("", {"layers": 4, "steps": 9})
 
 
 async def test_a_choice_is_cycled_past_what_cannot_work(app: Small) -> None:
@@ -125,13 +152,13 @@ async def test_space_shows_all_values_and_what_cannot_work_is_not_taken(app: Sma
         await pilot.press("space", "down")
         assert any(line.startswith("▌") and "torchrun" in line for line in lines(app))
         await pilot.press("down")
-        assert "this Python has none" in app.form.hint
+        assert "this Python has none" in app.form.state.hint
         await pilot.press("enter")
         assert app.chosen == []
-        assert app.form.is_list_open
+        assert app.form.state.is_list_open
         await pilot.press("up", "enter")
         assert app.chosen == [("trainer.launcher", "torchrun")]
-        assert not app.form.is_list_open
+        assert not app.form.state.is_list_open
         await pilot.press("space", "down", "escape")
         assert len(app.chosen) == 1
 

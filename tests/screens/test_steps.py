@@ -104,7 +104,7 @@ async def test_rows_come_when_they_apply(machine: Any) -> None:
         await keys("enter", "enter")(pilot)
         assert "\n NeMo recipe" not in shows(pilot)
         await keys("right", "right")(pilot)
-        shown = [row.key for row in app.screen.query_one(Form).rows if row.is_typed]
+        shown = [row.key for row in app.screen.query_one(Form).state.rows if row.is_typed]
         assert shown[:2] == ["nemo.recipe", "nemo.tokenizer"]
         assert shows(pilot).index("NeMo recipe") < shows(pilot).index("Tokenizer") < shows(pilot).index("Launcher")
         await keys("left", "left")(pilot)

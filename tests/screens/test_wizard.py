@@ -171,7 +171,7 @@ async def to(pilot: Pilot[Any], *stops: str) -> None:
             await pilot.press("down")
             await pilot.pause()
         assert form.cursor == stop
-        if stop not in {*(row.key for row in form.rows), *form.unfolded}:
+        if stop not in {*(row.key for row in form.state.rows), *form.state.unfolded}:
             await pilot.press("space")
             await settle(pilot)
 

@@ -80,7 +80,7 @@ async def test_f2_takes_the_nearest_value_or_the_one_before(app: Any) -> None:
         assert "F2" not in footer(app)
         await keys("end", "x", "up", "f2")(pilot)
         assert app.screen.query_one(Form).cursor == "recipe.steps", "F2 went where it was needed"
-        assert (app.profile.recipe.steps, app.screen.query_one(Form).unread_key) == (1, "")
+        assert (app.profile.recipe.steps, app.screen.query_one(Form).state.unread_key) == (1, "")
         app.screen.form.go_to_row("recipe.micro_batch")
         await keys("1", "e", "9")(pilot)
         assert "65536" not in footer(app), "the largest that is taken is not what was meant"
@@ -223,9 +223,9 @@ async def test_a_question_mark_in_a_number_asks_for_help(app: Any) -> None:
 async def test_undo_takes_back_what_is_typed_here_before_anything_else(app: Any) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_RECIPE, "9", "down", "x")(pilot)
-        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread_key) == (9, "recipe.hidden_size")
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).state.unread_key) == (9, "recipe.hidden_size")
         await keys("ctrl+z")(pilot)
-        assert (app.profile.recipe.layers, app.screen.query_one(Form).unread_key) == (9, "")
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).state.unread_key) == (9, "")
         assert app.screen.query_one(Form).entry.value == ""
         await keys("6", "4", "x", "ctrl+z")(pilot)
         assert (app.profile.recipe.layers, app.profile.recipe.hidden_size) == (9, None)

@@ -3,20 +3,29 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
 from textual.widgets import Input
 
 from tui_train.base.text import visible
+from tui_train.facts.machine.folder_names import local_names
+from tui_train.profile import fields
 
-from .form_lines import VALUE_START, Group, cursor_stops, entry_width, form_lines
-from .form_text import FormText, path_suggester
+from ...messages import Undo, ValueChosen
+from .entry import Entry, NamesIn, PathSuggester, run_key_binding
+from .form_lines import VALUE_START, FormRow, Group, cursor_stops, draw_line, entry_width
+from .form_state import FormState
 
 
-class Form(FormText, can_focus=True):
+class Form(Widget, can_focus=True):
     """Rows in groups: up and down move, left and right change a choice, Space opens it, typing replaces a number."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -32,9 +41,26 @@ class Form(FormText, can_focus=True):
         Binding("ctrl+z", "undo", show=False),
     ]
 
+    class Moved(Message):
+        """The cursor is on another row, or what is typed can be read no longer, or again."""
+
+    class Folded(Message):
+        """A group was opened or closed, by its key."""
+
+        def __init__(self, key: str, *, unfolded: bool) -> None:
+            """Carry the group's key and whether it is open."""
+            super().__init__()
+            self.key = key
+            self.unfolded = unfolded
+
     def __init__(self, *, id: str = "form") -> None:  # noqa: A002 - Textual's name
         """Begin without rows."""
         super().__init__(id=id)
+        self.state = FormState()
+        self.entry = Entry()
+        self.names_in: NamesIn = local_names
+        self._drawn: list[Content] = []
+        self._strips: dict[int, Strip] = {}
 
     def compose(self) -> ComposeResult:
         """Put the input above what is drawn."""
@@ -45,85 +71,116 @@ class Form(FormText, can_focus=True):
 
     def show(self, groups: Sequence[Group]) -> None:
         """Show these rows; what is being typed stays."""
-        self._groups = tuple(groups)
-        self.rebuild_lines()
-        row = next((row for row in self.rows if row.key == self._cursor), None)
-        if row and self.takes_typing(row):
-            self._show_new_value(row)
+        self.state.groups = tuple(groups)
+        self._rebuild_lines()
+        row = next((row for row in self.state.rows if row.key == self.cursor), None)
+        if row and self.state.takes_typing(row):
+            if self.state.take_new_value(row):
+                self._show_text(row.text)
         elif row and row.reason and self.entry.display:
-            self.place_entry()
+            self._place_entry()
+
+    def _show_text(self, text: str) -> None:
+        with self.entry.prevent(Input.Changed):
+            self.entry.value = text
+        self.entry.cursor_position = len(text)
+
+    @property
+    def cursor(self) -> str:
+        """The key of the row or group in which the cursor is."""
+        return self.state.cursor
 
     @property
     def holds_focus(self) -> bool:
         """True while the focus is in the form; a widget itself learns that only later."""
         return self.is_attached and self.screen.focused in {self, self.entry}
 
-    @property
-    def hint(self) -> str:
-        """Hint for the row of the cursor."""
-        line = next((line for line in self._lines if line.key == self._cursor), None)
-        if line is None:
-            return ""
-        row = self._row_as_typed(line.row) if line.row else None
-        if row and self._open_row and 0 <= self._marked_option < len(row.options):
-            option = row.options[self._marked_option]
-            return ": ".join(filter(None, (option.label, option.reason or option.note)))
-        if row and (self.has_refused_typing or (row.reason and not row.error)):
-            return self.why_refused(row) if self.has_refused_typing else f"{self.why_refused(row)} {row.hint}"
-        return row.hint if row else line.group.hint
-
-    def rebuild_lines(self) -> None:
-        """Find the lines, keep the cursor on its row or the nearest, and draw what has changed."""
-        before = [self._lines[stop].key for stop in cursor_stops(self._lines)]
-        self._lines = tuple(
-            line._replace(row=self._row_as_typed(line.row)) if line.row else line
-            for line in form_lines(self._groups, self.unfolded, self._open_row)
-        )
-        keys = [self._lines[stop].key for stop in cursor_stops(self._lines)]
-        if self._cursor not in keys and keys:
-            at = before.index(self._cursor) if self._cursor in before else 0
-            self._cursor = next((key for key in (*before[at::-1], *before[at:]) if key in keys), keys[0])
-            self._draw()
-            self.place_entry()
+    def _rebuild_lines(self) -> None:
+        """Find the lines, and draw what has changed."""
+        moved = self.state.rebuild_lines()
+        self._draw()
+        if moved:
+            self._place_entry()
         else:
-            self._draw()
             self._align_entry()
+
+    def _draw(self) -> None:
+        width, here = self.content_size.width, self.state.cursor_line
+        focused = self.holds_focus
+        drawn = [
+            draw_line(
+                line,
+                width,
+                here=focused and number == here,
+                marked=self.state.marked_option if line.key == self.state.open_row else -1,
+                unfolded=line.key in self.state.unfolded,
+            )
+            for number, line in enumerate(self.state.lines)
+        ]
+        before, self._drawn = self._drawn, drawn
+        if len(before) != len(drawn):
+            self._strips.clear()
+            self.refresh(layout=True)
+            return
+        changed = [at for at, (old, new) in enumerate(zip(before, drawn, strict=True)) if not old.is_same(new)]
+        for at in changed:
+            self._strips.pop(at, None)
+        if changed:
+            self.refresh(*(Region(0, at, width, 1) for at in changed))
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line, kept until it changes."""
+        if y >= len(self._drawn):
+            return Strip.blank(self.size.width, self.visual_style.rich_style)
+        if y not in self._strips:
+            style = self.visual_style
+            (self._strips[y],) = Visual.to_strips(self, self._drawn[y], self.size.width, 1, style, pad=True)
+        return self._strips[y]
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """As many lines as there are."""
+        del container, viewport, width
+        return max(1, len(self.state.lines))
+
+    def notify_style_update(self) -> None:
+        """Draw again in other colours."""
+        self._strips.clear()
+        super().notify_style_update()
 
     def on_resize(self) -> None:
         """Draw for the new width."""
-        super().on_resize()
+        self._strips.clear()
+        self._draw()
+        self.refresh()
         self._align_entry()
 
     # Where one is
 
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row, opening the group in which it is."""
-        for group in self._groups:
-            if group.folds and group.key not in self.unfolded and any(row.key == key for row in group.rows):
-                self._toggle_fold(group.key)
+        if group := self.state.folded_group_of(key):
+            self._toggle_fold(group)
         if self.entry.display:
             self._read_entry()
-        self._open_row = ""
-        self._cursor = key
-        self.rebuild_lines()
+        self.state.open_row = ""
+        self.state.cursor = key
+        self._rebuild_lines()
         self.focus(scroll_visible=False)
-        self.place_entry()
+        self._place_entry()
         self.post_message(self.Moved())
 
     def action_move(self, by: int) -> None:
         """Go to the next row, or out of the form."""
-        self._refused_key = ""
-        if self._open_row:
+        self.state.refused_key = ""
+        if self.state.is_list_open:
             self._mark_option(by)
             return
-        keys = [self._lines[stop].key for stop in cursor_stops(self._lines)]
-        at = keys.index(self._cursor) + by if self._cursor in keys else 0
-        if 0 <= at < len(keys):
+        if key := self.state.next_stop(by):
             if self.entry.display:
                 self._read_entry()
-            self._cursor = keys[at]
+            self.state.cursor = key
             self._draw()
-            self.place_entry()
+            self._place_entry()
             self.post_message(self.Moved())
             return
         chain = [widget for widget in self.screen.focus_chain if widget not in {self, self.entry}]
@@ -133,14 +190,12 @@ class Form(FormText, can_focus=True):
         beyond = after or chain
         (beyond[0] if by > 0 else beyond[-1]).focus()
 
-    def place_entry(self) -> None:
+    def _place_entry(self) -> None:
         """Put the input where the cursor is, when something is typed there."""
-        row = self.row
+        row = self.state.row
         mine = self.holds_focus
-        if row and self.takes_typing(row):
-            self._posted_values.clear()
-            self._parsed_value = self._profile_value = self._value_at_entry = self.committed_row(row).value
-            text = self._unread_texts[row.key].text if row.key in self._unread_texts else row.text
+        if row and self.state.takes_typing(row):
+            text = self.state.enter_row(row)
             entry = self.entry
             entry.placeholder = visible(row.default_text) or row.field.empty
             entry.suggester = path_suggester(row, self.names_in)
@@ -158,22 +213,22 @@ class Form(FormText, can_focus=True):
             if mine:
                 self.focus(scroll_visible=False)
             self.entry.display = False
-        self.scroll_to_cursor()
+        self._scroll_to_cursor()
 
     def _align_entry(self) -> None:
-        row, at = self.row, self._cursor_line()
-        if row and at >= 0 and self.takes_typing(row):
+        row, at = self.state.row, self.state.cursor_line
+        if row and at >= 0 and self.state.takes_typing(row):
             self.entry.styles.offset = (VALUE_START, at)
             self.entry.styles.width = entry_width(row, self.content_size.width)
-            self.entry.set_class(bool(self._row_as_typed(row).error), "wrong")
+            self.entry.set_class(bool(self.state.row_as_typed(row).error), "wrong")
 
-    def scroll_to_cursor(self) -> None:
+    def _scroll_to_cursor(self) -> None:
         """Scroll to the cursor; on the first row to the top, on an open group to its rows."""
-        if isinstance(self.parent, VerticalScroll) and (at := self._cursor_line()) >= 0:
-            numbers = cursor_stops(self._lines)
+        if isinstance(self.parent, VerticalScroll) and (at := self.state.cursor_line) >= 0:
+            numbers = cursor_stops(self.state.lines)
             top = 0 if numbers and at <= numbers[0] else at
-            opened = self._cursor if self._cursor in self.unfolded else None
-            below = sum(line.group.key == opened for line in self._lines[at + 1 :]) if opened else 0
+            opened = self.state.cursor if self.state.cursor in self.state.unfolded else None
+            below = sum(line.group.key == opened for line in self.state.lines[at + 1 :]) if opened else 0
             below = min(below, max(0, self.parent.size.height - 1))
             region = Region(0, self.virtual_region.y + top, 1, at - top + 1 + below)
             self.parent.scroll_to_region(region, animate=False, force=True, immediate=True)
@@ -181,9 +236,9 @@ class Form(FormText, can_focus=True):
     def on_focus(self) -> None:
         """Go on where the cursor was."""
         self._draw()
-        row = self.row
-        if row and self.takes_typing(row):
-            self.place_entry()
+        row = self.state.row
+        if row and self.state.takes_typing(row):
+            self._place_entry()
 
     def on_descendant_focus(self) -> None:
         """Show where one is."""
@@ -207,32 +262,183 @@ class Form(FormText, can_focus=True):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
         del parameters
-        row = self.row
+        row = self.state.row
         options = bool(row and not row.is_typed and row.options and not row.reason)
         if action == "cycle":
-            return options or self._is_on_fold()
+            return options or self.state.is_on_fold
         if action == "open":
-            return self._is_on_fold() or (options and bool(row and not row.stands_open))
-        return bool(self._open_row) if action in {"take", "close"} else True
+            return self.state.is_on_fold or (options and bool(row and not row.stands_open))
+        return bool(self.state.open_row) if action in {"take", "close"} else True
+
+    def action_cycle(self, by: int) -> None:
+        """Choose the next value that can work; open or close a group."""
+        if self.state.is_on_fold:
+            if (by > 0) != (self.state.cursor in self.state.unfolded):
+                self._toggle_fold(self.state.cursor)
+            return
+        row = self.state.row
+        if self.state.open_row or row is None:
+            self._mark_option(by)
+            return
+        possible = [option.value for option in row.options if not option.reason]
+        value = fields.format_value(row.value)
+        if not possible:
+            self.app.bell()
+            return
+        at = (possible.index(value) + by) % len(possible) if value in possible else 0
+        self._choose_value(row, possible[at])
+
+    def action_open(self) -> None:
+        """Show all values below the row; or open or close the group."""
+        row = self.state.row
+        if self.state.is_on_fold:
+            self._toggle_fold(self.state.cursor)
+        elif row and self.state.open_row:
+            self.action_take()
+        elif row:
+            self.state.open_list(row)
+            self._update_lines()
+
+    def action_take(self) -> None:
+        """Take the value that is marked, where it can work."""
+        row = self.state.row
+        option = (
+            row.options[self.state.marked_option] if row and 0 <= self.state.marked_option < len(row.options) else None
+        )
+        if row is None or option is None or option.reason:
+            self.app.bell()
+            return
+        self.action_close()
+        self._choose_value(row, option.value)
+
+    def action_close(self) -> None:
+        """Leave the value as it is."""
+        self.state.close_list()
+        self._update_lines()
+
+    def _mark_option(self, by: int) -> None:
+        row = self.state.row
+        if row and row.options:
+            self.state.marked_option = (self.state.marked_option + by) % len(row.options)
+            self._draw()
+            self._scroll_to_cursor()
+            self.post_message(self.Moved())
+
+    def _toggle_fold(self, key: str) -> None:
+        self.state.unfolded ^= {key}
+        self._update_lines()
+        self.post_message(self.Folded(key, unfolded=key in self.state.unfolded))
+
+    def _update_lines(self) -> None:
+        self._rebuild_lines()
+        self.call_after_refresh(self._scroll_to_cursor)
+        self.post_message(self.Moved())
+        self.screen.refresh_bindings()
+
+    def _choose_value(self, row: FormRow, value: str) -> None:
+        if value != fields.format_value(row.value):
+            self.post_message(ValueChosen(row.key, fields.parse(row.field, value)))
 
     def on_click(self, event: events.Click) -> None:
         """Go to what is clicked: a value is chosen, a group opened, an arrow turned."""
         number = event.get_content_offset(self)
-        if number is None or not 0 <= number.y < len(self._lines):
+        if number is None or not 0 <= number.y < len(self.state.lines):
             return
-        line = self._lines[number.y]
+        line = self.state.lines[number.y]
         if line.kind == "option" and line.row:
             option = line.row.options[line.option]
-            self._cursor = line.key
+            self.state.cursor = line.key
             self.action_close()
             if not option.reason:
                 self._choose_value(line.row, option.value)
         elif line.kind == "fold":
-            self._cursor = line.key
+            self.state.cursor = line.key
             self.focus(scroll_visible=False)
             self._toggle_fold(line.key)
         elif line.row:
-            again = line.key == self._cursor
+            again = line.key == self.state.cursor
             self.go_to_row(line.key)
             if again and line.row.options:
                 self.action_open()
+
+    # What one types
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Do at once what a key is bound to here; type what came before the focus did; say where nothing can be."""
+        if await run_key_binding(event, self):
+            return
+        row = self.state.row
+        if not event.is_printable or row is None:
+            await super()._on_key(event)
+        elif self.state.takes_typing(row):
+            if not self.entry.display:
+                self._place_entry()
+            await self.entry.type_key(event)
+        elif event.key not in self.screen.active_bindings:
+            event.stop()
+            self.app.bell()
+            self.state.refused_key = row.key
+            self.post_message(self.Moved())
+
+    def fix_unread(self) -> None:
+        """Take the value that was offered for the text that cannot be read."""
+        if not self.state.unread_here:
+            self.go_to_row(self.state.unread_key)
+        unread, row = self.state.unread_texts.get(self.state.cursor), self.state.row
+        if unread and row:
+            value = self.state.committed_row(row)
+            # What the row has may not be typed again: the address of a webhook is shown by its host.
+            text = value.text if unread.fix == value.value else fields.format_value(unread.fix)
+            self._show_text(text)
+            if unread.fix == value.value:
+                del self.state.unread_texts[row.key]
+                self.state.parsed_value = value.value
+                self._rebuild_lines()
+                self.post_message(self.Moved())
+            else:
+                self._read_entry()
+
+    def action_undo(self) -> None:
+        """Take back what is typed here; where nothing is, the last change of the profile."""
+        if self.state.unread_texts.pop(self.state.cursor, None):
+            self._rebuild_lines()
+        else:
+            self.post_message(Undo())
+            return
+        if row := self.state.row:
+            self.state.restore_value(row)
+            self._show_text(row.text)
+            self.post_message(self.Moved())
+            if row.value != self.state.value_at_entry:
+                self.post_message(Undo())
+
+    @on(Input.Changed)
+    def _read_if_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        # What was typed since, or in the row before, is read by what comes after it.
+        if event.value == self.entry.value:
+            self._read_entry()
+
+    def _read_entry(self) -> None:
+        """Take what the input holds as the value of the row."""
+        row = self.state.row
+        if row is None or not self.state.takes_typing(row):
+            return
+        changed = self.state.read(row, self.entry.value)
+        if changed == "lines":
+            self._rebuild_lines()
+            self.post_message(self.Moved())
+        elif changed == "value":
+            self.post_message(ValueChosen(row.key, self.state.parsed_value))
+
+
+def path_suggester(row: FormRow, names_in: NamesIn) -> PathSuggester | None:
+    """Return what completes a row's text, where it is a path or one of known names."""
+    names = tuple(option.value for option in row.options)
+    if row.field.kind == "text" and names:
+        return PathSuggester(names=names, names_in=None)
+    if row.field.kind not in {"path", "paths", "model"}:
+        return None
+    if row.field.kind == "model":
+        return PathSuggester(names=names, names_in=names_in)
+    return PathSuggester(" " if row.field.kind == "paths" else "", names_in=names_in)

@@ -1,0 +1,252 @@
+"""State of a form: its rows, where the cursor is, what is open, and what is typed, which is read as a value at once."""
+
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.profile import fields
+from tui_train.profile.fields import Value
+
+from .form_lines import FormLine, FormRow, Group, cursor_stops, form_lines
+
+_NOT_TYPABLE = "control characters: edit the profile file"
+_UNLIKELY_FACTOR = 10.0  # times what is usual: so much is hardly meant
+
+
+class UnreadText(NamedTuple):
+    """A text that cannot be read: why, in the row and in the hint, and the value that F2 takes instead."""
+
+    text: str
+    why: str
+    hint: str
+    fix: Value
+    fix_title: str
+
+
+class FormState:
+    """What a form shows; a row is told by its key, and so is a group that folds."""
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self.groups: tuple[Group, ...] = ()
+        self.lines: tuple[FormLine, ...] = ()
+        self.cursor = ""
+        self.open_row = ""  # the row whose values are shown to choose from
+        self.marked_option = -1  # which of them would be taken
+        self.unfolded: frozenset[str] = frozenset()
+        self.unread_texts: dict[str, UnreadText] = {}
+        self.refused_key = ""  # the row in which something was typed that takes none
+        self.parsed_value: Value = None  # what the input has been understood as
+        self._profile_value: Value = None  # what the row has
+        self.value_at_entry: Value = None  # what the row had when the cursor came to it
+        self._posted_values: list[Value] = []
+
+    # Rows
+
+    @property
+    def rows(self) -> tuple[FormRow, ...]:
+        """All rows, those of closed groups as well."""
+        return tuple(row for group in self.groups for row in group.rows)
+
+    @property
+    def row(self) -> FormRow | None:
+        """The row in which the cursor is."""
+        return next((line.row for line in self.lines if line.key == self.cursor), None)
+
+    def committed_row(self, row: FormRow) -> FormRow:
+        """Return a row with the value that it has, whatever is typed there."""
+        return next((sound for sound in self.rows if sound.key == row.key), row)
+
+    def row_as_typed(self, row: FormRow) -> FormRow:
+        """Return a row with what is typed there but cannot be read, and why."""
+        if row.key not in self.unread_texts:
+            untyped = row.is_typed and row.typed_text != row.text
+            return replace(row, reason=_NOT_TYPABLE) if untyped and not row.reason else row
+        unread = self.unread_texts[row.key]
+        return replace(row, value=unread.text, error=unread.why, hint=unread.hint, fix=unread.fix_title)
+
+    def takes_typing(self, row: FormRow) -> bool:
+        """Tell whether a row's value can be typed now."""
+        return row.is_typed and not self.row_as_typed(row).reason
+
+    @property
+    def has_problem(self) -> bool:
+        """True where something is wrong with the row in which the cursor is, or unusual."""
+        row = self.row
+        return bool(row and (self.row_as_typed(row).error or row.warning))
+
+    # Lines, and the cursor
+
+    @property
+    def stop_keys(self) -> list[str]:
+        """The keys of what the cursor may stand on, from above."""
+        return [self.lines[stop].key for stop in cursor_stops(self.lines)]
+
+    def rebuild_lines(self) -> bool:
+        """Find the lines; the cursor stays on its row, or goes to the nearest: then return true."""
+        before = self.stop_keys
+        self.lines = tuple(
+            line._replace(row=self.row_as_typed(line.row)) if line.row else line
+            for line in form_lines(self.groups, self.unfolded, self.open_row)
+        )
+        keys = self.stop_keys
+        if self.cursor in keys or not keys:
+            return False
+        at = before.index(self.cursor) if self.cursor in before else 0
+        self.cursor = next((key for key in (*before[at::-1], *before[at:]) if key in keys), keys[0])
+        return True
+
+    def next_stop(self, by: int) -> str:
+        """Return what the cursor comes to next; empty where it leaves the form."""
+        keys = self.stop_keys
+        at = keys.index(self.cursor) + by if self.cursor in keys else 0
+        return keys[at] if 0 <= at < len(keys) else ""
+
+    @property
+    def cursor_line(self) -> int:
+        """The line of the cursor, of a row that stands open the one that is chosen; -1: none."""
+        numbers = [number for number, line in enumerate(self.lines) if line.key == self.cursor]
+        if not numbers:
+            return -1
+        row = self.lines[numbers[0]].row
+        if row and self.open_row == row.key:
+            return numbers[0] + 1 + max(0, self.marked_option)
+        if row and row.stands_open and not row.reason:
+            values = [option.value for option in row.options]
+            chosen = fields.format_value(row.value)
+            return numbers[values.index(chosen)] if chosen in values else numbers[0]
+        return numbers[0]
+
+    @property
+    def hint(self) -> str:
+        """Hint for the row of the cursor."""
+        line = next((line for line in self.lines if line.key == self.cursor), None)
+        if line is None:
+            return ""
+        row = self.row_as_typed(line.row) if line.row else None
+        if row and self.open_row and 0 <= self.marked_option < len(row.options):
+            option = row.options[self.marked_option]
+            return ": ".join(filter(None, (option.label, option.reason or option.note)))
+        if row and (self.has_refused_typing or (row.reason and not row.error)):
+            return self._why_refused(row) if self.has_refused_typing else f"{self._why_refused(row)} {row.hint}"
+        return row.hint if row else line.group.hint
+
+    @property
+    def has_refused_typing(self) -> bool:
+        """True where something was typed where nothing can be."""
+        return bool(self.refused_key) and self.refused_key == self.cursor
+
+    def _why_refused(self, row: FormRow) -> str:
+        label, reason = row.field.label, self.row_as_typed(row).reason
+        if reason:
+            return f"{label} is not used here: {reason}."
+        return f"{label}: ← → to choose" + ("." if row.stands_open else ", Space shows all.")
+
+    # Groups and values to choose from
+
+    @property
+    def is_on_fold(self) -> bool:
+        """True where the cursor is on a group that folds."""
+        return any(group.folds and group.key == self.cursor for group in self.groups)
+
+    @property
+    def is_list_open(self) -> bool:
+        """True while the values of a row are shown to choose from."""
+        return bool(self.open_row)
+
+    def folded_group_of(self, key: str) -> str:
+        """Return the closed group in which a row is; empty where it is in none."""
+        groups = (group for group in self.groups if group.folds and group.key not in self.unfolded)
+        return next((group.key for group in groups if any(row.key == key for row in group.rows)), "")
+
+    def open_list(self, row: FormRow) -> None:
+        """Show the values of a row; the one that it has is marked."""
+        values = [option.value for option in row.options]
+        value = fields.format_value(row.value)
+        self.marked_option = values.index(value) if value in values else 0
+        self.open_row = row.key
+
+    def close_list(self) -> None:
+        """Show the values of no row."""
+        self.open_row, self.marked_option = "", -1
+
+    # Typed text
+
+    @property
+    def unread_key(self) -> str:
+        """The key of a row whose text cannot be read; empty where there is none."""
+        keys = {line.key for line in self.lines}
+        return next((key for key in self.unread_texts if key in keys), "")
+
+    @property
+    def unread_here(self) -> bool:
+        """True where the text in the row of the cursor cannot be read."""
+        return self.cursor in self.unread_texts
+
+    @property
+    def unread_label(self) -> str:
+        """The label of the row whose text cannot be read, the cursor's first; empty where there is none."""
+        key = self.cursor if self.unread_here else self.unread_key
+        return next((row.field.label for row in self.rows if row.key == key), "")
+
+    @property
+    def unread_fix(self) -> str:
+        """Change by F2 of the text that cannot be read; empty where there is none."""
+        key = self.cursor if self.unread_here else self.unread_key
+        return self.unread_texts[key].fix_title if key else ""
+
+    def enter_row(self, row: FormRow) -> str:
+        """Begin to type in a row, and return what stands there."""
+        self._posted_values.clear()
+        self.parsed_value = self._profile_value = self.value_at_entry = self.committed_row(row).value
+        return self.unread_texts[row.key].text if row.key in self.unread_texts else row.text
+
+    def take_new_value(self, row: FormRow) -> bool:
+        """Take the row's value; false where it is the answer to what was typed, which stays as it stands."""
+        before, self._profile_value = self._profile_value, row.value
+        if row.value in self._posted_values:
+            # More may have been typed since, and must not be written over.
+            del self._posted_values[: self._posted_values.index(row.value) + 1]
+            return False
+        if row.value in (before, self.parsed_value):
+            return False
+        self._posted_values.clear()
+        self.parsed_value = row.value
+        self.unread_texts.pop(row.key, None)
+        return True
+
+    def restore_value(self, row: FormRow) -> None:
+        """Take the row's value in place of what was typed."""
+        self._posted_values.clear()
+        self.parsed_value = self._profile_value = row.value
+
+    def read(self, row: FormRow, text: str) -> Literal["same", "lines", "value"]:
+        """Take a text as the value of a row: return whether its lines change, or it is a new value to post."""
+        try:
+            value = fields.parse(row.field, text)
+        except BadInput as error:
+            self.unread_texts[row.key] = _unread_text(self.committed_row(row), text, error)
+            return "lines"
+        was_unread = self.unread_texts.pop(row.key, None)
+        self.parsed_value = value
+        if value == (self._posted_values[-1] if self._posted_values else self._profile_value):
+            return "lines" if was_unread else "same"
+        self._posted_values.append(value)
+        return "value"
+
+
+def _unread_text(row: FormRow, text: str, error: BadInput) -> UnreadText:
+    """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
+    fix, message = fields.closest_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
+    if row.usual_number is not None and not (
+        isinstance(fix, float) and row.usual_number / _UNLIKELY_FACTOR < fix < row.usual_number * _UNLIKELY_FACTOR
+    ):
+        return UnreadText(
+            text, error.remedy.rstrip("."), f"{message}. {error.remedy}", None, f"use {row.usual_number!r}"
+        )
+    fix = row.value if fix is None else fix
+    shown = row.text if fix == row.value else visible(fields.format_value(fix))
+    title = f"use {shown}" if shown else "leave it empty"
+    return UnreadText(text, error.remedy.rstrip("."), f"{message}. {error.remedy}", fix, title)
