@@ -1,4 +1,8 @@
-"""Faults of Textual 8.2 that a fast key or a narrow terminal meets, each fixed in its own method."""
+"""Faults of Textual that a fast key or a narrow terminal meets, each fixed in its own method.
+
+Each names the version that has the fault and the issue at github.com/Textualize/textual; a test of each turns red where
+Textual no longer has it, and then the fix goes.
+"""
 
 import asyncio
 import inspect
@@ -40,6 +44,7 @@ def fix_textual() -> None:
 
 
 def _fix_pages() -> None:
+    """A page key in a list that was not laid out is no error (8.2.8; no issue upstream)."""
     move_page = OptionList._move_page
 
     @wraps(move_page)
@@ -52,6 +57,7 @@ def _fix_pages() -> None:
 
 
 def _fix_dismiss() -> None:
+    """A screen is dismissed once (8.2.8; no issue upstream: #2575 made it an error for screens below the top only)."""
     dismiss = Screen.dismiss
 
     @wraps(dismiss)
@@ -63,6 +69,7 @@ def _fix_dismiss() -> None:
 
 
 def _fix_narrow_text() -> None:
+    """Text has lines also where no column is left (8.2.8; no issue upstream)."""
     wrap = Content._wrap_and_format
 
     @wraps(wrap)
@@ -74,6 +81,7 @@ def _fix_narrow_text() -> None:
 
 
 def _fix_click_on_removed() -> None:
+    """A click does not find what was removed since the last layout (8.2.8; upstream #5629 for other ways there)."""
     widget_at = Screen.get_widget_and_offset_at
 
     @wraps(widget_at)
@@ -86,6 +94,7 @@ def _fix_click_on_removed() -> None:
 
 
 def _fix_blinking() -> None:
+    """An input's cursor does not blink (8.2.8; a default, and no fault)."""
     initialize = Input.__init__
 
     @wraps(initialize)
@@ -98,6 +107,7 @@ def _fix_blinking() -> None:
 
 
 def _fix_second_picture() -> None:
+    """The styles of a new screen are found once (8.2.8; no issue upstream)."""
     resume = Screen._on_screen_resume
 
     @wraps(resume)
@@ -116,6 +126,7 @@ def _fix_second_picture() -> None:
 
 
 def _fix_kept_lines() -> None:
+    """A cache of colours keeps no widget (8.2.8; upstream #6665)."""
     kept = StylesCache.get_inner_outer
     by_colours = lru_cache(1024)(partial(kept.__wrapped__, None))
 
@@ -128,6 +139,7 @@ def _fix_kept_lines() -> None:
 
 
 def _fix_kept_workers() -> None:
+    """An idle thread keeps no worker, nor its screen (8.2.8; no issue upstream)."""
     run = Worker._run_threaded
 
     @wraps(run)
@@ -147,6 +159,7 @@ def _fix_kept_workers() -> None:
 
 
 def _fix_unstarted_workers() -> None:
+    """A worker that is cancelled before it began leaves no coroutine (8.2.8; no issue upstream)."""
     cancel = Worker.cancel
 
     @wraps(cancel)
@@ -160,5 +173,6 @@ def _fix_unstarted_workers() -> None:
 
 
 def _fix_missed_frames() -> None:
+    """Something is drawn within 8 ms of a key (8.2.8; no issue upstream: TEXTUAL_FPS is read as it is imported)."""
     # A second frame waits for up to two periods: at 60 a second that is 33 ms after a key, which is felt.
     screen.UPDATE_PERIOD = 1 / 240  # type: ignore[misc]

@@ -1,14 +1,24 @@
 """Faults of Textual that fast keys and narrow terminals meet: none of them shows, and each fix is still needed."""
 
+import asyncio
+import gc
+import inspect
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from test_wizard import finished_run, keys, machine, settle
+from textual import constants
+from textual import screen as textual_screen
+from textual._styles_cache import StylesCache
 from textual.app import App, ComposeResult
+from textual.color import Color
 from textual.content import Content
 from textual.events import Click
 from textual.screen import Screen
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
+from textual.worker import Worker, active_worker
 from tui_train.screens.app.themes import THEME_NAMES
 from tui_train.screens.home.row_list import RowList
 from tui_train.screens.widgets.dialogs import ChoiceDialog
@@ -114,6 +124,63 @@ async def test_a_click_on_what_was_just_removed(machine: Any) -> None:
         assert unfixed(Screen.get_widget_and_offset_at)(screen, 5, 5)[0] is listed
         assert screen.get_widget_and_offset_at(5, 5) == (None, None)
         listed._parent = parent
+
+
+def test_the_cursor_of_an_input_does_not_blink() -> None:
+    wizard()
+    entry = Input.__new__(Input)
+    unfixed(Input.__init__)(entry)
+    assert (entry.cursor_blink, Input().cursor_blink) == (True, False)
+
+
+def test_a_cache_of_colours_keeps_no_widget() -> None:
+    wizard()
+    black = Color(0, 0, 0)
+    kept = []
+    for find in (unfixed(StylesCache.get_inner_outer), StylesCache.get_inner_outer):
+        cache = StylesCache()
+        find(cache, black, black)
+        known = weakref.ref(cache)
+        del cache
+        gc.collect()
+        kept.append(known() is not None)
+    unfixed(StylesCache.get_inner_outer).cache_clear()
+    assert kept == [True, False]
+
+
+async def test_an_idle_thread_keeps_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    wizard()
+    fixed, kept = Worker._run_threaded, []
+    for run in (unfixed(fixed), fixed):
+        monkeypatch.setattr(Worker, "_run_threaded", run)
+        async with App[None]().run_test() as pilot:
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(1))
+            worker = pilot.app.run_worker(lambda: None, thread=True)
+            await worker.wait()
+            kept.append(await loop.run_in_executor(None, active_worker.get, None) is worker)
+    assert kept == [True, False]
+
+
+async def test_a_worker_that_never_began_leaves_no_coroutine() -> None:
+    wizard()
+
+    async def work() -> None:
+        """Do nothing."""
+
+    async with App[None]().run_test() as pilot:
+        begun = []
+        for cancel in (unfixed(Worker.cancel), Worker.cancel):
+            coroutine = work()
+            cancel(pilot.app.run_worker(coroutine))
+            begun.append(inspect.getcoroutinestate(coroutine))
+            coroutine.close()
+    assert begun == [inspect.CORO_CREATED, inspect.CORO_CLOSED]
+
+
+def test_a_frame_does_not_wait_for_two_periods() -> None:
+    wizard()
+    assert textual_screen.UPDATE_PERIOD < 1 / constants.MAX_FPS <= 1 / 60
 
 
 async def test_the_palette_opens_while_the_one_before_closes(machine: Any) -> None:
