@@ -21,10 +21,10 @@ from tui_train.views.chosen_theme import last_theme, save_theme
 from .. import STEPS, load_module
 from ..home.screen import Home
 from ..messages import ErrorToShow, LeaveWizard
+from ..textual_fixes import fix_textual
 from .environment_maker import InstallingApp
 from .shutdown import handling_signals
 from .terminal import TerminalDriver
-from .textual_fixes import fix_textual
 from .themes import apply_theme, register_themes
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from tui_train.base.errors import TuiTrainError
 
 from .. import load_module
 from ..messages import CompareRuns, GoBack, GoToStep, OpenResult, OpenRun, OpenStep, TryResult
+from ..textual_fixes import sender_of
 from .host_probing import HostProbingApp
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class NavigationApp(HostProbingApp):
         kind: type[Step] = load_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
-        if not there or event._sender is self.screen:  # noqa: SLF001 - nothing else says who asks
+        if not there or sender_of(event) is self.screen:
             self._show_step(event.module)
 
     def _show_step(self, module: str) -> None:

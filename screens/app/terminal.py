@@ -16,6 +16,8 @@ from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
+from ..textual_fixes import driver_of
+
 _ESCAPE = "\x1b"
 # Seconds to wait for the rest of a key: after a lone escape character, which most often is the key Esc; the same on a
 # slow line; and after the beginning of a sequence, which nobody types.
@@ -112,7 +114,7 @@ class TerminalDriver(LinuxDriver):
 
 def notify_terminal(app: App[int], words: str) -> None:
     """Send a notification through the terminal (OSC 9), which one that knows none ignores; through tmux as well."""
-    driver = app._driver  # noqa: SLF001 - there is no other way to write a sequence
+    driver = driver_of(app)
     if driver is None or app.is_headless:
         return
     sequence = f"\x1b]9;{''.join(char for char in words if char.isprintable())}\x07"

@@ -13,6 +13,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 
+from ..textual_fixes import forward_key
 from ..widgets.text_layout import styled
 
 _CURSOR_BAR = "▌"
@@ -302,7 +303,7 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
                 self._start_typing()
             return
         event.stop()
-        focused._forward_event(events.Key(event.key, event.character))  # noqa: SLF001 - as the app does
+        forward_key(focused, event)
 
     def on_focus(self) -> None:
         """Show where one is."""

@@ -15,6 +15,8 @@ from textual.widgets import Input
 from tui_train.base.text import visible
 from tui_train.facts.machine.folder_names import local_names
 
+from ...textual_fixes import bindings_for
+
 # A host that does not answer must not hold the threads that all workers share.
 _COMPLETION_EXECUTOR = ThreadPoolExecutor(1)
 # Returns the names in a folder, folders with a slash.
@@ -63,7 +65,7 @@ async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
     Textual passes a key through the screen first, and letters that were typed after it would come before it.
     """
     for node in nodes:
-        for binding in node._bindings.key_to_bindings.get(event.key, ()) if node else ():  # noqa: SLF001
+        for binding in bindings_for(node, event.key) if node else ():
             if node and await node.app.run_action(binding.action, node):
                 event.stop()
                 event.prevent_default()

@@ -6,17 +6,23 @@ Textual no longer has it, and then the fix goes.
 
 import asyncio
 import inspect
+from collections.abc import Sequence
 from contextvars import copy_context
 from functools import lru_cache, partial, wraps
 from typing import Any
 
 from textual import screen
 from textual._styles_cache import StylesCache
+from textual.app import App
 from textual.await_complete import AwaitComplete
+from textual.binding import Binding
 from textual.color import Color
 from textual.content import Content
-from textual.events import ScreenResume
+from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.events import Key, ScreenResume
 from textual.geometry import Offset
+from textual.message import Message
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
@@ -176,3 +182,26 @@ def _fix_missed_frames() -> None:
     """Something is drawn within 8 ms of a key (8.2.8; no issue upstream: TEXTUAL_FPS is read as it is imported)."""
     # A second frame waits for up to two periods: at 60 a second that is 33 ms after a key, which is felt.
     screen.UPDATE_PERIOD = 1 / 240  # type: ignore[misc]
+
+
+# What Textual 8.2.8 does for itself only; no issue upstream asks for any of it.
+
+
+def sender_of(message: Message) -> object:
+    """Return the widget that posted a message, which only some messages say in public."""
+    return message._sender
+
+
+def driver_of(app: App[Any]) -> Driver | None:
+    """Return what writes to the terminal: there is no other way to write a sequence."""
+    return app._driver
+
+
+def forward_key(widget: Widget, event: Key) -> None:
+    """Give a widget a key, as the app does."""
+    widget._forward_event(Key(event.key, event.character))
+
+
+def bindings_for(node: DOMNode, key: str) -> Sequence[Binding]:
+    """Return what a key is bound to in a widget itself."""
+    return node._bindings.key_to_bindings.get(key, ())
