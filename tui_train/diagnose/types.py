@@ -19,36 +19,42 @@ class LogLine(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """Evidence of an attempt: lines of its log, and what lies outside of it; None where that is unknown.
-
-    `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts the kernel's kills in the
-    control group, which may use `memory_limit` bytes. `free_disk` and `free_shm` are bytes. `lost` is an attempt that
-    ended without anybody to see how. `checkpoint` is the newest whole one. `takes` names what the trainer can be
-    passed, `cuda` says whether it was to train on GPUs. `phase` is where the GPU's memory ran out, as launch.sh read
-    it, and `eval_batch` what the trainer evaluates at a time by itself (0: as many as it trains on). `resumed` is the
-    step of the checkpoint that it was given, and `first_step` the first one that it told; 0 where that is unknown.
-    `source` and `preset` are those of the script that was started.
-    """
+    """Evidence of an attempt: lines of its log, and what lies outside of it; None where that is unknown."""
 
     lines: tuple[LogLine, ...]
     exit_code: int | None = None
+    """The shell's: 128 + the signal where one ended it."""
     host: str = ""
     oom_kills: int | None = None
+    """The kernel's kills in the control group."""
     memory_limit: int | None = None
+    """The bytes that the control group may use."""
     free_disk: int | None = None
+    """In bytes."""
     free_shm: int | None = None
+    """In bytes."""
     lost: bool = False
+    """It ended without anybody to see how."""
     last_step: int | None = None
     checkpoint: str = ""
+    """The newest whole one."""
     world_size: int = 1
     takes: frozenset[str] = frozenset()
+    """Names of what the trainer can be passed."""
     cuda: bool = False
+    """It was to train on GPUs."""
     phase: str = ""
+    """Where the GPU's memory ran out, as launch.sh read it."""
     eval_batch: int = 0
+    """The trainer's own evaluation batch; 0: the micro batch."""
     resumed: int = 0
+    """The step of the checkpoint that it was given; 0: unknown."""
     first_step: int = 0
+    """The first step that it logged; 0: unknown."""
     source: Source | None = None
+    """That of the script that was started."""
     preset: Preset | None = None
+    """That of the script that was started."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):

@@ -46,14 +46,10 @@ class Pcie(Struct, frozen=True):
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One card as NVML describes it; None is "not reported by the driver", never zero.
-
-    `problem` is why it cannot be used. Each MIG instance is one Gpu, with the `index` of its card. `sm_clock_max` is in
-    MHz, `throttled_by` what limits its clock now, `nvlinks` the number of active links, `peers` the indices of cards
-    with direct memory access. A card that `shares_memory` has only host memory.
-    """
+    """One card as NVML describes it, or one MIG instance; None is "not reported by the driver", never zero."""
 
     index: int
+    """That of the card, also for its MIG instances."""
     uuid: str = ""
     name: str = ""
     pci_bus: str | None = None
@@ -64,15 +60,21 @@ class Gpu(Struct, frozen=True, kw_only=True):
     display_active: bool | None = None
     compute_mode: ComputeMode | None = None
     sm_clock_max: int | None = None
+    """In MHz."""
     ecc: bool | None = None
     throttled_by: tuple[str, ...] = ()
+    """The limits on its clock now."""
     pcie: Pcie | None = None
     nvlinks: int | None = None
+    """The number of active links."""
     peers: tuple[int, ...] | None = None
+    """The indices of cards with direct memory access."""
     numa_node: int | None = None
     shares_memory: bool = False
+    """It has only host memory."""
     processes: tuple[GpuProcess, ...] = ()
     problem: str = ""
+    """Why it cannot be used."""
 
 
 class Logout(Struct, frozen=True, kw_only=True):
@@ -121,13 +123,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class Toolchain(Struct, frozen=True, kw_only=True):
-    """A Python and the versions of its libraries; None is "not installed", `arch_list` is that of torch.
-
-    `packages` are the versions of other relevant libraries by distribution name; `torchrun` are the flags that its
-    torchrun accepts, empty if unknown. `trl_options` are the options of TRL's programs: under "" those of all, and by
-    method those that only its program has; empty if unknown. `unchosen`: it lies in the current folder and was not
-    started, for the user has not chosen it.
-    """
+    """A Python and the versions of its libraries; None is "not installed"."""
 
     python: str
     label: str = ""
@@ -135,13 +131,18 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     torch: str | None = None
     cuda: str | None = None
     arch_list: tuple[str, ...] = ()
+    """The architectures that its torch has code for."""
     accelerate: str | None = None
     transformers: str | None = None
     packages: dict[str, str] = {}
+    """The versions of other relevant libraries, by distribution name."""
     torchrun: tuple[str, ...] = ()
+    """The flags that its torchrun accepts, empty if unknown."""
     trl_options: dict[str, tuple[str, ...]] = {}
+    """Options of TRL's programs: under "" those of all, by method those of one alone; empty if unknown."""
     problem: str = ""
     unchosen: bool = False
+    """It lies in the current folder and was not started, for the user has not chosen it."""
 
 
 class InheritedVariable(Struct, frozen=True):
@@ -194,73 +195,79 @@ ParameterForm = Literal["option", "key", "positional", "switch", "pair"]
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """An argument that a script takes, as its source says; texts are as written there, empty where they are not plain.
-
-    `name` is its longest spelling, with its dashes; `flags` are all of them, and `off` those that turn a pair off.
-    `type` is int, float, str, bool or another name. `takes_several`: it takes any number of values; `repeats`: with its
-    name before each. `command` is the subcommand that takes it, empty for none. `file` is the name of an imported file
-    that declares it, empty for the script itself.
-    """
+    """An argument of a script as its source says; texts are as written there, empty where they are not plain."""
 
     name: str
+    """Its longest spelling, with its dashes."""
     flags: tuple[str, ...] = ()
+    """All its spellings."""
     off: tuple[str, ...] = ()
+    """The flags that turn off what the others turn on."""
     form: ParameterForm = "option"
     type: str = ""
+    """int, float, str, bool or another name."""
     default: str = ""
     choices: tuple[str, ...] = ()
     help: str = ""
     required: bool = False
     takes_several: bool = False
+    """Any number of values may follow its name."""
     repeats: bool = False
+    """It takes any number of values, with its name before each."""
     command: str = ""
+    """The subcommand that takes it, empty for none."""
     line: int = 0
     file: str = ""
+    """The imported file that declares it, empty for the script itself."""
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """Facts in the text of a training script; lines count from 1, 0 is none. `problem`: why it could not be parsed.
-
-    `kind` is how it reads its command line ("none": not at all; empty: that is not known), decided by `line` of `file`
-    (empty: the script itself), and `why_unread` why its arguments are not known. `parameters` are its arguments,
-    `subcommands` its subcommands, one of which it `needs_command`; `unnamed_line` is the line that adds arguments which
-    the source does not name. `base` is the class of a library whose fields are arguments too, such as
-    TrainingArguments.
-
-    `asks`: what reads its command line may say more, asked for --help. `helped`: its --help was read, which says which
-    options there are.
-
-    `bare_train_line` is the line of a train() without a checkpoint, if no train() has one, and `corrected_train` the
-    corrected call. `creates_accelerator`: it creates an Accelerator, `sets_precision`: with a precision of its own.
-    `mentions_checkpoint`: it mentions resume_from_checkpoint. `local_rank_line` is the line of an argument
-    --local_rank, `reads_local_rank`: it mentions the variable LOCAL_RANK. `rank_line` is the line that fails without
-    the variable, or the function, `rank` of a launcher. `not_python` is what it is if not Python. `ignores_unknown`: it
-    goes on with arguments that it does not know.
-    """
+    """Facts in the text of a training script; lines count from 1, and 0 is none."""
 
     kind: ScriptKind = ""
+    """How it reads its command line ("none": not at all; empty: not known)."""
     line: int = 0
+    """The line that decides `kind`."""
     file: str = ""
+    """The file of that line, empty for the script itself."""
     base: str = ""
+    """The library's class whose fields are arguments too, such as TrainingArguments."""
     why_unread: str = ""
+    """Why its arguments are not known."""
     parameters: tuple[Parameter, ...] = ()
     subcommands: tuple[str, ...] = ()
     needs_command: bool = False
+    """One of its subcommands must be given."""
     unnamed_line: int = 0
+    """The line that adds arguments which the source does not name."""
     asks: bool = False
+    """What reads its command line may say more when asked for --help."""
     helped: bool = False
+    """Its --help was read, which says which options there are."""
     bare_train_line: int = 0
+    """The line of a train() without a checkpoint, if no train() has one."""
     corrected_train: str = ""
+    """That call as it should be."""
     creates_accelerator: bool = False
+    """It creates an Accelerator."""
     sets_precision: bool = False
+    """Its Accelerator has a precision of its own."""
     mentions_checkpoint: bool = False
+    """It mentions resume_from_checkpoint."""
     local_rank_line: int = 0
+    """The line of an argument --local_rank."""
     reads_local_rank: bool = False
+    """It mentions the variable LOCAL_RANK."""
     ignores_unknown: bool = False
+    """It goes on with arguments that it does not know."""
     rank_line: int = 0
+    """The line that fails without `rank`."""
     rank: str = ""
+    """The variable or the function of a launcher that it needs."""
     not_python: str = ""
+    """The kind of file, if not Python."""
     problem: str = ""
+    """Why it could not be parsed."""
 
 
 class ContainerEngine(Struct, frozen=True, kw_only=True):
@@ -331,50 +338,58 @@ class TrainingHost(Struct, frozen=True, kw_only=True):
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """All facts that plan and checks may use.
-
-    `paths` are the states of the paths in the profile, `unwritable` says by path why no folder can be made or written
-    to there (empty: it can), `free` how many bytes are free there (the empty path: for run folders; None: not known),
-    `documents` are the contents of its YAML files, `models`, `checkpoints` and `tokenizers` the shapes of what is in
-    its folders, `presets` the user's presets, `sources` facts of scripts by path, `data` what was read in training
-    data, by the question (data_use.key). `recipes` (by Python) are read only at the user's request, `help` (by script
-    or module) also where a source asks. `variables` are environment variables that configure communication or
-    allocation. `taken` are the resources of live runs. `hub` is the cache of Hugging Face (None: not read),
-    `hub_models` what the Hub says of models that are not in it. `wandb_key`: this user has a W&B key.
-    `accelerate_config` is the path of the file that `accelerate config` wrote, empty for none; it is among the
-    documents. `other_machine` names the other machine of these facts, empty for this one. `scheduler` is what gives a
-    training its machines and cards when it starts, empty for nothing: then which cards, and the first machine's
-    address, are known only there. `cluster` is what it has (None: not asked). `has_sbatch`: sbatch is on that other
-    machine. `training_hosts` are the hosts of a training that is started over ssh, by name, as far as they were asked.
-    """
+    """All facts that plan and checks may use."""
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
+    """The states of the paths in the profile."""
     unwritable: dict[str, str] = {}
+    """By path, why no folder can be made or written to there; empty: it can."""
     free: dict[str, int | None] = {}
+    """By path, the bytes that are free there (the empty path: for run folders); None: not known."""
     variables: tuple[InheritedVariable, ...] = ()
+    """Environment variables that configure communication or allocation."""
     documents: dict[str, YamlDocument] = {}
+    """The contents of the profile's YAML files, by path."""
     presets: dict[str, UserPreset] = {}
+    """The user's presets."""
     help: dict[str, ScriptHelp] = {}
+    """By script or module; read at the user's request, or where a source asks for it."""
     engines: tuple[ContainerEngine, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     recipes: dict[str, NemoRecipes] = {}
+    """By Python; read only at the user's request."""
     resources_in_use: tuple[ResourcesInUse, ...] = ()
+    """What live runs hold."""
     models: dict[str, ModelFolder] = {}
+    """The shapes of the models in the profile's folders."""
     sources: dict[str, Source] = {}
+    """Facts of scripts, by path."""
     wandb_key: bool = True
+    """This user has a W&B key."""
     accelerate_config: str = ""
+    """The file that `accelerate config` wrote, which is among the documents; empty for none."""
     checkpoints: dict[str, NemoCheckpoint] = {}
+    """The NeMo checkpoints in the profile's folders."""
     tokenizers: dict[str, NemoTokenizer] = {}
+    """The tokenizers in the profile's folders."""
     data: dict[str, DataReport] = {}
+    """Reports on training data, by the question (data_use.key)."""
     hub: HubCache | None = None
+    """The cache of Hugging Face; None: not read."""
     hub_models: dict[str, HubModel] = {}
+    """What the Hub says of models that are not in the cache."""
     other_machine: str = ""
+    """The other machine of these facts, empty for this one."""
     scheduler: Literal["", "slurm"] = ""
+    """What chooses machines and cards when a training starts; only then are they and an address known."""
     cluster: Cluster | None = None
+    """What the scheduler has; None: not asked."""
     training_hosts: dict[str, TrainingHost] = {}
+    """The hosts of a training that is started over ssh, by name, as far as they were asked."""
     has_sbatch: bool = False
+    """sbatch is on the other machine."""
 
 
 class Verdict(Struct, frozen=True):

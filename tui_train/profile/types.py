@@ -176,12 +176,7 @@ class Slurm(Struct, frozen=True, kw_only=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """The model's size and the optimisation; None leaves a value to the trainer, its script or its file.
-
-    The learning rate suits `lr_base_batch` (0: this global batch). `eval_batch` is how many samples an evaluation
-    takes at a time (0: the trainer's own). `epochs` are passes through the data, unless `steps` end it. A `warmup`
-    below 1 is a share of the steps.
-    """
+    """The model's size and the optimisation; None leaves a value to the trainer, its script or its file."""
 
     layers: int | None = None
     hidden_size: int | None = None
@@ -193,13 +188,17 @@ class Recipe(Struct, frozen=True, kw_only=True):
     learning_rate: float | None = None
     lr_scaling: Scaling = "none"
     lr_base_batch: int = 0
+    """The batch that the learning rate suits; 0: this global batch."""
     precision: Precision | None = None
     epochs: float | None = None
+    """Passes through the data, unless `steps` end it."""
     steps: int | None = None
     warmup: float | None = None
+    """In steps; below 1, a share of them."""
     schedule: Schedule | None = None
     weight_decay: float | None = None
     eval_batch: int = 0
+    """How many samples an evaluation takes at a time; 0: the trainer's own."""
     evaluate_every: int | None = None
     activation_checkpointing: bool | None = None
     expandable_segments: bool = False

@@ -37,31 +37,34 @@ _MAX_EARLIER_ATTEMPTS = 8  # attempts
 
 
 class RunNews(Struct, frozen=True, kw_only=True):
-    """News of a run for its viewer: its status and progress; the lines it reads for itself.
-
-    `attempt` is the newest one's number, `quiet_minutes` the whole minutes since it wrote something. `ranks` are
-    the processes that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs
-    of the planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where
-    a checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers.
-    `queue_text` is why it waits in a queue, and when it may start, or why Slurm ended it. `unread`: no step is read of
-    its log.
-    """
+    """News of a run for its viewer: its status and progress; the lines it reads for itself."""
 
     status: Status
     progress: Progress = Progress()
     title: str = ""
     attempt: int = 0
+    """The newest one's number."""
     quiet_minutes: int = 0
+    """Whole minutes since the newest attempt wrote something."""
     seconds_left: float | None = None
     ranks: tuple[Rank, ...] = ()
+    """The processes that said where they compute."""
     mismatch: tuple[str, ...] = ()
+    """Where they compute elsewhere than planned."""
     gpus: tuple[str, ...] = ()
+    """The UUIDs of the planned cards."""
     prefixes: tuple[int, ...] = ()
+    """The ranks that lines begin with."""
     not_resumed: str = ""
+    """Where a checkpoint was not loaded."""
     gpu_names: tuple[str, ...] = ()
+    """The names of the planned cards."""
     last_steps: tuple[tuple[int, int], ...] = ()
+    """The steps at which earlier attempts ended, by their numbers."""
     queue_text: str = ""
+    """Why it waits in a queue, and when it may start, or why Slurm ended it."""
     unread: str = ""
+    """Why no step is read of its log."""
 
 
 class RankReader:

@@ -8,24 +8,25 @@ from tui_train.supervisor.memory_patterns import PHASES
 
 
 class LadderContext(Struct, frozen=True, kw_only=True):
-    """Facts that a rung may depend on: world size, GPUs, accepted placeholders, loaded weights.
-
-    `refusals` are the reasons why a rung cannot help here, `why_none` is why none can. `batch_not_set`: the batch is
-    not lowered because the user did not set it. `eval_batch` is the trainer's own evaluation batch (0: same as the
-    micro batch); `evaluates`: memory can run out in an evaluation. `min_micro`: the smallest micro batch
-    that trains.
-    """
+    """Facts that a rung may depend on."""
 
     world_size: int
     cuda: bool
     accepted: frozenset[str]
+    """The placeholders that the trainer accepts."""
     loads_model: bool
     refusals: Mapping[str, str] = {}
+    """By rung, why it cannot help here."""
     why_none: str = ""
+    """Why no rung can help."""
     eval_batch: int = 0
+    """The trainer's own evaluation batch; 0: the micro batch."""
     evaluates: bool = True
+    """Memory can run out in an evaluation."""
     batch_not_set: bool = False
+    """The batch is not lowered because the user did not set it."""
     min_micro: int = 1
+    """The smallest micro batch that trains."""
 
     def why_refused(self, name: str) -> str:
         """Return why a rung cannot help here, empty where it can."""

@@ -25,24 +25,27 @@ _MAX_LEFTOVER = 1000
 
 
 class AttemptEnd(NamedTuple):
-    """How an attempt ended: its exit code, the phase in which GPU memory ran out, and the attempt that follows.
-
-    `no_retry_reason` says why less memory would not help, `host_memory` that the host's memory may have run out,
-    `trained_apart` that its processes each trained alone; `stopped` that it was asked to end before it had.
-    `resumed_from` is the checkpoint from which it was to resume. `leftover` are the processes that it left, as
-    run_ended names them. `stopped_rank` is the machine on which the training was asked to stop before it ended here.
-    """
+    """How an attempt ended."""
 
     code: int
     phase: str = ""
+    """Where GPU memory ran out."""
     next_position: int = 0
+    """The attempt that follows, 0 for none."""
     no_retry_reason: str = ""
+    """Why less memory would not help."""
     host_memory: bool = False
+    """The host's memory may have run out."""
     trained_apart: bool = False
+    """Its processes each trained alone."""
     resumed_from: str = ""
+    """The checkpoint from which it was to resume."""
     stopped: bool = False
+    """It was asked to end before it had."""
     leftover: str = ""
+    """The processes that it left, as run_ended names them."""
     stopped_rank: int | None = None
+    """The machine on which the training was asked to stop before it ended here."""
 
 
 def run_attempt(start: Start, position: int, number: int, log: str) -> AttemptEnd:

@@ -17,18 +17,13 @@ LATEST_TIME = 1e11
 
 
 class Event(NamedTuple):
-    """One line; `time` is in seconds since the epoch, `uptime` since that machine booted, an exit code of -1 is none.
-
-    `resumed` is the step of the checkpoint that an attempt was given, `ignored_checkpoint` tells that it did not load
-    it. `inode` is that of the run folder, which no copy of it has. `next` is the attempt that follows after an
-    out-of-memory, 0 for none. `cgroup` is an attempt's own; `left` are processes that it left, as `pid:ticks`.
-    `why` is why no attempt followed one that ran out of memory.
-    `joules` are what the `metered` ones of its `cards` drew.
-    """
+    """One line of the journal."""
 
     time: float = 0.0
+    """Seconds since the epoch."""
     event: str = ""
     uptime: float = 0.0
+    """Seconds since that machine booted."""
     mark: str = ""
     script: str = ""
     pid: int = 0
@@ -38,24 +33,34 @@ class Event(NamedTuple):
     grace: int = 20
     attempt: int = 0
     inode: int = 0
+    """That of the run folder, which no copy of it has."""
     leader: int = 0
     leader_ticks: int = 0
     position: int = 0
     exit_code: int = -1
+    """-1: none."""
     out_of_memory: bool = False
     resumed: int = 0
+    """The step of the checkpoint that an attempt was given."""
     ignored_checkpoint: bool = False
+    """The attempt did not load that checkpoint."""
     phase: str = ""
     next: int = -1
+    """The attempt that follows after an out-of-memory, 0 for none."""
     state: str = ""
     signal: str = ""
     engine: str = ""
     container: str = ""
     cgroup: str = ""
+    """An attempt's own."""
     left: str = ""
+    """The processes that an attempt left, as `pid:ticks`."""
     why: str = ""
+    """Why no attempt followed one that ran out of memory."""
     joules: float = 0.0
+    """What the metered cards drew."""
     metered: int = 0
+    """How many of its cards were metered."""
     cards: int = 0
 
 

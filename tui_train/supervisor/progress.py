@@ -48,12 +48,7 @@ DEFAULT_READING = Reading()
 
 
 class Progress(NamedTuple):
-    """How far a training is; 0 and None are "not reported yet".
-
-    `unit` says whether its lines report steps or epochs, empty where only a bar or a record did. `evaluations` are the
-    losses of evaluations by step, `tokens` how many were seen, where the log reports that. `batch`: the step was not
-    reported as one, but as a part of an epoch; `counting` and `table` are what earlier lines say of later ones.
-    """
+    """How far a training is; 0 and None are "not reported yet"."""
 
     step: int = 0
     steps: int = 0
@@ -62,11 +57,17 @@ class Progress(NamedTuple):
     gradient_norm: float | None = None
     curve: Curve = Curve()
     unit: Literal["", "epoch", "step"] = ""
+    """The unit of its lines, empty where only a bar or a record reported steps."""
     evaluations: Curve = Curve()
+    """The losses of evaluations, by step."""
     tokens: int = 0
+    """How many were seen, where the log reports that."""
     batch: bool = False
+    """The step was reported as a part of an epoch."""
     counting: Counting = Counting()
+    """What earlier lines say of later ones."""
     table: Table = Table()
+    """What the head of a table says of its rows."""
 
     @property
     def first(self) -> Point | None:

@@ -15,28 +15,30 @@ from .transport import LocalTransport
 
 
 class Start(NamedTuple):
-    """One start of `script`: `own_dir` is where this machine's files go, `mark` names its processes.
-
-    `cards` are this machine's own. `environment` is what an attempt gets besides what this process has; `grace` are
-    the seconds to save and end in. `stop_counts` is how often each machine had been asked to stop before.
-    """
+    """One start of `script`."""
 
     planned: Planned
     run_dir: str
     script: str
     own_dir: str
+    """Where this machine's files go."""
     mark: str
+    """The mark of its processes."""
     cards: tuple[str, ...]
+    """This machine's own."""
     cards_overridden: bool
     node_rank: int
     resume: bool
     grace: int
+    """The seconds to save and end in."""
     environment: Mapping[str, str]
+    """What an attempt gets besides what this process has."""
     journal: Journal
     locks: tuple[Lock, ...]
     signals: Signals
     transport: LocalTransport
     stop_counts: tuple[int, ...]
+    """How often each machine had been asked to stop before."""
 
     @property
     def attempts(self) -> tuple[PlannedAttempt, ...]:

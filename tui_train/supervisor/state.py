@@ -19,44 +19,39 @@ STATES = frozenset({"new", "lost", *LIVE_STATES, *_END_STATES})
 
 
 class AttemptStatus(NamedTuple):
-    """One attempt: `position` is its place in the plan, from 1; `ended`, `seconds`, `exit_code` are None while it runs.
-
-    `phase` is where it ran out of GPU memory, `resumed` the step of the checkpoint that it was given (0: none), and
-    `ignored_checkpoint` what was found at its end: it did not load that. `stopped`: the run was ended with it.
-    `joules` are what its cards drew, None where that was not metered; `all_metered`, that all of them were.
-    """
+    """One attempt; what is known only at its end is None while it runs."""
 
     number: int
     position: int
+    """Its place in the plan, from 1."""
     started: float
     ended: float | None = None
     exit_code: int | None = None
     out_of_memory: bool = False
     phase: str = ""
+    """Where it ran out of GPU memory."""
     resumed: int = 0
+    """The step of the checkpoint that it was given; 0: none."""
     ignored_checkpoint: bool = False
+    """It did not load that checkpoint."""
     seconds: float | None = None
     stopped: bool = False
+    """The run was ended with it."""
     joules: float | None = None
+    """What its cards drew; None: not metered."""
     all_metered: bool = False
+    """All its cards were."""
 
 
 class Status(NamedTuple):
-    """A run's state (new, unconfirmed, queued, running, stopping, finished, failed, stopped, lost) and its attempts.
-
-    `host` is another machine on which it runs, empty for this one. `leftover` are processes that train on though what
-    started them is gone. `grace` is how many seconds its training gets to end by itself. `container` is the name, for
-    `engine`, of one that may train on although what started it is gone. `seconds` is how long the last start took, or
-    has taken so far, None where that is not known: `started` and `ended` are dates, by a clock that may be set.
-    `cgroup` is the newest attempt's own, empty for none; `left` are the processes that there were at the end. `empty`
-    tells that this cgroup was read after a stop, and nobody was in it. `why` is why no attempt followed one that ran
-    out of GPU memory. `driver_silent`: after a stop the NVIDIA driver did not tell whether its memory is free.
-    """
+    """A run's state (new, unconfirmed, queued, running, stopping, finished, failed, stopped, lost) and its attempts."""
 
     state: str
     attempts: tuple[AttemptStatus, ...] = ()
     started: float | None = None
+    """A date, by a clock that may be set."""
     ended: float | None = None
+    """A date, by a clock that may be set."""
     exit_code: int | None = None
     pid: int = 0
     ticks: int = 0
@@ -64,17 +59,28 @@ class Status(NamedTuple):
     leader: int = 0
     leader_ticks: int = 0
     grace: int = 20
+    """Seconds that its training gets to end by itself."""
     leftover: tuple[int, ...] = ()
+    """Processes that train on though what started them is gone."""
     engine: str = ""
+    """The container engine of `container`."""
     container: str = ""
+    """The name of a container that may train on although what started it is gone."""
     host: str = ""
+    """The other machine on which it runs, empty for this one."""
     inode: int = 0
     seconds: float | None = None
+    """How long the last start took, or has taken so far; None: not known."""
     cgroup: str = ""
+    """The newest attempt's own, empty for none."""
     left: tuple[Process, ...] = ()
+    """The processes that there were at the end."""
     empty: bool = False
+    """The cgroup was read after a stop, and nobody was in it."""
     why: str = ""
+    """Why no attempt followed one that ran out of GPU memory."""
     driver_silent: bool = False
+    """After a stop the NVIDIA driver did not say whether its memory is free."""
 
     def data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""

@@ -36,16 +36,13 @@ _VENDOR = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 
 
 class Digest(Struct, frozen=True, kw_only=True):
-    """Run as a list shows it.
-
-    `now` is None where it is not read yet, or cannot be, as `damage` says. `seconds_left` are seconds, `losses` the
-    curve of a live run in some points, `why_not_resumable` says why no other start goes on from a checkpoint, empty
-    where one does, `failure` and `why` are its class and its cause where a failure was looked into.
-    """
+    """Run as a list shows it."""
 
     run: RunDir
     now: Status | None = None
+    """None where it is not read yet, or cannot be."""
     damage: str = ""
+    """Why its status cannot be read."""
     note: str = ""
     profile: str = ""
     about: TrainingSummary = TrainingSummary()
@@ -55,10 +52,14 @@ class Digest(Struct, frozen=True, kw_only=True):
     loss: float | None = None
     evaluation: float | None = None
     losses: tuple[float, ...] = ()
+    """The curve of a live run in some points."""
     seconds_left: float | None = None
     why_not_resumable: str = "was never started"
+    """Why no other start goes on from a checkpoint, empty where one does."""
     failure: str = ""
+    """The class of a failure that was looked into."""
     why: str = ""
+    """The cause of a failure that was looked into."""
 
     @property
     def is_read(self) -> bool:

@@ -32,28 +32,29 @@ _CHOSEN_KEYS = frozenset({"trainer.python", "trainer.preset"})
 
 
 class FormRow(Struct, frozen=True, kw_only=True):
-    """A field as it is shown: its value, what it may be, why it cannot be changed, and what stands beside it.
-
-    `default_text` is what holds where nothing was chosen, `note` what follows from the value, `error` what is wrong
-    with it or, where it is only a `warning`, unusual, `fix` what F2 would make of it, `line_below` a line about it
-    under the row. `has_long_default`: what holds is a sentence, also beside a number. `usual_number` is a number from
-    which what is meant by an unreadable one is not far, None where that is not known.
-    """
+    """A field as it is shown: its value, what it may be, why it cannot be changed, and what stands beside it."""
 
     field: Field
     value: Value = None
     options: tuple[Option, ...] = ()
     reason: str = ""
     default_text: str = ""
+    """What holds where nothing was chosen."""
     note: str = ""
+    """What follows from the value."""
     error: str = ""
+    """What is wrong with the value or, where it is only a `warning`, unusual."""
     warning: str = ""
     fix: str = ""
+    """What F2 would make of it."""
     usual_number: float | None = None
+    """A number from which what is meant by an unreadable one is not far; None: not known."""
     hint: str = ""
     stands_open: bool = False
     line_below: str = ""
+    """A line about it under the row."""
     has_long_default: bool = False
+    """What holds is a sentence, also beside a number."""
 
     @property
     def key(self) -> str:

@@ -23,23 +23,25 @@ _WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class DataQuestion(Struct, frozen=True, kw_only=True):
-    """A question about data: absolute paths of `files` or folders, and how they will be trained on.
-
-    `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `chat_template` a
-    file or a model whose template is taken, empty for the model's own; `length` the tokens
-    at which a sample is cut, 0 for never; `rows` how many are read at most. `weights` are what each of `files` has of
-    an epoch; none: what it holds. `answers_only` None: where the chat template marks answers.
-    """
+    """A question about data: which, and how they will be trained on."""
 
     files: tuple[str, ...]
+    """Absolute paths of files or folders."""
     model: str = ""
+    """A folder or an id in the Hub's cache, empty for none."""
     revision: str = ""
+    """That of a model in the Hub's cache."""
     chat_template: str = ""
+    """A file, or a model whose template is taken; empty for the model's own."""
     method: Method = "sft"
     length: int = 0
+    """The tokens at which a sample is cut, 0 for never."""
     answers_only: bool | None = None
+    """Whether answers alone are learned; None: where the chat template marks them."""
     weights: tuple[float, ...] = ()
+    """Each file's share of an epoch; none: what it holds."""
     rows: int = _MAX_ROWS
+    """How many are read at most."""
     seconds: int = _READ_SECONDS
 
 
@@ -179,39 +181,42 @@ class TurnEnds(Struct, frozen=True):
 
 
 class DataReport(Struct, frozen=True, kw_only=True):
-    """Content of the data, or the `problem` why it could not be read.
-
-    `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
-    how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable`
-    are the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat
-    template said of a row that it refused, `ends` how turns of a chat end, `limit` how many tokens the model takes, 0
-    where it does not say.
-    `shares` are what the files have of an epoch, where they have weights and were read whole.
-    """
+    """Content of the data, or the `problem` why it could not be read."""
 
     files: tuple[DataFile, ...] = ()
     file_count: int = 0
     size: int = 0
     done: int = 0
     rows: int = 0
+    """How many were read."""
     usable: int = 0
+    """How many have no problem that keeps them out; a duplicate is usable."""
     all_read: bool = True
     format: str = ""
     chat: bool = False
+    """They are made of messages."""
     columns: tuple[str, ...] = ()
     desirable: int = 0
+    """The rows of KTO whose label is true."""
     problems: tuple[DataProblem, ...] = ()
+    """The first rows that have one."""
     counts: dict[str, int] = {}
+    """How many rows have a problem of each kind."""
     conversions: tuple[Conversion, ...] = ()
     samples: tuple[DataSample, ...] = ()
     tokens: TokenCounts | None = None
     lengths: RowLengths | None = None
     tokenizer: str = ""
+    """Why no tokens were counted."""
     template: str = ""
+    """What the chat template said of a row that it refused."""
     answers: AnswersOnly = AnswersOnly()
     ends: TurnEnds = TurnEnds()
+    """How turns of a chat end."""
     shares: tuple[FileShare, ...] = ()
+    """The files' shares of an epoch, where they have weights and were read whole."""
     limit: int = 0
+    """How many tokens the model takes; 0: it does not say."""
     problem: str = ""
 
 

@@ -11,35 +11,39 @@ from tui_train.base.parse import prepared_type
 
 
 class Dimensions(Struct, frozen=True, kw_only=True):
-    """The shape of a decoder of a transformers `type`; `exact` is the parameter count of its files.
-
-    `norms` are those of a layer, `ffn` the width inside its MLP, `positions` the learned ones, `kv` the heads of keys
-    and values (0: as many as `heads`). With `experts`, each has an MLP of its own and a token goes to `experts_used`.
-    """
+    """The shape of a decoder."""
 
     name: str = ""
     type: str = "llama"
+    """The type that transformers gives it."""
     layers: int
     hidden: int
     heads: int
     ffn: int
+    """The width inside its MLP."""
     vocab: int
     kv: int = 0
+    """The heads of keys and values; 0: as many as `heads`."""
     head_dim: int = 0
     tied: bool = False
     gated: bool = True
     parallel: bool = False
     norm: Literal["rms", "layer", "plain"] = "rms"
     norms: int = 2
+    """The norms of a layer."""
     qk_norm: Literal["", "head", "all"] = ""
     qkv_bias: bool = False
     bias: bool = False
     head_bias: bool = False
     positions: int = 0
+    """The learned positions."""
     experts: int = 0
+    """The experts of a layer, each with an MLP of its own."""
     experts_used: int = 0
+    """The experts that a token goes to."""
     dtype: str = ""
     exact: int = 0
+    """The parameter count of its files."""
 
     @property
     def query_width(self) -> int:

@@ -22,24 +22,28 @@ Refusal = Literal["", "missing", "revision", "unreachable", "unusable"]
 
 
 class CachedModel(Struct, frozen=True, kw_only=True):
-    """A model in the cache: its id, the folder of its files, their bytes, and what is `missing` of it (names of files).
-
-    `dtype` is short, such as "bf16", `kind` the model_type of its config.json, `causal`: it predicts the next token.
-    `partial` are the bytes of unfinished downloads. `revisions` are others than main, `names` are the commit of one and
-    the branches and tags that name it. All texts come from files that anybody may have written.
-    """
+    """A model in the cache; its texts come from files that anybody may have written."""
 
     id: str
     folder: str = ""
+    """The folder of its files."""
     size: int = 0
+    """The bytes of its files."""
     dtype: str = ""
+    """In short, such as "bf16"."""
     kind: str = ""
+    """The model_type of its config.json."""
     architecture: str = ""
     causal: bool = False
+    """It predicts the next token."""
     missing: tuple[str, ...] = ()
+    """Names of files that it lacks."""
     partial: int = 0
+    """The bytes of unfinished downloads."""
     names: tuple[str, ...] = ()
+    """The commit of a revision, and the branches and tags that name it."""
     revisions: "tuple[CachedModel, ...]" = ()
+    """Those other than main."""
 
     @property
     def is_complete(self) -> bool:

@@ -25,20 +25,18 @@ class DamagedError(ValueError):
 
 
 class ModelFolder(Struct, frozen=True):
-    """The shape of the model in a folder, or the `problem` why there is none.
-
-    `path` is the folder of a model that was named by its id on the Hub, `limit` how many tokens it takes by its
-    config.json (0: it does not say). `layers` are the paths of its weight matrices as in its safetensors, each number
-    in them 0 (model.layers.0.mlp.up_proj); none where they were not read. `damaged` names a file of weights that cannot
-    be loaded, and why.
-    """
+    """The shape of the model in a folder, or the `problem` why there is none."""
 
     dimensions: Dimensions | None = None
     problem: str = ""
     path: str = ""
+    """The folder of a model that was named by its id on the Hub."""
     limit: int = 0
+    """How many tokens it takes by its config.json; 0: it does not say."""
     layers: tuple[str, ...] = ()
+    """Paths of its weight matrices as in its safetensors, each number 0 (model.layers.0.mlp.up_proj), if read."""
     damaged: str = ""
+    """A file of weights that cannot be loaded, and why."""
 
     def has_layer(self, name: str) -> bool:
         """Return whether a weight matrix has this name, as PEFT compares them: by the end of its path."""

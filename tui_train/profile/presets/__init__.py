@@ -139,28 +139,29 @@ class GracefulStop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Rules by which one trainer takes the recipe; `strategies` besides ddp, empty if not known.
-
-    `module` is started if there is no script; `accepts_script`: a script can replace it. `user_arguments_first` puts
-    the user's arguments before those of the preset. `log` are regular expressions with the groups step, steps, loss,
-    lr and tokens_per_second. `eval_batch` is the trainer's default evaluation batch (0: same as the micro batch),
-    `defaults` are its other defaults, by placeholder.
-    """
+    """Rules by which one trainer takes the recipe."""
 
     label: str
     about: str
     module: str = ""
+    """The module that is started if there is no script."""
     accepts_script: bool = False
+    """A script can replace the module."""
     user_arguments_first: bool = False
+    """The user's arguments come before those of the preset."""
     eval_batch: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The trainer's default evaluation batch; 0: the micro batch."""
     defaults: dict[str, Scalar] = {}
+    """Other defaults of the trainer, by placeholder."""
     arguments: tuple[PresetArgument, ...] = ()
     variables: tuple[PresetVariable, ...] = ()
     file: TrainerFile | None = None
     checkpoints: Checkpoints | None = None
     stop: GracefulStop = GracefulStop()
     strategies: tuple[str, ...] = ()
+    """Those besides ddp, empty if not known."""
     log: tuple[str, ...] = ()
+    """Regular expressions with the groups step, steps, loss, lr and tokens_per_second."""
 
     @property
     def named(self) -> str:

@@ -50,33 +50,36 @@ class Loss(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """Result of a run; `weights` is None where there is neither an adapter nor a model.
-
-    `source` says whether that is the final one, what was saved when the training was stopped, or the newest checkpoint;
-    `step` is that of the last two (0: not known). `base` is the model that was trained: a folder, or an id of the Hub;
-    empty where it is not known or the model is new; `revision` is that of a model of the Hub (empty: main). `quantized`
-    tells that the base was quantized for the training. `output` is the folder that was searched, `written` those that
-    the script's own arguments name and in which it wrote something else. `seconds` is the time
-    of all attempts, `joules` what their cards drew (None: not metered), `all_metered` that of each attempt all were.
-    """
+    """Result of a run."""
 
     run: str
     state: str
     output: str = ""
+    """The folder that was searched."""
     written: tuple[str, ...] = ()
+    """Folders that the script's own arguments name, in which it wrote something else."""
     weights: Weights | None = None
+    """None where there is neither an adapter nor a model."""
     source: Source = "final"
+    """The final weights, what was saved when the training was stopped, or the newest checkpoint."""
     step: int = 0
+    """That of weights which are not final; 0: not known."""
     base: str = ""
+    """The model that was trained: a folder, or an id of the Hub; empty where it is not known or the model is new."""
     revision: str = ""
+    """That of a base on the Hub; empty: main."""
     quantized: bool = False
+    """The base was quantized for the training."""
     loss: Loss | None = None
     loss_best: Loss | None = None
     eval_loss: Loss | None = None
     eval_loss_best: Loss | None = None
     seconds: float | None = None
+    """The time of all attempts."""
     joules: float | None = None
+    """What the cards of all attempts drew; None: not metered."""
     all_metered: bool = False
+    """All cards of each attempt were."""
 
     @property
     def description(self) -> str:

@@ -26,25 +26,28 @@ _MAX_INDEX_BYTES = 64 << 20
 
 
 class Weights(Struct, frozen=True, kw_only=True):
-    """An adapter or a model in a folder; `problem` says why it cannot be loaded, empty if nothing is wrong with it.
-
-    `size` are the bytes of its weights, `base` is the model that an adapter was trained on: a path or an id of the Hub.
-    `task` is PEFT's name of what an adapter is for, `method` PEFT's name of its kind, `rank` that of LoRA (0: none);
-    `plain` tells that it consists of low-rank matrices alone, as servers that load adapters need it. `scores` tells
-    that it gives a score, not text. `quantized` names how the files of a model are quantized.
-    """
+    """An adapter or a model in a folder."""
 
     path: str
     kind: WeightsKind
     size: int = 0
+    """The bytes of its weights."""
     base: str = ""
+    """The model that an adapter was trained on: a path or an id of the Hub."""
     task: str = ""
+    """PEFT's name of what an adapter is for."""
     method: str = ""
+    """PEFT's name of an adapter's kind."""
     rank: int = 0
+    """That of LoRA; 0: none."""
     plain: bool = True
+    """It consists of low-rank matrices alone, as servers that load adapters need it."""
     scores: bool = False
+    """It gives a score, not text."""
     quantized: str = ""
+    """How the files of a model are quantized."""
     problem: str = ""
+    """Why it cannot be loaded, empty if nothing is wrong with it."""
 
     @property
     def changed_at(self) -> float:

@@ -23,19 +23,18 @@ _MAX_NAMES = 3
 
 
 class IdleCards(Struct, frozen=True, kw_only=True):
-    """GPUs that could train and do not: the reason (`why`), and what would let them.
-
-    `torch_problem` is that it is torch, in a few words, empty if it is something else. `python` is another one of this
-    machine that can use them, `wheel` the build of torch that has code for them, and `remedy` what helps where neither
-    does.
-    """
+    """GPUs that could train and do not: the reason, and what would let them."""
 
     cards: tuple[Gpu, ...]
     why: str
     torch_problem: str = ""
+    """The same in a few words where it is torch, otherwise empty."""
     python: str = ""
+    """Another Python of this machine that can use them."""
     wheel: Wheel | None = None
+    """The build of torch that has code for them."""
     remedy: str = ""
+    """What helps where neither does."""
 
 
 def all_cards_idle(setup: Setup) -> IdleCards | None:
