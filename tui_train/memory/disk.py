@@ -21,19 +21,20 @@ _KEPT_BY_NEMO = 10
 
 
 class CheckpointDisk(Struct, frozen=True, kw_only=True):
-    """The bytes of weights and optimizer states in a checkpoint, and the relative `error` of both.
-
-    `written` checkpoints are written in all, 0 if unknown, and `kept` of them stay, 0 for all. `can_be_limited`: the
-    trainer takes a limit, which is `min_kept` or more.
-    """
+    """The bytes of weights and optimizer states in a checkpoint."""
 
     weights: int
     states: int
     error: float
+    """The relative error of both."""
     written: int
+    """How many checkpoints are written in all; 0: unknown."""
     kept: int
+    """How many of them stay; 0: all."""
     can_be_limited: bool = False
+    """The trainer takes a limit."""
     min_kept: int = 1
+    """The lowest limit."""
 
     @property
     def checkpoint_bytes(self) -> int:

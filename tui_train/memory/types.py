@@ -34,56 +34,58 @@ OTHER_TARGET_NAMES = {
 
 
 class MemorySettings(Struct, frozen=True, kw_only=True):
-    """The settings of a training that determine its memory.
-
-    `weights` is the type of the weights, `autocast` that of the computation if different, `adapters` that of LoRA's
-    matrices. `packed`: the weights are quantized and frozen. `kernels`: fused norms, or all of Liger's. `loss` is the
-    kind of loss ("none": one number per sequence). `gather`: gradients are accumulated over micro batches.
-    `eval_batch` 0: the micro batch. `rows` are the sequences of a sample: two where it is a pair. `reference`: a frozen
-    copy of the model is held beside it.
-
-    `keeps_inputs`: quantized layers keep their input, as in bitsandbytes before 0.43. `widened`: tensors between layers
-    are fp32, though the computation is not. `scales`: trained factors scale the output of the targets, instead of LoRA.
-    `whole_layers` False: selective checkpointing, which keeps the outputs of attention and of every second product.
-    `offloads`: activations are offloaded to host memory. `steps_at_once`: each weight is updated as soon as it has a
-    gradient.
-
-    With sharding, `holds_layers`: FSDP1 with reentrant checkpointing holds the inputs of frozen layers and their
-    gradients until the end of the backward pass. `loads_whole`: each GPU loads the full model once, as FSDP1 does from
-    a full state dict. `keeps_packed`: quantized weights are not sharded.
-    """
+    """The settings of a training that determine its memory."""
 
     micro_batch: int
     sequence_length: int
     eval_batch: int = 0
+    """0: the micro batch."""
     rows: int = 1
+    """The sequences of a sample: two where it is a pair."""
     reference: bool = False
+    """A frozen copy of the model is held beside it."""
     weights: Dtype = "fp32"
+    """The type of the weights."""
     autocast: Literal["", "bf16", "fp16"] = ""
+    """The type of the computation, if different."""
     method: Method = "full"
     packed: Quantization = ""
+    """The weights are quantized and frozen."""
     rank: int = 16
     targets: tuple[str, ...] = ATTENTION_TARGETS
     adapters: Dtype = "fp32"
+    """The type of LoRA's matrices."""
     dropout: float = 0.0
     optimizer: Optimizer = "adamw_foreach"
     attention: Attention = "sdpa"
     checkpointing: bool = False
     whole_layers: bool = True
+    """False: selective checkpointing, which keeps the outputs of attention and of every second product."""
     loss: Loss = "upcast"
+    """"none": one number per sequence."""
     kernels: Kernels = ""
+    """Fused norms, or all of Liger's."""
     sharding: Sharding = ""
     shards: int = 1
     offload: bool = False
     gather: bool = False
+    """Gradients are accumulated over micro batches."""
     keeps_inputs: bool = False
+    """Quantized layers keep their input, as in bitsandbytes before 0.43."""
     holds_layers: bool = False
+    """FSDP1 with reentrant checkpointing holds frozen layers' inputs and gradients through the backward pass."""
     loads_whole: bool = False
+    """Each GPU loads the full model once, as FSDP1 does from a full state dict."""
     scales: bool = False
+    """Trained factors scale the output of the targets, instead of LoRA."""
     keeps_packed: bool = False
+    """Quantized weights are not sharded."""
     widened: bool = False
+    """Tensors between layers are fp32, though the computation is not."""
     offloads: bool = False
+    """Activations are offloaded to host memory."""
     steps_at_once: bool = False
+    """Each weight is updated as soon as it has a gradient."""
     caveats: tuple[str, ...] = ()
 
     @property

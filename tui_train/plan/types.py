@@ -23,23 +23,24 @@ class CheckpointRule(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One attempt at the training: `rung` is the fallback (empty for the first), `title` what it changes.
-
-    `batch` is the arithmetic of the batch, `changes` are the titles of all that differs from the profile, `edits` its
-    values, by key. `then` is the number of the next attempt, by the phase in which memory ran out. `fills` are files
-    with paths that only the running machine knows (supervisor/fill.py fills them in), each with the value used if there
-    is no checkpoint.
-    """
+    """One attempt at the training."""
 
     rung: str
+    """The fallback, empty for the first."""
     title: str
+    """What the fallback changes."""
     batch: str
+    """The arithmetic of the batch."""
     command: Command
     changes: tuple[str, ...] = ()
+    """The titles of all that differs from the profile."""
     edits: dict[str, Value] = {}
+    """The values of all that differs from the profile, by key."""
     then: dict[str, int] = {}
+    """The number of the next attempt, by the phase in which memory ran out."""
     checkpoints: CheckpointRule | None = None
     fills: tuple[tuple[str, PlainData], ...] = ()
+    """Files with paths that supervisor/fill.py fills in there, each with its value if there is no checkpoint."""
 
 
 class Preparation(Struct, frozen=True):
@@ -83,17 +84,7 @@ class Notification(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A run: the preparations and attempts in order, the files beside the script, and its numbers.
-
-    `world_size` counts the processes of all `nodes`, `uneven` those of each, empty where all have as many; `gpus` are
-    those of the first machine, at `address`; `find_interface`: each machine looks for the network interface that leads
-    there. `output` is empty for the folder in the run folder, `port` 0 if none is fixed, `grace` the seconds to save
-    after a stop. `numbers` are learning rate and steps as text. `backend` is "nccl", "gloo", or empty if the plan does
-    not set it. `resumes_itself`: the trainer finds its own checkpoints. `phases` are those in which GPU memory can run
-    out. `slurm`: Slurm starts it, and chooses machines and cards, so that `gpus` and `address` are empty. `hosts` are
-    the machines by their names for ssh, where the first of them starts the others; without an `address` they find one
-    of it. `others` are the GPUs of those after the first, where they are known.
-    """
+    """A run: the preparations and attempts in order, the files beside the script, and its numbers."""
 
     name: str
     title: str
@@ -101,37 +92,52 @@ class Plan(Struct, frozen=True, kw_only=True):
     launcher: str
     device: Literal["cpu", "cuda"]
     gpus: tuple[str, ...]
+    """Those of the first machine; empty where Slurm chooses them."""
     gpu_names: tuple[str, ...] = ()
     world_size: int
+    """The processes of all machines."""
     nodes: int = 1
     uneven: tuple[int, ...] = ()
+    """The processes of each machine, empty where all have as many."""
     others: tuple[tuple[str, ...], ...] = ()
+    """The GPUs of the machines after the first, where they are known."""
     address: str = ""
+    """The first machine's; empty where Slurm chooses it, or the hosts find one of it."""
     port: int = 0
+    """0: none is fixed."""
     find_interface: bool = False
+    """Each machine looks for the network interface that leads to the address."""
     output: str = ""
+    """Empty for the folder in the run folder."""
     grace: int = 20
+    """The seconds to save after a stop."""
     micro_batch: int
     accumulation: int
     global_batch: int
     learning_rate: float
     steps: int
     numbers: tuple[str, ...]
+    """Learning rate and steps as text."""
     preparations: tuple[Preparation, ...] = ()
     attempts: tuple[Attempt, ...]
     phases: tuple[str, ...] = ()
+    """Those in which GPU memory can run out."""
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
     nemo: NemoFile | None = None
     resumes_itself: bool = False
+    """The trainer finds its own checkpoints."""
     secrets: tuple[str, ...] = ()
     container: ContainerWrapper | None = None
     backend: str = ""
+    """"nccl", "gloo", or empty if the plan does not set it."""
     log: LogRules = LogRules()
     notes: tuple[str, ...] = ()
     notify: Notification | None = None
     slurm: SlurmJob | None = None
+    """Slurm starts it, and chooses machines and cards."""
     hosts: tuple[str, ...] = ()
+    """The machines by their names for ssh, where the first of them starts the others."""
 
     @property
     def is_started_by_hand(self) -> bool:

@@ -6,21 +6,20 @@ from tui_train.base.command import PlainData
 
 
 class NemoFile(Struct, frozen=True, kw_only=True):
-    """The training that the file describes; None leaves a value to the recipe.
-
-    `path` is its name, which depends on the flavour of NeMo. `model` is a folder of initial weights; an empty `data` is
-    mock data; `validation`: there is validation data. `without` are model settings to turn off because their libraries
-    are missing, `more` are settings of the user.
-    """
+    """The training that the file describes; None leaves a value to the recipe."""
 
     path: str
+    """Its name, which depends on the flavour of NeMo."""
     recipe: str
     task: str
     peft: str
     data: tuple[str, ...]
+    """Empty: mock data."""
     validation: bool
+    """There is validation data."""
     tokenizer: str
     model: str
+    """A folder of initial weights."""
     gpus: int
     nodes: int
     tensor_parallel: int | None
@@ -42,4 +41,6 @@ class NemoFile(Struct, frozen=True, kw_only=True):
     validation_data: tuple[str, ...] = ()
     test_data: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    """Model settings to turn off because their libraries are missing."""
     more: tuple[tuple[str, PlainData], ...] = ()
+    """Settings of the user."""

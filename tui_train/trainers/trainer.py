@@ -33,33 +33,36 @@ class PreparationStep(Struct, frozen=True):
 
 
 class Trainer:
-    """A program that trains a profile, with its Python and what is known of the machine: None where that is not asked.
-
-    `name` and `about` are shown in the choice, `label` names it in a sentence. `fields` are the keys or sections of a
-    profile that this trainer takes and others do not. `makes_model`: without a model it makes a new one of the recipe's
-    size, and without data it trains on a sample text. `gets_every_value`: its defaults are those of this package, and
-    it is passed every value of the recipe. `wants_data`: it trains on nothing but the data of the profile.
-    `allows_uneven`: its machines may have different numbers of processes. `resumes_itself`: it finds its newest
-    checkpoint. `why_no_gloo` is why it cannot use Gloo on GPUs, empty if it can. `library_set` is the set that
-    `tui-train env create` installs for it. `takes_hub_ids`: its model may be the id of one on the Hugging Face Hub.
-    `precision_by_cards`: its default precision is the best of the cards, instead of the preset's.
-    `field_texts` are its own for fields that mean something else to each trainer, by key.
-    """
+    """A program that trains a profile, with its Python and what is known of the machine: None where that is not asked."""
 
     name: ClassVar[str]
+    """Shown in the choice."""
     about: ClassVar[str]
+    """Shown in the choice."""
     label: ClassVar[str]
+    """Its name in a sentence."""
     fields: ClassVar[frozenset[str]] = frozenset()
+    """The keys or sections of a profile that this trainer takes and others do not."""
     makes_model: ClassVar[bool] = False
+    """Without a model it makes one of the recipe's size; without data it trains on a sample text."""
     gets_every_value: ClassVar[bool] = False
+    """Its defaults are those of this package, and it is passed every value of the recipe."""
     wants_data: ClassVar[bool] = False
+    """It trains on nothing but the data of the profile."""
     allows_uneven: ClassVar[bool] = True
+    """Its machines may have different numbers of processes."""
     resumes_itself: ClassVar[bool] = False
+    """It finds its newest checkpoint."""
     why_no_gloo: ClassVar[str] = ""
+    """Why it cannot use Gloo on GPUs, empty if it can."""
     library_set: ClassVar[str] = "hf"
+    """The set that `tui-train env create` installs for it."""
     takes_hub_ids: ClassVar[bool] = False
+    """Its model may be the id of one on the Hugging Face Hub."""
     precision_by_cards: ClassVar[bool] = False
+    """Its default precision is the best of the cards, instead of the preset's."""
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {}
+    """Its own texts for fields that mean something else to each trainer, by key."""
 
     def __init__(self, profile: Profile, toolchain: Toolchain | None = None, facts: Facts | None = None) -> None:
         """Bind it to a profile."""

@@ -33,27 +33,30 @@ class VolumeClaim(Struct, frozen=True):
 
 
 class ClusterPlan(Struct, frozen=True, kw_only=True):
-    """A plan for the machines of a cluster.
-
-    `name` is a DNS label, `files` are those of the run. Each of `plan.nodes` machines has `gpus` GPUs, planned for
-    `gpu_name`. `mounts` are what the training reads and writes outside of its run folder, without what lies in a claim;
-    `outputs` those that it makes. `paths` are "file" or "folder", where that is known. `libraries` are NAME==VERSION,
-    as the plan was made for. `had_container`: the plan had a container.
-    """
+    """A plan for the machines of a cluster."""
 
     name: str
+    """A DNS label."""
     plan: Plan
     files: tuple[File, ...]
+    """Those of the run."""
     image: str
     gpus: int
+    """How many each machine has."""
     gpu_name: str
+    """The card that it was planned for."""
     mounts: tuple[Mount, ...]
+    """What the training reads and writes outside of its run folder, without what lies in a claim."""
     outputs: tuple[str, ...]
+    """The mounts that the training makes."""
     claims: tuple[VolumeClaim, ...]
     paths: Mapping[str, str]
+    """"file" or "folder", where that is known."""
     shared_memory: str
     libraries: tuple[str, ...]
+    """NAME==VERSION, as the plan was made for."""
     had_container: bool
+    """The plan had a container."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
