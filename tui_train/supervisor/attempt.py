@@ -9,18 +9,14 @@ from typing import Callable, NamedTuple
 
 from . import cgroup, checkpoints, commands, container, energy, lock, machines
 from .planned import reading_of
-from .processes import MARK, Family, Process, become_subreaper, process_at, send_signal
+from .processes import LEAVE_SECONDS, MARK, Family, Process, become_subreaper, process_at, send_signal
 from .refused import CANNOT_WRITE, TRAINED_APART, Refused
 from .safe_text import visible
 from .signals import reset_signals
 from .start import Start, print_message, record_event
 from .transport import NodeCommand, Task
 
-# What SIGKILL does not end in so long hangs in a driver.
-_KILL_SECONDS = 10.0
 _KILLED_EXIT_CODE = 128 + signal.SIGKILL
-# Seconds in which what a training has started ends after it.
-_LEAVE_SECONDS = 2.0
 _MAX_LEFTOVER = 1000
 
 
@@ -210,7 +206,6 @@ def _stop_attempt(start: Start, task: Task, family: Family, name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
-    asked: set[int] = set()
     family.living()
     stopper = Process()
     if name:
@@ -220,11 +215,9 @@ def _stop_attempt(start: Start, task: Task, family: Family, name: str) -> int:
     else:
         task.request_stop()
     record_event(start, "stopping", signal=start.signals.stop)
-    while time.monotonic() < deadline and not start.signals.at_once and (living := family.living()):
-        if task.poll() is not None:
-            for pid in living.keys() - asked:
-                send_signal(Process(pid, living[pid]), signal.SIGTERM)
-            asked |= living.keys()
+    while time.monotonic() < deadline and not start.signals.at_once:
+        if not (family.living() if task.poll() is None else family.ask_to_end()):
+            break
         _renew_locks(start)
         start.signals.wait(0.1)
     _kill(task, family)
@@ -237,18 +230,17 @@ def _stop_attempt(start: Start, task: Task, family: Family, name: str) -> int:
 
 def _kill(task: Task, family: Family) -> None:
     task.end_remote_parts()
-    deadline = time.monotonic() + _KILL_SECONDS
-    while family.signal(signal.SIGKILL) and time.monotonic() < deadline:
-        time.sleep(0.05)
-        task.poll()
+    family.kill(lambda: _pause(task))
+
+
+def _pause(task: Task) -> None:
+    time.sleep(0.05)
+    task.poll()
 
 
 def _leftover_processes(task: Task, family: Family) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
-    deadline = time.monotonic() + _LEAVE_SECONDS
-    while (living := family.living()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-        task.poll()
+    living = family.wait(LEAVE_SECONDS, lambda: _pause(task))
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
     return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_LEFTOVER])

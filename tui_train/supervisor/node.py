@@ -12,7 +12,19 @@ import time
 from typing import Any, Sequence
 
 from . import commands, gpus, machines, planned
-from .processes import MARK, Family, Process, become_subreaper, has_variable, machine_identity, process_at, send_signal
+from .processes import (
+    KILL_SECONDS,
+    LEAVE_SECONDS,
+    MARK,
+    Family,
+    Process,
+    become_subreaper,
+    has_variable,
+    machine_identity,
+    process_at,
+    reap_children,
+    send_signal,
+)
 from .refused import MISSING, Refused
 from .safe_text import visible
 from .signals import Signals
@@ -30,9 +42,6 @@ _KEEPER_VARIABLE = "TUI_TRAIN_KEPT_FOR"
 _FAMILY_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
-# As of the attempts of one machine.
-_LEAVE_SECONDS = 2.0
-_KILL_SECONDS = 10.0
 _MAX_PENDING = 16 << 20
 _TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))"
 
@@ -181,7 +190,7 @@ class _Output:
 
     def finish(self) -> None:
         """Pass on the rest, as long as the link takes it."""
-        deadline = time.monotonic() + _KILL_SECONDS
+        deadline = time.monotonic() + KILL_SECONDS
         while (self.open or self.pending) and time.monotonic() < deadline:
             self.wait(_POLL_SECONDS)
 
@@ -201,12 +210,10 @@ def _wait_for_end(leader: Process, family: Family, signals: Signals, output: _Ou
     """Return the exit code of a part once it has ended, or has to."""
     heard_at, asked, seen_at = time.monotonic(), False, 0.0
     while True:
-        code = _reap(leader.pid)
-        if code is not None:
-            deadline = time.monotonic() + (_LEAVE_SECONDS if code == 0 else 0)
-            while family.living() and time.monotonic() < deadline:
-                output.wait(_POLL_SECONDS)
-                _reap(leader.pid)
+        status = reap_children().get(leader.pid)
+        if status is not None:
+            code = commands.exit_code(status)
+            family.wait(LEAVE_SECONDS if code == 0 else 0, lambda: (output.wait(_POLL_SECONDS), reap_children()))
             return code
         if output.wait(_POLL_SECONDS, 0):
             received = os.read(0, 4096)
@@ -224,28 +231,17 @@ def _wait_for_end(leader: Process, family: Family, signals: Signals, output: _Ou
             return 128 + signal.SIGKILL
 
 
-def _reap(leader: int) -> int | None:
-    """Let go of children that have ended, and return the exit code of the leader where it is one."""
-    while True:
-        try:
-            ended, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return None
-        if ended == leader:
-            return commands.exit_code(status)
-        if ended == 0:
-            return None
-
-
 def _kill_family(family: Family) -> None:
     left = family.living()
     if left:
         shown = visible(" ".join(map(str, sorted(left))))
         os.write(2, f"launch.sh: {os.uname().nodename}: ends what is left of it ({shown})\n".encode(errors="replace"))
-    deadline = time.monotonic() + _KILL_SECONDS
-    while family.signal(signal.SIGKILL) and time.monotonic() < deadline:
-        _reap(0)
+
+    def pause() -> None:
+        reap_children()
         time.sleep(0.05)
+
+    family.kill(pause)
 
 
 def supervisor_words(python: str, run_dir: str, *rest: str) -> Sequence[str]:

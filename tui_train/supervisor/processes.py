@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import signal
+import time
+from typing import Callable, NamedTuple
 
 from . import cgroup
 
 MARK = "TUI_TRAIN_RUN_ID"
+# Seconds in which what a training has started ends after it.
+LEAVE_SECONDS = 2.0
+# What SIGKILL does not end in so long hangs in a driver.
+KILL_SECONDS = 10.0
 
 
 class Stat(NamedTuple):
@@ -94,6 +100,7 @@ class Family:
         self.cgroup = cgroup
         self.excluded: set[int] = set()
         self.seen_ticks: dict[int, int] = {}
+        self._asked: set[Process] = set()
 
     def living(self) -> dict[int, int]:
         """Return the ticks of each living process of the run by its pid."""
@@ -120,12 +127,53 @@ class Family:
         self.seen_ticks.update(living)
         return living
 
-    def signal(self, number: int) -> dict[int, int]:
-        """Send a signal to every process of the run, and return them."""
+    def wait(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
+        """Return who lives after so many seconds at most; each `pause` in between is a moment's."""
+        return _repeat_while_any(self.living, seconds, pause)
+
+    def end(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
+        """Ask all to end, also those that appear meanwhile; return who lives after so many seconds at most."""
+        return _repeat_while_any(self.ask_to_end, seconds, pause)
+
+    def kill(self, pause: Callable[[], object], seconds: float = KILL_SECONDS) -> dict[int, int]:
+        """Kill all, also those that appear meanwhile; return who lives after so many seconds at most."""
+        return _repeat_while_any(self._send_kill, seconds, pause)
+
+    def ask_to_end(self) -> dict[int, int]:
+        """Send SIGTERM to each process of the run that was not sent it before, and return all that live."""
+        living = self.living()
+        for process in {Process(*item) for item in living.items()} - self._asked:
+            send_signal(process, signal.SIGTERM)
+            self._asked.add(process)
+        return living
+
+    def _send_kill(self) -> dict[int, int]:
         living = self.living()
         for pid, ticks in living.items():
-            send_signal(Process(pid, ticks), number)
+            send_signal(Process(pid, ticks), signal.SIGKILL)
         return living
+
+
+def _repeat_while_any(
+    look: Callable[[], dict[int, int]], seconds: float, pause: Callable[[], object]
+) -> dict[int, int]:
+    deadline = time.monotonic() + seconds
+    while (living := look()) and time.monotonic() < deadline:
+        pause()
+    return living
+
+
+def reap_children() -> dict[int, int]:
+    """Let go of all children that have ended, also orphans that came here; return their wait statuses by pid."""
+    statuses: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return statuses
+        if pid == 0:
+            return statuses
+        statuses[pid] = status
 
 
 def send_signal(to: Process, number: int) -> None:

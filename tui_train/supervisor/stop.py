@@ -72,13 +72,10 @@ def _end_container(now: Status) -> None:
 
 def _end_family(family: Family, while_waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
     """Ask each once, then kill, whatever is left of a run whose supervisor is gone; return what cannot be ended."""
-    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _EXTRA_SECONDS)):
-        asked: set[Process] = set()
-        deadline = time.monotonic() + seconds
-        while (living := family.living()) and time.monotonic() < deadline:
-            for process in {Process(pid, ticks) for pid, ticks in living.items()} - asked:
-                send_signal(process, number)
-                asked.add(process)
-            while_waiting()
-            time.sleep(0.1)
-    return tuple(sorted(family.living()))
+
+    def pause() -> None:
+        while_waiting()
+        time.sleep(0.1)
+
+    left = family.end(grace, pause) if grace else family.living()
+    return tuple(sorted(family.kill(pause, _EXTRA_SECONDS) if left else left))

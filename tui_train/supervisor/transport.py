@@ -7,7 +7,7 @@ import signal
 from typing import Iterable, Mapping, NamedTuple, Protocol
 
 from . import cgroup, commands, signals
-from .processes import Process, process_at, send_signal
+from .processes import Process, process_at, reap_children, send_signal
 
 
 class NodeCommand(NamedTuple):
@@ -95,13 +95,7 @@ class LocalTransport:
 
     def exit_code(self, pid: int) -> int | None:
         """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
-        while True:
-            try:
-                ended, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if ended == 0:
-                break
+        for ended, status in reap_children().items():
             if ended in self._codes:
                 self._codes[ended] = commands.exit_code(status)
         return self._codes.get(pid)
