@@ -15,7 +15,7 @@ from support import sample
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts.gpus import nvml, pci
-from tui_train.facts.machine import host, memory_bound, probe, trusted_pythons
+from tui_train.facts.machine import cgroup_limits, host, memory_bound, probe, trusted_pythons
 from tui_train.facts.machine.child_process import run_child
 from tui_train.facts.other_machines.peers import probe_hosts
 from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
@@ -399,7 +399,9 @@ def test_limits_of_version_2_are_the_tightest_on_the_way_up(tmp_path):
         memory__current="600000\n",
         memory__stat="anon 1\ninactive_file 200000\nactive_file 7\n",
     )
-    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits(1.5, 1000000, 600000)
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == cgroup_limits.CgroupLimits(
+        1.5, 1000000, 600000
+    )
 
 
 def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
@@ -413,7 +415,7 @@ def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
         memory__stat="total_inactive_file 400\n",
     )
     cgroup(tmp_path / "fs" / "cpu,cpuacct", **{"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"})
-    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits(0.5, 3000, 2400)
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == cgroup_limits.CgroupLimits(0.5, 3000, 2400)
 
 
 @pytest.mark.parametrize(
@@ -429,8 +431,8 @@ def test_no_limit_is_no_limit(tmp_path, files):
     (tmp_path / "own").write_text("4:memory:/\n3:cpu:/\nrubbish\n")
     for name in ("cpu", "memory"):
         cgroup(tmp_path / "fs" / name, **files)
-    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.CgroupLimits()
-    assert host.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == host.CgroupLimits()
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == cgroup_limits.CgroupLimits()
+    assert cgroup_limits.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == cgroup_limits.CgroupLimits()
 
 
 @pytest.mark.parametrize(
@@ -454,7 +456,7 @@ def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own
     for name, text in files.items():
         (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "fs" / name).write_text(text)
-    assert host.oom_kills(tmp_path / "own", tmp_path / "fs") == kills
+    assert cgroup_limits.oom_kills(tmp_path / "own", tmp_path / "fs") == kills
 
 
 def test_usable_cpus(monkeypatch):
@@ -463,7 +465,7 @@ def test_usable_cpus(monkeypatch):
 
 
 def test_limits_reach_the_machine(monkeypatch):
-    monkeypatch.setattr(host, "cgroup_limits", lambda: host.CgroupLimits(1.0, 5 * MIB, 2 * MIB))
+    monkeypatch.setattr(host, "cgroup_limits", lambda: cgroup_limits.CgroupLimits(1.0, 5 * MIB, 2 * MIB))
     machine = host.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
@@ -541,7 +543,7 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr("tui_train.facts.machine.host.memory_total", lambda: total)
+    monkeypatch.setattr("tui_train.facts.machine.cgroup_limits.memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
     assert memory_bound.reading_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 

@@ -14,7 +14,7 @@ from tui_train.diagnose.reader import ReadWatcher, read_log_lines
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
 from tui_train.facts import yaml_documents
-from tui_train.facts.machine import host
+from tui_train.facts.machine import cgroup_limits
 from tui_train.facts.models import hub
 from tui_train.facts.models.safetensors import read_tensors
 from tui_train.facts.scripts import script_source
@@ -82,8 +82,8 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         exit_code=code,
         lost=code is None and now.state == "lost",
         host=os.uname().nodename,
-        oom_kills=host.oom_kills() if code in {None, 137} else None,
-        memory_limit=host.cgroup_limits().memory if code in {None, 137} else None,
+        oom_kills=cgroup_limits.oom_kills() if code in {None, 137} else None,
+        memory_limit=cgroup_limits.cgroup_limits().memory if code in {None, 137} else None,
         free_disk=_free_bytes(output) or _free_bytes(str(run.path)),
         free_shm=_free_bytes("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, plan.world_size),

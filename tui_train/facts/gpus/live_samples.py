@@ -8,8 +8,7 @@ from time import monotonic
 
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.gpus.samples import NO_RESPONSE, Samples, with_problem
-from tui_train.facts.machine import probe
-from tui_train.facts.machine.child_process import ALL_CANCELLED
+from tui_train.facts.machine.child_process import ALL_CANCELLED, child_command
 
 # Seconds between checks for new samples and for cancellation.
 _POLL_SECONDS = 0.1
@@ -54,7 +53,7 @@ class _SamplerProcess:
         self._started = monotonic()
         self._has_sampled = False
         self._partial_line = b""
-        command, changes = probe.child_command("tui_train.facts.gpus.sampler")
+        command, changes = child_command("tui_train.facts.gpus.sampler")
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
                 command,

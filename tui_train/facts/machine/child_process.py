@@ -4,15 +4,18 @@ import os
 import selectors
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
 from tui_train.facts.machine import memory_bound
 
+_ROOT = Path(__file__).resolve().parents[3]
 # Bytes; a child that writes more is considered out of control.
 _MAX_OUTPUT_BYTES = 2**20
 TIMED_OUT = "no answer in time"
@@ -33,6 +36,23 @@ def without_current_folder(variables: Mapping[str, str]) -> dict[str, str]:
 def find_on_path(program: str) -> str:
     """Return the path of a program on PATH, empty if there is none; relative entries of PATH are ignored."""
     return shutil.which(program, path=without_current_folder({"PATH": os.defpath, **os.environ})["PATH"]) or ""
+
+
+def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs a module of this package with this Python, and its environment changes."""
+    command = [sys.executable, "-B", "-m", module, *arguments]
+    if sys.version_info >= (3, 11):
+        command.insert(1, "-P")
+    return command, {"PYTHONPATH": os.pathsep.join(_import_path())}
+
+
+def _import_path() -> list[str]:
+    """Return the import path of this process without the current folder, which could contain a `psutil.py`."""
+    current = Path.cwd()
+    folders = [
+        folder for folder in sys.path if folder and (Path(folder) == _ROOT or Path(folder).absolute() != current)
+    ]
+    return folders if str(_ROOT) in folders else [*folders, str(_ROOT)]
 
 
 class ChildResult(NamedTuple):

@@ -13,7 +13,7 @@ import msgspec
 from tui_train.base.app_paths import UNFINISHED_MARKER, environments_folder
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import host, trusted_pythons
-from tui_train.facts.machine.child_process import find_on_path, run_child
+from tui_train.facts.machine.child_process import child_command, find_on_path, run_child
 from tui_train.facts.machine.machine_child import no_response_gap
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 from tui_train.programs.survey import state
@@ -54,23 +54,6 @@ def probe_machine(deadline: float = 8.0) -> Machine:
             hides=True,
         )
     return msgspec.structs.replace(host.read_host(), gaps=(gap,))
-
-
-def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs a module of this package with this Python, and its environment changes."""
-    command = [sys.executable, "-B", "-m", module, *arguments]
-    if sys.version_info >= (3, 11):
-        command.insert(1, "-P")
-    return command, {"PYTHONPATH": os.pathsep.join(_import_path())}
-
-
-def _import_path() -> list[str]:
-    """Return the import path of this process without the current folder, which could contain a `psutil.py`."""
-    current = Path.cwd()
-    folders = [
-        folder for folder in sys.path if folder and (Path(folder) == _ROOT or Path(folder).absolute() != current)
-    ]
-    return folders if str(_ROOT) in folders else [*folders, str(_ROOT)]
 
 
 def probe_toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:

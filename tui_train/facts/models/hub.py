@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_as, prepared_type
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import run_child
+from tui_train.facts.machine.child_process import child_command, run_child
 from tui_train.profile.types import Profile
 
 ENDPOINT = "https://huggingface.co"
@@ -133,8 +133,6 @@ def snapshot_folder(environment: Mapping[str, str], name: str, revision: str = "
 
 def query_hub(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE) -> HubModel:
     """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
-    from tui_train.facts.machine.probe import child_command
-
     command, changes = child_command("tui_train.facts.models.hub_child", endpoint, name, revision)
     answer = run_child(command, deadline, changes)
     try:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tui_train.base.files import write_atomically
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import run_child
+from tui_train.facts.machine.child_process import child_command, run_child
 from tui_train.facts.models.hub import Refusal
 
 MOST = 2**18
@@ -30,8 +30,6 @@ def fetch(name: str, endpoint: str, revision: str = "", token: str = "", deadlin
 
     `token` names the variable whose value the Hub gets; empty: none.
     """
-    from tui_train.facts.machine.probe import child_command
-
     command, changes = child_command("tui_train.facts.models.hub_config_child", endpoint, name, revision, token)
     answer = run_child(command, deadline, changes)
     try:

@@ -14,7 +14,7 @@ from typing import IO
 from msgspec import Struct
 
 from tui_train.base.parse import json_as
-from tui_train.facts.machine.probe import child_command
+from tui_train.facts.machine.child_process import child_command
 from tui_train.runs.logs.logfile import Line, LogFile
 
 _ENTRY_BYTES = 8

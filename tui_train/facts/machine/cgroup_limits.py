@@ -1,0 +1,146 @@
+"""CPUs and memory that this process may use: those of the host, and the limits of its control groups."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+# "No limit" in cgroup v1: the largest page-aligned 63-bit number.
+_UNLIMITED = 2**60
+
+
+class CgroupLimits(NamedTuple):
+    """Limits of the control groups of a process: CPUs, bytes, and bytes in use; None is "no limit"."""
+
+    cpus: float | None = None
+    memory: int | None = None
+    memory_free: int | None = None
+
+
+def memory_total() -> int | None:
+    """Return the bytes of memory for this process, None if unknown."""
+    return least(host_memory()[0], cgroup_limits().memory)
+
+
+def cgroup_limits(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> CgroupLimits:
+    """Return the tightest limits of the control groups (v1 or v2) in `own` and of their parents.
+
+    Source: "Control Group v2" and "CFS Bandwidth Control" in the kernel's admin guide.
+    """
+    limits = CgroupLimits()
+    for line in (read_text(membership) or "").splitlines():
+        _, _, after_id = line.partition(":")
+        controllers, _, path = after_id.partition(":")
+        for base in _mount_points(root, controllers):
+            for group in _group_and_parents(base, path):
+                limits = _tighter_limits(limits, _limits_v1(group) if controllers else _limits_v2(group))
+    return limits
+
+
+def oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return how often the kernel killed for lack of memory in this process's control group; None: unknown.
+
+    0 only where it did so in no group: what was killed need not have run in this one.
+    """
+    for line in (read_text(membership) or "").splitlines():
+        _, _, after_id = line.partition(":")
+        controllers, _, path = after_id.partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        file = "memory.oom_control" if controllers else "memory.events"
+        for base in _mount_points(root, controllers):
+            counts = (_oom_kills(group / file) for group in _group_and_parents(base, path))
+            own = next((count for count in counts if count is not None), None)
+            if own:
+                return own
+            # Those of version 2 count for the groups below them too.
+            if not controllers and own is not None:
+                around = [_oom_kills(base / file), *map(_oom_kills, base.glob(f"*/{file}"))]
+                return None if any(around) else 0
+    return None
+
+
+def _oom_kills(file: Path) -> int | None:
+    pairs = (line.partition(" ") for line in (read_text(file) or "").splitlines())
+    return next((int(value) for name, _, value in pairs if name == "oom_kill" and value.strip().isdecimal()), None)
+
+
+def _mount_points(root: Path, controllers: str) -> Iterator[Path]:
+    """Yield possible mount points of these comma-separated controllers; none means cgroup v2."""
+    if not controllers:
+        yield from (root, root / "unified")
+        return
+    names = {controllers, *controllers.split(",")} & {controllers, "cpu", "memory"}
+    yield from (root / name for name in sorted(names))
+
+
+def _group_and_parents(base: Path, path: str) -> Iterator[Path]:
+    """Yield the group `path` below `base` and its parents; a container may see only the top."""
+    group = base / path.lstrip("/")
+    while group != base:
+        yield group
+        group = group.parent
+    yield base
+
+
+def _limits_v2(group: Path) -> CgroupLimits:
+    quota, _, period = (read_text(group / "cpu.max") or "").strip().partition(" ")
+    cpus = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
+    return _limits_with_memory(cpus, group, "memory.max", "memory.current", "inactive_file")
+
+
+def _limits_v1(group: Path) -> CgroupLimits:
+    quota, period = _read_number(group / "cpu.cfs_quota_us"), _read_number(group / "cpu.cfs_period_us")
+    cpus = quota / period if quota and period else None
+    return _limits_with_memory(cpus, group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _limits_with_memory(
+    cpus: float | None, group: Path, limit_file: str, used_file: str, cache_key: str
+) -> CgroupLimits:
+    limit, used = _read_number(group / limit_file), _read_number(group / used_file)
+    if limit is None or limit >= _UNLIMITED:
+        return CgroupLimits(cpus)
+    if used is None:
+        return CgroupLimits(cpus, limit)
+    cache = 0
+    for line in (read_text(group / "memory.stat") or "").splitlines():
+        key, _, value = line.partition(" ")
+        if key == cache_key and value.strip().isdecimal():
+            # The kernel frees this part of the page cache before it kills a process.
+            cache = int(value)
+    return CgroupLimits(cpus, limit, max(0, limit - max(0, used - cache)))
+
+
+def _tighter_limits(first: CgroupLimits, second: CgroupLimits) -> CgroupLimits:
+    cpus = min((count for count in (first.cpus, second.cpus) if count is not None), default=None)
+    return CgroupLimits(cpus, least(first.memory, second.memory), least(first.memory_free, second.memory_free))
+
+
+def least(*values: int | None) -> int | None:
+    """Return the least of what is known, None where nothing is."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def host_memory() -> tuple[int | None, int | None]:
+    """Return the total and available memory of the host in bytes, ignoring control groups."""
+    try:
+        memory = psutil.virtual_memory()
+    except (OSError, ValueError, KeyError, RuntimeError):
+        return None, None
+    return memory.total, memory.available
+
+
+def _read_number(path: Path) -> int | None:
+    """Return the decimal number in a file, None if there is none or it is negative."""
+    content = (read_text(path) or "").strip()
+    return int(content) if content.isdecimal() else None
+
+
+def read_text(path: Path) -> str | None:
+    """Return the text of a file, None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None
