@@ -67,7 +67,7 @@ class InstallingApp(NavigationApp):
         from ..install.screen import InstallScreen
 
         if not self._shows_installation():
-            self._push_shared(InstallScreen())
+            self._push_shared(InstallScreen(self.cancel_installation))
 
     def _shows_installation(self) -> bool:
         from ..install.screen import InstallScreen

@@ -1,7 +1,7 @@
 """An environment that is being made: what is done now, how much is downloaded, the last lines, and how it ended."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,7 +11,6 @@ from textual.reactive import reactive
 
 from tui_train.base.text import display_path, duration_text, percent, size, visible
 
-from ..app.environment_maker import InstallingApp
 from ..base import Base
 from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
@@ -40,6 +39,11 @@ by pip or uv for the next time."""
         Binding("x", "cancel", "Cancel it"),
     ]
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        """Begin with what cancels the installation."""
+        super().__init__()
+        self._cancel = cancel
 
     def compose(self) -> ComposeResult:
         """Put what is done over the last lines."""
@@ -79,9 +83,8 @@ by pip or uv for the next time."""
 
     def action_cancel(self) -> None:
         """End it; what was made is removed."""
-        if isinstance(self.app, InstallingApp):
-            self.app.cancel_installation()
-            self.notify("Cancelling, and removing what was made …", markup=False)
+        self._cancel()
+        self.notify("Cancelling, and removing what was made …", markup=False)
 
 
 def _installation_lines(now: Installation, width: int, rows: int) -> Sequence[Content]:

@@ -37,15 +37,13 @@ complete -o nosort -F _tui_train_completion tui-train
 """
 
 
-def script(shell: str) -> str:
-    """Return the text that a shell reads to complete this program's words."""
+def script(shell: str, program: click.Command) -> str:
+    """Return the text that a shell reads to complete a program's words."""
     if shell == "bash":
         return _BASH
     kind: type[ShellComplete] | None = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click knows the shells of the command
-    from tui_train.cli.group import cli
-
-    return str(kind(cli, {}, _PROGRAM, _VARIABLE).source())
+    return str(kind(program, {}, _PROGRAM, _VARIABLE).source())
 
 
 def hosts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:

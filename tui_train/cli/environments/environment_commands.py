@@ -110,4 +110,4 @@ def completion(shell: str) -> None:
     """Print what SHELL (bash, zsh or fish) needs to complete commands, profiles, runs and keys."""
     from tui_train.cli.completion import script
 
-    click.echo(script(shell))
+    click.echo(script(shell, cli))
