@@ -7,8 +7,7 @@ import msgspec
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.models import hub_config
-from tui_train.facts.models.hub import HubCache, hub_variables
-from tui_train.facts.models.hub_config import HubConfig
+from tui_train.facts.models.hub import HubCache, HubConfig, hub_variables
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import valid_revision

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -87,6 +87,18 @@ class HubModel(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class HubConfig(Struct, frozen=True, kw_only=True):
+    """The text of a config.json and its commit, or the `refusal` with its `problem`; bare: there is no such file."""
+
+    text: str = ""
+    commit: str = ""
+    refusal: Refusal | Literal["gated", "bare"] = ""
+    problem: str = ""
+
+
+_Answer = TypeVar("_Answer", HubModel, HubConfig)
+
+
 def hub_variables(profile: Profile) -> dict[str, str]:
     """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
     inside = profile.container.engine != "none"
@@ -133,10 +145,15 @@ def snapshot_folder(environment: Mapping[str, str], name: str, revision: str = "
 
 def query_hub(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE) -> HubModel:
     """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
-    command, changes = child_command("tui_train.facts.models.hub_child", endpoint, name, revision)
+    return ask_child("hub_child", (endpoint, name, revision), deadline, HubModel)
+
+
+def ask_child(module: str, arguments: tuple[str, ...], deadline: float, kind: type[_Answer]) -> _Answer:
+    """Return what a child program of this folder learns from the Hub within `deadline` seconds."""
+    command, changes = child_command(f"{__package__}.{module}", *arguments)
     answer = run_child(command, deadline, changes)
     try:
-        return json_as(answer.out, HubModel)
+        return json_as(answer.out, kind)
     except Unparsable:
         why = "no answer in time" if answer.timed_out else answer.why_unusable()
-        return HubModel(refusal="unreachable", problem=visible(why))
+        return kind(refusal="unreachable", problem=visible(why))

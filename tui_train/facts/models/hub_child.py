@@ -4,8 +4,9 @@ It prints one HubModel as JSON. Nothing secret is sent: of a private model the H
 """
 
 import sys
+from collections.abc import Callable
 from http.client import HTTPException
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
@@ -14,40 +15,49 @@ import msgspec
 
 from tui_train.base.parse import json_table
 from tui_train.base.text import visible
-from tui_train.facts.models.hub import HubModel
+from tui_train.facts.models.hub import HubConfig, HubModel
 from tui_train.programs.hub_download import wanted
 
 _MAX_BYTES = 2**25
 PATIENCE = 6.0
 _NOT_FOUND_CODES = (401, 403, 404)
+_Answer = TypeVar("_Answer", HubModel, HubConfig)
 
 
 def query_model(endpoint: str, name: str, revision: str) -> HubModel:
     """Return what the Hub at an address says of a revision of a model; an empty one is main."""
-    if urlsplit(endpoint).scheme not in {"http", "https"}:
-        return HubModel(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
     revision_path = f"/revision/{quote(revision, safe='')}" if revision else ""
-    address = f"{endpoint}/api/models/{quote(name)}{revision_path}?blobs=true"
-    request = Request(address, headers={"User-Agent": "tui-train"})  # noqa: S310
-    try:
+
+    def read(request: Request) -> HubModel:
         with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # the scheme was checked
             return parse_model(json_table(answer.read(_MAX_BYTES)))
+
+    path = f"api/models/{quote(name)}{revision_path}?blobs=true"
+    return ask_hub(endpoint, path, read, HubModel, "the answer is not that of a Hub")
+
+
+def ask_hub(endpoint: str, path: str, read: Callable[[Request], _Answer], kind: type[_Answer], invalid: str) -> _Answer:
+    """Return what `read` makes of a request of a path, or why the Hub says nothing; `invalid` names a ValueError."""
+    if urlsplit(endpoint).scheme not in {"http", "https"}:
+        return kind(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
+    try:
+        return read(Request(f"{endpoint}/{path}", headers={"User-Agent": "tui-train"}))  # noqa: S310
     except HTTPError as error:
-        return refused(error)
+        return _refused(error, kind)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
-        return HubModel(refusal="unreachable", problem=visible(str(why))[:200])
+        return kind(refusal="unreachable", problem=visible(str(why))[:200])
     except ValueError:
-        return HubModel(refusal="unusable", problem="the answer is not that of a Hub")
+        return kind(refusal="unusable", problem=invalid)
 
 
-def refused(error: HTTPError) -> HubModel:
+def _refused(error: HTTPError, kind: type[_Answer]) -> _Answer:
     """Return why the Hub says nothing of a model."""
     if error.code not in _NOT_FOUND_CODES:
-        return HubModel(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
+        return kind(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
     if error.headers.get("X-Error-Code") == "RevisionNotFound":
-        return HubModel(refusal="revision", problem="the model has no such revision")
-    return HubModel(refusal="missing", problem="the Hub has no such model, or it is private")
+        return kind(refusal="revision", problem="the model has no such revision")
+    return kind(refusal="missing", problem="the Hub has no such model, or it is private")
 
 
 def parse_model(answer: dict[str, Any]) -> HubModel:

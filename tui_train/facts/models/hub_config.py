@@ -2,27 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
-
-from msgspec import Struct
 
 from tui_train.base.files import write_atomically
-from tui_train.base.parse import Unparsable, json_as
-from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import child_command, run_child
-from tui_train.facts.models.hub import Refusal
+from tui_train.facts.models.hub import HubConfig, ask_child
 
 MOST = 2**18
 _DEADLINE = 10.0
-
-
-class HubConfig(Struct, frozen=True, kw_only=True):
-    """The text of a config.json and its commit, or the `refusal` with its `problem`; bare: there is no such file."""
-
-    text: str = ""
-    commit: str = ""
-    refusal: Refusal | Literal["gated", "bare"] = ""
-    problem: str = ""
 
 
 def fetch(name: str, endpoint: str, revision: str = "", token: str = "", deadline: float = _DEADLINE) -> HubConfig:
@@ -30,13 +15,7 @@ def fetch(name: str, endpoint: str, revision: str = "", token: str = "", deadlin
 
     `token` names the variable whose value the Hub gets; empty: none.
     """
-    command, changes = child_command("tui_train.facts.models.hub_config_child", endpoint, name, revision, token)
-    answer = run_child(command, deadline, changes)
-    try:
-        return json_as(answer.out, HubConfig)
-    except Unparsable:
-        why = "no answer in time" if answer.timed_out else answer.why_unusable()
-        return HubConfig(refusal="unreachable", problem=visible(why))
+    return ask_child("hub_config_child", (endpoint, name, revision, token), deadline, HubConfig)
 
 
 def keep(environment: Mapping[str, str], name: str, revision: str, config: HubConfig) -> Path:

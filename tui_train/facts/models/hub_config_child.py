@@ -6,18 +6,18 @@ other host; an empty one sends nothing.
 
 import os
 import sys
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPMessage
 from typing import IO
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_table
-from tui_train.base.text import visible
-from tui_train.facts.models.hub_child import PATIENCE, refused
-from tui_train.facts.models.hub_config import MOST, HubConfig
+from tui_train.facts.models.hub import HubConfig
+from tui_train.facts.models.hub_child import PATIENCE, ask_hub
+from tui_train.facts.models.hub_config import MOST
 from tui_train.programs.hub_cache import COMMIT
 
 _COMMIT = "X-Repo-Commit"
@@ -51,35 +51,25 @@ def sign(request: Request, token: str) -> None:
 
 def read(endpoint: str, name: str, revision: str, token: str) -> HubConfig:
     """Return the config.json that the Hub at an address has of a revision of a model; an empty one is main."""
-    if urlsplit(endpoint).scheme not in {"http", "https"}:
-        return HubConfig(
-            refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address"
-        )
-    redirects = _Redirects(token)
-    at = quote(revision or "main", safe="")
-    request = Request(f"{endpoint}/{quote(name)}/resolve/{at}/config.json", headers={"User-Agent": "tui-train"})  # noqa: S310
-    sign(request, token)
-    try:
-        with build_opener(redirects).open(request, timeout=PATIENCE) as answer:
-            return found(answer.read(MOST + 1), redirects.commit or answer.headers.get(_COMMIT, ""))
-    except HTTPError as error:
-        return _refused(error)
-    except (URLError, OSError, HTTPException) as error:
-        why = getattr(error, "reason", None) or error
-        return HubConfig(refusal="unreachable", problem=visible(str(why))[:200])
-    except ValueError:
-        # Its words would show the token.
-        return HubConfig(refusal="unusable", problem="the address or the token has characters that cannot be sent")
 
+    def fetch(request: Request) -> HubConfig:
+        redirects = _Redirects(token)
+        sign(request, token)
+        try:
+            with build_opener(redirects).open(request, timeout=PATIENCE) as answer:
+                return found(answer.read(MOST + 1), redirects.commit or answer.headers.get(_COMMIT, ""))
+        except HTTPError as error:
+            named = error.headers.get("X-Error-Code")
+            if named == "GatedRepo":
+                return HubConfig(refusal="gated", problem="access must be asked for")
+            if named == "EntryNotFound":
+                return HubConfig(refusal="bare", problem="the model has none")
+            raise
 
-def _refused(error: HTTPError) -> HubConfig:
-    named = error.headers.get("X-Error-Code")
-    if named == "GatedRepo":
-        return HubConfig(refusal="gated", problem="access must be asked for")
-    if named == "EntryNotFound":
-        return HubConfig(refusal="bare", problem="the model has none")
-    answer = refused(error)
-    return HubConfig(refusal=answer.refusal, problem=answer.problem)
+    path = f"{quote(name)}/resolve/{quote(revision or 'main', safe='')}/config.json"
+    # The words of the error would show the token.
+    invalid = "the address or the token has characters that cannot be sent"
+    return ask_hub(endpoint, path, fetch, HubConfig, invalid)
 
 
 def found(data: bytes, commit: str) -> HubConfig:
