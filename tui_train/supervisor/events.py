@@ -153,3 +153,25 @@ class Journal:
                 raise OSError("the line was not written whole")
         finally:
             os.close(descriptor)
+
+
+def seconds_between(begin: Event, end: Event) -> float:
+    """Return the seconds between two events that one start wrote, and so one boot; never less than 0.
+
+    By the time since boot, where both have it: a wall clock is set back and forward.
+    """
+    if begin.uptime and end.uptime:
+        return max(0.0, end.uptime - begin.uptime)
+    return max(0.0, end.time - begin.time)
+
+
+def seconds_since(begin: Event, *, is_local: bool) -> float:
+    """Return the whole seconds since an event; `is_local` where it was written on this boot of this machine.
+
+    Elsewhere the wall clocks of both have to do.
+    """
+    if is_local and begin.uptime:
+        passed = time.clock_gettime(time.CLOCK_BOOTTIME) - begin.uptime
+    else:
+        passed = time.time() - begin.time
+    return float(max(0, int(passed)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from . import durations, events, lock_owner
+from . import events, lock_owner
 from .events import Event
 from .lock_owner import Owner
 from .processes import Family, Process, has_mark
@@ -222,10 +222,10 @@ def _status(
     if owner.is_local:
         now = now._replace(leader=lead.leader, leader_ticks=lead.leader_ticks)
     if end:
-        now = now._replace(state=end.state, seconds=durations.seconds_between(last, end) if last.time else None)
+        now = now._replace(state=end.state, seconds=events.seconds_between(last, end) if last.time else None)
         left = run_family(run_dir, now).living() if owner.is_local and now.left else {}
         return now._replace(leftover=tuple(sorted(left)))
-    seconds = durations.seconds_since(last, is_local=owner.is_local) if last.time else None
+    seconds = events.seconds_since(last, is_local=owner.is_local) if last.time else None
     if _supervisor_works(run_dir, owner):
         state = "stopping" if any(event.event == "stopping" for event in after) else "running"
         return now._replace(state=state, host="" if owner.is_local else owner.host, seconds=seconds)
@@ -288,7 +288,7 @@ def _attempt_statuses(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 out_of_memory=event.out_of_memory,
                 phase=event.phase,
                 ignored_checkpoint=event.ignored_checkpoint,
-                seconds=durations.seconds_between(begun[event.attempt], event),
+                seconds=events.seconds_between(begun[event.attempt], event),
             )
         elif event.event == "energy" and event.attempt in attempts:
             whole = 0 < event.cards <= event.metered

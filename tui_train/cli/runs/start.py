@@ -9,15 +9,14 @@ import click
 
 from tui_train.actions.machine_facts import MachineSource, require_here, source_for
 from tui_train.actions.training_hosts import facts_to_start
-from tui_train.base.errors import LeftBySignal, Unavailable
-from tui_train.base.text import duration_text, grouped_digits, visible
+from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
+from tui_train.base.text import display_path, duration_text, grouped_digits, size, visible
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, apply_fixes, load_profile, require_plan, show_machines
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
 from tui_train.cli.runs.runs import next_commands
 from tui_train.cli.runs.watch import ask_detach_or_stop, exit_code, stream_run
-from tui_train.cli.runs.weights_lines import weights_lines
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.render.prepare import Prepared, prepare
@@ -29,6 +28,7 @@ from tui_train.runs.interrupts import Interrupts, defer_signals
 from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
+from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained, launcher_output
 from tui_train.runs.status import status
@@ -189,7 +189,7 @@ def _watch_started(started: RunDir, interrupts: Interrupts, *, detach: bool) -> 
 def _outcome_text(run: RunDir, now: Status) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
     why = f" ({words})" if not now.live and (words := slurm_end_reason(run.path)) else ""
-    lines = (f"{visible(run.name)}: {show.state_text(now)}{why}", *weights_lines(run, now), next_commands(run, now))
+    lines = (f"{visible(run.name)}: {show.state_text(now)}{why}", *_weights_lines(run, now), next_commands(run, now))
     return "\n".join(filter(None, lines))
 
 
@@ -216,3 +216,23 @@ def _follow_started(started: RunDir, interrupts: Interrupts) -> tuple[Progress, 
         with suppress(OSError):
             click.echo(words, err=True)
         raise
+
+
+def _weights_lines(run: RunDir, now: Status) -> Iterator[str]:
+    """Yield where a finished run's weights lie, and how they are tried and merged; nothing where there are none."""
+    if now.state != "finished":
+        return
+    try:
+        run_result = read_result(run)
+    except TuiTrainError:
+        return
+    weights, name = run_result.weights, visible(run.name)
+    if weights is None:
+        return
+    yield f"{visible(run_result.description)}, {size(weights.size)}: {display_path(weights.path)}"
+    if weights.problem:
+        yield f"It cannot be loaded: {visible(weights.problem)}"
+        return
+    merge = f"; merge it: tui-train merge {name} FOLDER" if weights.kind == "adapter" else ""
+    try_line = "" if weights.scores else f"Try it: tui-train try {name}{merge}"
+    yield try_line or f"More: tui-train result {name}"
