@@ -62,7 +62,7 @@ class MultiSelect(Widget, can_focus=True):
             return self.picks
 
     def __init__(self, *, id: str, ordered: bool = False, why_one_required: str = "") -> None:  # noqa: A002 - Textual's name
-        """Make the list; an ordered one lets its lines be moved; `least` says why one must stay picked, if it must."""
+        """Make the list; `ordered`: its lines can move; `why_one_required`: why one must stay picked, if it must."""
         super().__init__(id=id)
         self.ordered = ordered
         self.why_one_required = why_one_required

@@ -24,7 +24,7 @@ def is_variable(text: str) -> bool:
 
 
 def webhook_reference(text: str) -> str:
-    """Return what a profile, a plan and a script may hold: of an address its file, which `keep` writes."""
+    """Return what a profile, a plan and a script may hold: of an address its file, which `store_address` writes."""
     return str(webhooks_folder() / f"{_host(text)}-{_digest(text)}") if is_address(text) else text
 
 

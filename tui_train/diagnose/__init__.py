@@ -1,4 +1,4 @@
-"""Diagnosis of failed trainings: `of_log` and `of_run` read the disk, `root.diagnose` is pure."""
+"""Diagnosis of failed trainings: `diagnose_log` and `diagnose_run` read the disk, `root.diagnose` is pure."""
 
 from tui_train.diagnose.evidence import diagnose_log, diagnose_run
 from tui_train.diagnose.reader import EndOnlyWatcher, ReadWatcher, StopReading

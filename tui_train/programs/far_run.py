@@ -89,7 +89,7 @@ def unpack(sent: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None
 def start(asked: dict[str, Any]) -> None:
     """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended.
 
-    `start_count` is the number of starts that whoever asks knows of: asked twice, by a lost answer, it is started once.
+    `starts` is the number of starts that whoever asks knows of: asked twice, by a lost answer, it is started once.
     """
     run = existing(asked)
     with one_start(run):

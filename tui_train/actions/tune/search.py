@@ -100,7 +100,7 @@ def best_trial(trials: tuple[Trial, ...]) -> Trial | None:
 
 
 class _MicroBatchSeries:
-    """The settings that differ only in the micro batch; `above` is the index of the first one worth trying."""
+    """The settings that differ only in the micro batch; `from_index` is the index of the first one worth trying."""
 
     def __init__(
         self, space: Space, tried: Mapping[Setting, Trial], *, checkpointing: bool, precision: str, from_index: int = 0

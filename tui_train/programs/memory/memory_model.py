@@ -247,7 +247,7 @@ def hold(model: Any) -> None:
 
 
 def release(model: Any) -> None:
-    """End at the end of a backward pass what `hold_layer_inputs` began."""
+    """End at the end of a backward pass what `hold` began."""
     for block in blocks(model):
         if hasattr(block, "waits"):
             block.waits.remove()

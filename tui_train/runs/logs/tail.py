@@ -30,7 +30,7 @@ class Tail:
         return inode_and_size(self.path)[1]
 
     def read(self) -> list[str]:
-        """Return the full lines of the next piece (at most 1 MiB), safe to show; `behind` is what is left."""
+        """Return the full lines of the next piece (at most 1 MiB), safe to show; `unread_bytes` are left."""
         piece = self._piece()
         complete, newline, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = rest[-_PIECE:]

@@ -15,9 +15,9 @@ _QUEUE_SECONDS = 5.0  # seconds between two questions to Slurm
 
 
 class Mirror:
-    """A copy that is kept in a thread until `close`, or until the run has ended; `told` is called with what is wrong.
+    """A copy that is kept in a thread until `close`, or until the run has ended.
 
-    It is told an empty text once the host, or Slurm, answers again.
+    `on_problem` is called with what is wrong, and with an empty text once the host, or Slurm, answers again.
     """
 
     def __init__(self, run: RunDir, on_problem: Callable[[str], object] = str, *, follow: bool = True) -> None:

@@ -42,7 +42,7 @@ _LEAVE_SECONDS = 15.0
 class Job(Struct, frozen=True, kw_only=True):
     """A run's job as squeue said last: `state` is its word (empty: it has left the queue), `begins` its expected start.
 
-    `start_count` is how often the run had been started when the job was waiting. `number` is empty until sbatch has
+    `starts` is how often the run had been started when the job was waiting. `number` is empty until sbatch has
     said it, `cluster` where the job is in the default one.
     """
 

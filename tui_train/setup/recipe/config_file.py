@@ -38,7 +38,7 @@ def config_word(profile: Profile, chosen: Preset, path: str) -> Word:
 
 
 def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path: str) -> ConfigFile | None:
-    """Return the file of one attempt, None where the preset writes none; `found` is what placeholders stand for."""
+    """Return the file of one attempt, None where the preset writes none; `values` are what placeholders stand for."""
     chosen = setup.preset
     if chosen.file is None or not path:
         return None

@@ -42,7 +42,7 @@ class SetOption(NamedTuple):
 class Rule(NamedTuple):
     """How a preset passes a value: as the value of an option or key, or as the `fixed_value` that stands for it.
 
-    One that is not `whole` passes other text too, so that the value cannot be read back.
+    One that is not `readable_back` passes other text too, so that the value cannot be read back.
     """
 
     name: str
