@@ -42,7 +42,7 @@ async def picture() -> None:
             home.row_list.go_to_row(run)
             await pilot.press("space")
         await pilot.press("c")
-        await until(pilot, lambda: type(app.screen).__name__ == "Compare")
+        await until(pilot, lambda: type(app.screen).__name__ == "CompareScreen")
         await settle(pilot)
         take(pilot, "compare")
 
@@ -100,6 +100,8 @@ async def until(pilot: Pilot[int], true: Callable[[], bool]) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(XDG_STATE_HOME=folder, XDG_CONFIG_HOME=folder, TEXTUAL_ANIMATIONS="none")
+        # A Python in the current folder would have to be chosen first.
+        os.chdir(folder)
         _ENVIRONMENT.symlink_to(sys.prefix)
         try:
             asyncio.run(picture())

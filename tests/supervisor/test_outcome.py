@@ -260,7 +260,7 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     if not loads:
         assert "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)" in found.remedy
         printed._report_failure(RunDir(run.path))
-        assert "resume ignored" in capsys.readouterr().err
+        assert "checkpoint not loaded" in capsys.readouterr().err
 
 
 # ---- what is advised
