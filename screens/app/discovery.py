@@ -147,7 +147,7 @@ class DiscoveryApp(GuardedApp):
         return bool(source.host and source.slurm) if source else self.profile.hardware.scheduler == "slurm"
 
     @property
-    def machine_title(self) -> str:
+    def other_machine_title(self) -> str:
         """Where all is for, in words: another machine or Slurm; empty: this machine itself."""
         if not self.uses_slurm:
             return self.other_machine
@@ -285,7 +285,7 @@ class DiscoveryApp(GuardedApp):
         if "help" in self.looking:
             self.bell()
             return
-        self._ask_help(question)
+        self._run_script_help(question)
 
     def ask_undecided(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
@@ -294,9 +294,9 @@ class DiscoveryApp(GuardedApp):
         from tui_train.targets.help_question import undecided
 
         if question := undecided(self.profile, self.facts):
-            self._ask_help(question)
+            self._run_script_help(question)
 
-    def _ask_help(self, question: "HelpQuestion") -> None:
+    def _run_script_help(self, question: "HelpQuestion") -> None:
         from tui_train.facts.scripts.script_help import read_script_help
 
         self.notify(visible(f"Running {question.key} --help …"), markup=False)

@@ -90,8 +90,8 @@ class NemoMaker(Step):
     def action_ask_recipes(self) -> None:
         """Have the chosen Python asked for its recipes."""
         setup = self.setup
-        if setup and setup.toolchain and setup.nemo in {"recipes", "bridge"}:
-            self.post_message(AskRecipes(setup.toolchain.python, setup.nemo))
+        if setup and setup.toolchain and setup.nemo_flavour in {"recipes", "bridge"}:
+            self.post_message(AskRecipes(setup.toolchain.python, setup.nemo_flavour))
         else:
             error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
             self.post_message(ErrorToShow(error))

@@ -48,7 +48,7 @@ class StepBar(Widget):
 
     def render(self) -> Content:
         """Draw the line."""
-        elsewhere = self.app.machine_title if isinstance(self.app, DiscoveryApp) else ""
+        elsewhere = self.app.other_machine_title if isinstance(self.app, DiscoveryApp) else ""
         name = styled((f"for {_short_host(elsewhere)}", "b reverse")) if elsewhere else styled(("tui-train", "b"))
         width = self.content_size.width
         if self.title:

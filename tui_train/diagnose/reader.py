@@ -42,7 +42,7 @@ class ReadWatcher:
         """Take what the beginning and the end of the log show."""
 
     def has_read(self, done: int, total: int) -> None:
-        """Take how many bytes were read, of how many (0: unknown); Enough ends the reading."""
+        """Take how many bytes were read, of how many (0: unknown); StopReading ends the reading."""
 
 
 class StopReading(Exception):
@@ -66,7 +66,7 @@ def read_log_lines(
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read.
 
     Who watches is told first what the end of a large log shows, diagnosed by `diagnose`, and ends the reading of the
-    rest by Ctrl-C or Enough.
+    rest by Ctrl-C or StopReading.
     """
     name = "standard input" if path == "-" else visible(path)
     try:

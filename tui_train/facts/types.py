@@ -375,7 +375,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     tokenizers: dict[str, NemoTokenizer] = {}
     """The tokenizers in the profile's folders."""
     data: dict[str, DataReport] = {}
-    """Reports on training data, by the question (data_use.key)."""
+    """Reports on training data, by the question (data_use.question_key)."""
     hub: HubCache | None = None
     """The cache of Hugging Face; None: not read."""
     hub_models: dict[str, HubModel] = {}

@@ -81,7 +81,7 @@ def _kept_checkpoints(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
     profile = setup.rung
     if takes_field(profile, "nemo"):
-        return _KEPT_BY_NEMO if setup.nemo == "recipes" else 0
+        return _KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
     default = (
         KEPT_CHECKPOINTS
         if takes_field(profile, "finetune")

@@ -302,14 +302,14 @@ def _nemo_workload(setup: Setup) -> Workload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
     profile = setup.rung
     nemo, recipe = profile.nemo, profile.recipe
-    if nemo_trainer.gpus_per_copy(nemo, setup.nemo) > 1:
+    if nemo_trainer.gpus_per_copy(nemo, setup.nemo_flavour) > 1:
         return Workload(why_unknown="tensor, pipeline and context parallel are not modelled")
     model = dimensions_by_name(nemo.recipe)
     if model is None:
         return Workload(
             why_unknown="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"
         )
-    if nemo_trainer.takes_size(profile, setup.nemo):
+    if nemo_trainer.takes_size(profile, setup.nemo_flavour):
         model = _with_recipe_sizes(model, recipe)
     if recipe.micro_batch is None or recipe.sequence_length is None:
         return Workload(why_unknown="the recipe's batch is unknown: set micro batch and sequence length")

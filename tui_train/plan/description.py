@@ -120,7 +120,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     sentences += _accelerate_notes(setup)
     document = facts.documents.get(profile.trainer.config)
     sentences += filter(None, [global_batch_change(setup.trainer, setup.preset, document, setup.copies)])
-    sentences += nemo.nemo_notes(profile, setup.nemo, facts, setup.toolchain) if setup.nemo else ()
+    sentences += nemo.nemo_notes(profile, setup.nemo_flavour, facts, setup.toolchain) if setup.nemo_flavour else ()
     if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _OFFLINE:
         sentences.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself

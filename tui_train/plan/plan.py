@@ -104,7 +104,7 @@ def _attempts(
 
 
 def _nemo_file(setup: Setup) -> NemoFile | None:
-    kind = setup.nemo
+    kind = setup.nemo_flavour
     return kind and nemo.build_nemo_file(setup.settled, kind, setup.gpus, setup.facts, setup.toolchain)
 
 

@@ -153,11 +153,11 @@ def _wait_for_report(run: RunDir, pid: int, before: int, interrupts: Interrupts)
     except BaseException:
         # It may have reported itself by now: then its training gets its time to save, like any other.
         with suppress(OSError, ValueError):
-            _end_launcher(launcher, NO_INTERRUPTS, reported)
+            _end_launch_script(launcher, NO_INTERRUPTS, reported)
             if reported():
                 _stop_started(run, NO_INTERRUPTS)
         raise
-    _end_launcher(launcher, interrupts, reported)
+    _end_launch_script(launcher, interrupts, reported)
     if not reported():
         return False
     state = _stop_started(run, interrupts)
@@ -167,7 +167,7 @@ def _wait_for_report(run: RunDir, pid: int, before: int, interrupts: Interrupts)
     )
 
 
-def _end_launcher(launcher: Process, interrupts: Interrupts, reported: Callable[[], bool]) -> None:
+def _end_launch_script(launcher: Process, interrupts: Interrupts, reported: Callable[[], bool]) -> None:
     """End a launch.sh that is about to start, and wait for its end, or until it has `reported` itself after all.
 
     It is killed where it does not listen, or where another signal comes.

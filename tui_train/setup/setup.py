@@ -212,7 +212,7 @@ class Setup:
         return replace(self._preset, defaults={**self._preset.defaults, **by_cards, **ours})
 
     @property
-    def nemo(self) -> Flavour | None:
+    def nemo_flavour(self) -> Flavour | None:
         """Which flavour of NeMo trains, None for other trainers."""
         return self.trainer.flavour
 

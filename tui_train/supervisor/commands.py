@@ -66,7 +66,7 @@ def run(
     try:
         code = _collect_output(pid, output, time.monotonic() + seconds, interruptible, while_waiting)
     finally:
-        # Whatever is raised meanwhile, by a handler or by `waiting`, nothing is left running.
+        # Whatever is raised meanwhile, by a handler or by `while_waiting`, nothing is left running.
         if code is None:
             kill(pid)
         for end in ends:

@@ -65,9 +65,9 @@ class Curve(NamedTuple):
         numbers = [*range(0, size, every)]
         if numbers and numbers[-1] != size - 1:
             numbers.append(size - 1)
-        return [self._at(number) for number in numbers]
+        return [self._point_at(number) for number in numbers]
 
-    def _at(self, number: int) -> Point:
+    def _point_at(self, number: int) -> Point:
         part, place = divmod(number, _CHUNK_SIZE)
         return self.chunks[part][place] if part < len(self.chunks) else self.tail[place]
 

@@ -33,7 +33,7 @@ class PreparationStep(Struct, frozen=True):
 
 
 class Trainer:
-    """A program that trains a profile, with its Python and what is known of the machine: None where that is not asked."""
+    """A program that trains a profile, with its Python and what is known of the machine (None: it is not asked)."""
 
     name: ClassVar[str]
     """Shown in the choice."""

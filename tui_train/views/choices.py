@@ -139,9 +139,9 @@ def _kind_options(_setup: Setup) -> tuple[Option, ...]:
 def _recipe_options(setup: Setup) -> tuple[Option, ...]:
     """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_of, listed = recipe_lists.recipes_of_python(setup.facts, python, setup.nemo)
+    tasks_of, listed = recipe_lists.recipes_of_python(setup.facts, python, setup.nemo_flavour)
     note = "this Python has it" if listed else ""
-    task = nemo.required_task(setup.profile.nemo, setup.nemo)
+    task = nemo.required_task(setup.profile.nemo, setup.nemo_flavour)
     names = [name for name, tasks in tasks_of.items() if task in tasks]
     return tuple(Option(name, name, note) for name in names)
 

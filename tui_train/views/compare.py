@@ -45,7 +45,7 @@ class AttemptSpan(Struct, frozen=True):
 class ComparedRun(Struct, frozen=True, kw_only=True):
     """A run as it is compared; `peak` is the most memory of a GPU in bytes that its log tells, 0 where it tells none.
 
-    `tokens` are those of a step as planned, 0 where that is not known; `setting_rows` are those in effect by their
+    `tokens` are those of a step as planned, 0 where that is not known; `settings` are those in effect by their
     keys, none where its profile cannot be read.
     """
 

@@ -140,21 +140,21 @@ class DigestCache:
         self._live: dict[Path, _LiveLog] = {}
         self._explained_keys: dict[Path, tuple[int, ...]] = {}
 
-    def digest_of(self, digest_of: RunDir) -> Digest:
+    def digest_of(self, run: RunDir) -> Digest:
         """Return what a list shows of a run; a live one is read again, another where its files have changed."""
-        cached, key = self._runs.get(digest_of.path), _change_key(digest_of.path)
+        cached, key = self._runs.get(run.path), _change_key(run.path)
         if cached and cached.key == key and not cached.digest.stoppable:
             return cached.digest
         try:
-            digest = self._read(digest_of)
+            digest = self._read(run)
         except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
-            digest = Digest(run=digest_of, damage=visible(f"{type(error).__name__}: {error}")[:200])
+            digest = Digest(run=run, damage=visible(f"{type(error).__name__}: {error}")[:200])
         if cached and cached.digest.why and cached.digest.now == digest.now:
             known = cached.digest
             digest = msgspec.structs.replace(
                 digest, failure=known.failure, why=known.why, why_not_resumable=known.why_not_resumable
             )
-        self._runs[digest_of.path] = _CachedDigest(key, digest)
+        self._runs[run.path] = _CachedDigest(key, digest)
         return digest
 
     def last_digest(self, run: RunDir) -> Digest:

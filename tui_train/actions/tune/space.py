@@ -192,7 +192,7 @@ def _refuse_untunable(setup: Setup) -> None:
             f"{visible(' '.join(batch_options[0].words))} in your arguments sets the batch: trials cannot change it",
             remedy,
         )
-    if setup.nemo:
+    if setup.nemo_flavour:
         return
     if "output" not in passed:
         remedy = "Add the option for its output folder to your arguments: --the-option={output}."

@@ -106,7 +106,7 @@ def _without_variable(profile: Profile, name: str, why: str) -> Change:
 
 
 def _run_libraries(setup: Setup) -> RunLibraries:
-    return RunLibraries(setup.toolchain, setup.launcher, setup.backend, setup.nemo is not None)
+    return RunLibraries(setup.toolchain, setup.launcher, setup.backend, setup.nemo_flavour is not None)
 
 
 def ineffective_variables(setup: Setup) -> Iterator[Finding]:

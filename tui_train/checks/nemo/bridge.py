@@ -14,7 +14,7 @@ _READS_HF = "0.6"
 def replaces_nemo(setup: Setup) -> Iterator[Finding]:
     """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
     profile = setup.profile
-    if setup.nemo != "bridge" or setup.toolchain is None:
+    if setup.nemo_flavour != "bridge" or setup.toolchain is None:
         return
     packages = setup.toolchain.packages
     version, toolkit = packages["megatron-bridge"], packages.get("nemo_toolkit")

@@ -25,11 +25,11 @@ _PREFIXES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
 def known_recipe(setup: Setup) -> Iterator[Finding]:
     """A recipe that exists for the chosen task."""
     profile, facts = setup.profile, setup.facts
-    if setup.nemo == "automodel":
+    if setup.nemo_flavour == "automodel":
         return
-    name, task = profile.nemo.recipe, nemo.required_task(profile.nemo, setup.nemo)
+    name, task = profile.nemo.recipe, nemo.required_task(profile.nemo, setup.nemo_flavour)
     python = setup.toolchain.python if setup.toolchain else ""
-    tasks_by_name, from_python = recipe_lists.recipes_of_python(facts, python, setup.nemo)
+    tasks_by_name, from_python = recipe_lists.recipes_of_python(facts, python, setup.nemo_flavour)
     names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
     if not name:
         suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]
@@ -37,7 +37,7 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
         yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
     elif not nemo.is_python_name(name) or name not in names:
-        whose = _recipe_source(setup.nemo, from_python=from_python)
+        whose = _recipe_source(setup.nemo_flavour, from_python=from_python)
         yield _unknown_recipe(name, task, names, whose, certain=from_python or not nemo.is_python_name(name))
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
@@ -45,7 +45,7 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
         remedy = "Make a Python for it: tui-train env create nemo."
         yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
     if (
-        setup.nemo != "bridge"
+        setup.nemo_flavour != "bridge"
         and task == "finetune"
         and profile.nemo.peft == "lora"
         and name.startswith(_PREFIXES_WITHOUT_LORA)
@@ -53,7 +53,7 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
         yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
-    if setup.nemo == "recipes":
+    if setup.nemo_flavour == "recipes":
         yield from _initial_weights(profile)
 
 
@@ -115,11 +115,11 @@ def data(setup: Setup) -> Iterator[Finding]:
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=use_mock)
     else:
         yield from _data_format(profile, setup.facts)
-    if setup.nemo == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
+    if setup.nemo_flavour == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
         message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
         yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
-    if setup.nemo == "bridge":
+    if setup.nemo_flavour == "bridge":
         yield from _bridge_tokenizer(profile)
 
 
@@ -166,8 +166,8 @@ def _bin_with_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
 def parallel_sizes(setup: Setup) -> Iterator[Finding]:
     """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
     profile = setup.profile
-    sizes, world = nemo.parallel_sizes(profile.nemo, setup.nemo), setup.world_size
-    gpus_per_copy = nemo.gpus_per_copy(profile.nemo, setup.nemo)
+    sizes, world = nemo.parallel_sizes(profile.nemo, setup.nemo_flavour), setup.world_size
+    gpus_per_copy = nemo.gpus_per_copy(profile.nemo, setup.nemo_flavour)
     if world % gpus_per_copy:
         edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
         key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
@@ -181,10 +181,10 @@ def parallel_sizes(setup: Setup) -> Iterator[Finding]:
             remedy="Choose sizes whose product divides the number of GPUs.",
             change=Change("do not split the model", "each GPU holds all of it", edits),
         )
-    elif setup.nemo:
+    elif setup.nemo_flavour:
         yield from _expert_split(setup)
-        yield from _even_splits(profile, setup.nemo)
-    if setup.nemo == "automodel" and sizes["pipeline_parallel"] > 1:
+        yield from _even_splits(profile, setup.nemo_flavour)
+    if setup.nemo_flavour == "automodel" and sizes["pipeline_parallel"] > 1:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
         )
@@ -198,8 +198,8 @@ def parallel_sizes(setup: Setup) -> Iterator[Finding]:
 def _expert_split(setup: Setup) -> Iterator[Finding]:
     """Experts of an MoE that the recipe distributes over more GPUs than there are."""
     profile = setup.profile
-    defaults, chosen = nemo.own_recipe_defaults(profile.nemo, setup.nemo), profile.nemo.set
-    stages = nemo.parallel_sizes(profile.nemo, setup.nemo)["pipeline_parallel"]
+    defaults, chosen = nemo.own_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.nemo.set
+    stages = nemo.parallel_sizes(profile.nemo, setup.nemo_flavour)["pipeline_parallel"]
     if defaults is None or _EXPERT_PARALLEL in chosen or (setup.world_size // stages) % defaults.expert_parallel == 0:
         return
     change = Change(
@@ -221,7 +221,7 @@ def _expert_split(setup: Setup) -> Iterator[Finding]:
 def warmup(setup: Setup) -> Iterator[Finding]:
     """A warm-up of the recipe that is longer than the training."""
     profile = setup.profile
-    defaults, recipe = nemo.own_recipe_defaults(profile.nemo, setup.nemo), profile.recipe
+    defaults, recipe = nemo.own_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.recipe
     if defaults is None or recipe.warmup is not None or not recipe.steps or defaults.warmup < recipe.steps:
         return
     reached = (recipe.steps + 1) / (defaults.warmup + 1)
@@ -240,13 +240,13 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     chosen = profile.nemo
     tokenizer_facts = setup.facts.tokenizers.get(chosen.tokenizer)
-    if tokenizer_facts is None or setup.nemo != "recipes":
+    if tokenizer_facts is None or setup.nemo_flavour != "recipes":
         return
     if tokenizer_facts.kind == "TokenizersBackend":
         message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
         remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
         yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy)
-    defaults = nemo.own_recipe_defaults(chosen, setup.nemo)
+    defaults = nemo.own_recipe_defaults(chosen, setup.nemo_flavour)
     rows = chosen.set.get(_VOCABULARY_SIZE, str(defaults.vocabulary) if defaults else "")
     if not rows.isdecimal() or not int(rows) or tokenizer_facts.vocabulary <= int(rows):
         return
@@ -333,16 +333,19 @@ def unsupported_uses(setup: Setup) -> Iterator[Finding]:
         change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
         message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
-    if setup.profile.trainer.arguments and setup.nemo in {"recipes", "bridge"}:
+    if setup.profile.trainer.arguments and setup.nemo_flavour in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
-        message, remedy = "a NeMo recipe takes no more arguments", f"Export it, and edit {nemo.FILE_NAMES[setup.nemo]}."
+        message, remedy = (
+            "a NeMo recipe takes no more arguments",
+            f"Export it, and edit {nemo.FILE_NAMES[setup.nemo_flavour]}.",
+        )
         yield Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=none)
 
 
 def replaces_recipes(setup: Setup) -> Iterator[Finding]:
     """AutoModel in place of recipes: what that means, and what it needs."""
     profile = setup.profile
-    if setup.nemo != "automodel" or setup.toolchain is None:
+    if setup.nemo_flavour != "automodel" or setup.toolchain is None:
         return
     packages = setup.toolchain.packages
     toolkit = packages.get("nemo_toolkit")

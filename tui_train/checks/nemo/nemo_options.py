@@ -17,7 +17,7 @@ from tui_train.trainers import nemo, nemo_settings
 def lora(setup: Setup) -> Iterator[Finding]:
     """LoRA, for which NeMo compares every layer with one of Transformer Engine."""
     chosen, tools = setup.profile.nemo, setup.toolchain
-    if setup.nemo != "recipes" or chosen.task != "finetune" or chosen.peft != "lora" or tools is None:
+    if setup.nemo_flavour != "recipes" or chosen.task != "finetune" or chosen.peft != "lora" or tools is None:
         return
     if "transformer-engine" in tools.packages:
         return
@@ -36,7 +36,7 @@ def weights(setup: Setup) -> Iterator[Finding]:
     """Weights that a recipe can start from: a NeMo checkpoint, of the recipe's own size."""
     profile, facts = setup.profile, setup.facts
     model = profile.trainer.model
-    if setup.nemo != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
+    if setup.nemo_flavour != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
         return
     if facts.paths.get(f"{model}/context", "folder") == "folder":
         yield from _size_differences(profile, facts)
@@ -107,7 +107,7 @@ def validation_and_test(setup: Setup) -> Iterator[Finding]:
     elif profile.nemo.task == "finetune":
         message = "a finetune takes its validation and test data from the folder of its training data"
         remedy = "Put them there as validation.jsonl and test.jsonl."
-    elif setup.nemo == "bridge":
+    elif setup.nemo_flavour == "bridge":
         message, remedy = "Megatron-Bridge gets no data for validation or test", "Leave it out."
     elif not trainer.validation_data:
         message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
@@ -131,7 +131,7 @@ def user_settings(setup: Setup) -> Iterator[Finding]:
     chosen = profile.nemo
     if not chosen.set:
         return
-    if setup.nemo in {"bridge", "automodel"}:
+    if setup.nemo_flavour in {"bridge", "automodel"}:
         change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))
         message, remedy = "only NeMo's own recipes take more settings", "Leave them out."
         yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)

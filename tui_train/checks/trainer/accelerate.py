@@ -38,7 +38,7 @@ def usable_config(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _shown_config(setup: Setup) -> str:
+def _shown_config_path(setup: Setup) -> str:
     """Return the path of accelerate's config as it is shown."""
     return display_path(launcher_config.launcher_config_path(setup.profile, setup.facts))
 
@@ -49,7 +49,7 @@ def unsupported(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error",
             key=_KEY,
-            message=f"{key} in {_shown_config(setup)} is not supported",
+            message=f"{key} in {_shown_config_path(setup)} is not supported",
             remedy="Take it out, or name a file without it (trainer.accelerate_config).",
         )
 
@@ -90,7 +90,7 @@ def affinity(setup: Setup) -> Iterator[Finding]:
     edits = (("trainer.environment", {**environment, _AFFINITY: "1"}),)
     yield _difference(
         "trainer.environment",
-        f"enable_cpu_affinity in {_shown_config(setup)} has no effect: "
+        f"enable_cpu_affinity in {_shown_config_path(setup)} has no effect: "
         "`accelerate launch` does not read it from a file",
         f"Set {_AFFINITY}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),

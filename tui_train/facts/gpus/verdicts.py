@@ -57,7 +57,7 @@ def gpu_verdicts(
     """
     blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
     usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
-    kinds = iter(_skip_reasons(usable))
+    kinds = iter(_use_or_skip(usable))
     unchecked = () if toolchain is not None and toolchain.torch is not None else ("not yet checked with a PyTorch",)
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
@@ -186,7 +186,7 @@ def ever_supported(gpu: Gpu) -> bool:
     return device is None or device >= 50 or device == _LAST_OF_KEPLER
 
 
-def _skip_reasons(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
+def _use_or_skip(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
     """Return for each usable card whether to use it, and the reason if there is one."""
     comparable = [
         gpu

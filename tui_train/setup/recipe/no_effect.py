@@ -49,7 +49,7 @@ def _why_not_tracked(key: str, tracking: Tracking, setup: Setup | None) -> str:
     name = "tensorboard" if key == "tracking.tensorboard" else "wandb"
     if setup is None or {name, "report_to"} & setup.context.accepted:
         return ""
-    if setup.nemo:
+    if setup.nemo_flavour:
         return "NeMo has loggers of its own, which the recipe settings choose"
     return f"{setup.preset.named} has no argument for it"
 
@@ -124,7 +124,7 @@ def _why_not_passed(key: str, setup: Setup) -> str:
         return "the model folder decides"
     if not setup.context.accepted.isdisjoint(names):
         return ""
-    if setup.nemo and MODEL_SIZE & names:
+    if setup.nemo_flavour and MODEL_SIZE & names:
         return "the weights decide"
     if takes_field(profile, "trainer.preset"):
         return "this preset does not pass it" if setup.preset.label != SCRIPT else "the script does not take it"

@@ -25,7 +25,7 @@ __all__ = [
 class Manifest(Protocol):
     """A file by which a cluster runs a plan; it is written beside launch.sh and submitted by nobody here.
 
-    CLAIMS: volumes of the cluster can be named.
+    ACCEPTS_CLAIMS: volumes of the cluster can be named.
     """
 
     LABEL: str
