@@ -397,11 +397,6 @@ def test_what_makes_it_fit_keeps_the_global_batch():
         ({"trainer.kind": "nemo", "nemo.recipe": "llama3_8b", "nemo.tensor_parallel": 2}, "parallel"),
         ({"trainer.kind": "nemo", "nemo.recipe": "chatglm3_6b"}, "is unknown"),
         ({"trainer.kind": "nemo"}, "set a recipe"),
-        # What the preset does not pass is not guessed from a name.
-        (
-            SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--micro_batch_size=4",)},
-            "passes no micro batch",
-        ),
     ],
 )
 def test_what_cannot_be_known_is_not_made_up(values, part):

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -25,7 +25,7 @@ from tui_train.memory.types import (
 from tui_train.profile.presets import SCRIPT
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
-from tui_train.setup.recipe.options import option_names, script_options, user_arguments
+from tui_train.setup.recipe.options import script_options, user_arguments
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo as nemo_trainer
@@ -37,6 +37,8 @@ _MODEL_OPTIONS = ("model_name_or_path", "base_model", "model_name", "model")
 _LENGTH_OPTIONS = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
 # Assumed if the script does not set it.
 _DEFAULT_LENGTH = 1024
+_MICRO_BATCH_OPTIONS = ("per_device_train_batch_size", "micro_batch_size", "micro_batch")
+_EVAL_BATCH_OPTIONS = ("per_device_eval_batch_size", "eval_batch_size")
 _OPTIMIZERS: dict[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
@@ -78,7 +80,7 @@ def workload(setup: Setup) -> Workload:
 def _loading_workload(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.rung, setup.facts, setup.document
-    if profile.recipe.micro_batch is None:
+    if _micro_batch(setup) is None:
         return Workload(why_unknown=_no_batch(setup))
     if document and document.problem:
         return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
@@ -135,9 +137,14 @@ def new_model(recipe: Recipe) -> Dimensions:
     )
 
 
-def _integer_option(options: Mapping[str, Any], names: Iterable[str], default: int) -> int:
+def _integer_option(options: Mapping[str, Any], names: tuple[str, ...], default: int) -> int:
     digits = next((str(options[name]) for name in names if re.fullmatch(r"\d{1,9}", str(options.get(name, "")))), "")
     return int(digits) if int(digits or 0) else default
+
+
+def _micro_batch(setup: Setup) -> int | None:
+    """Return the micro batch of the recipe, or of an option with a common name."""
+    return setup.rung.recipe.micro_batch or _integer_option(setup.options, _MICRO_BATCH_OPTIONS, 0) or None
 
 
 def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
@@ -153,7 +160,7 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
     checkpointing = _checkpointing(setup)
     finetune_method = profile.finetune.method if takes_field(profile, "finetune") else ""
     return MemorySettings(
-        micro_batch=recipe.micro_batch or 1,
+        micro_batch=_micro_batch(setup) or 1,
         rows=2 if finetune_method in {"dpo", "reward"} else 1,
         reference=finetune_method in {"dpo", "kto"} and not lora,
         sequence_length=recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, _DEFAULT_LENGTH),
@@ -225,8 +232,7 @@ def _eval_batch(setup: Setup) -> int:
         str(options.get(name, "no")).lower() not in {"", "no", "none"}
         for name in ("eval_strategy", "evaluation_strategy")
     )
-    names = sorted(option_names("eval_batch", setup.preset))
-    return _integer_option(options, names, setup.context.eval_batch) if evaluates else 0
+    return _integer_option(options, _EVAL_BATCH_OPTIONS, setup.context.eval_batch) if evaluates else 0
 
 
 def _lora_targets(options: Mapping[str, Any]) -> tuple[str, ...]:
