@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import warm
-from support import facts, gpu, machine
+from support import facts, gpu, machine, until
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
@@ -325,7 +325,9 @@ def test_a_cancelled_installation_ends_with_all_it_started_and_leaves_nothing(tm
     with pytest.raises(making.Cancelled):
         making.create_environment(plan, machine(), print, told.append, lambda: bool(told))
     assert not path.exists()
-    assert subprocess.run(["pgrep", "-f", f"sleep 100.{mark[2:]}$"], check=False, stdout=subprocess.DEVNULL).returncode
+    look = ["pgrep", "-f", f"sleep 100.{mark[2:]}$"]
+    # What was killed is listed until the kernel has ended it.
+    until(lambda: subprocess.run(look, check=False, stdout=subprocess.DEVNULL).returncode, 5)
 
 
 def test_less_room_than_it_takes_is_said_before(tmp_path):
