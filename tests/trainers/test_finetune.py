@@ -159,7 +159,7 @@ def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
     (finding,) = [each for each in check(apart, found) if "best checkpoint" in each.message]
     assert config(apply_change(finding.change, apart), found)["load_best_model_at_end"] is True
     sharded = tuning(trainer__strategy="zero3", data__evaluation=0.1)
-    values = {value.key for value in Finetune().preset(sharded, None, None).file.values}
+    values = {value.key for value in Finetune(sharded).preset.file.values}
     assert "metric_for_best_model" in values
     assert "load_best_model_at_end" not in values
 
@@ -925,5 +925,5 @@ def test_what_a_python_can_do_is_known(without, cuda, able):
 
 
 def test_a_trainer_says_what_it_does():
-    assert Finetune().method(tuning()) == "SFT LoRA"
-    assert Finetune().method(tuning(finetune__method="dpo", finetune__tuning="full")) == "DPO full"
+    assert Finetune(tuning()).method() == "SFT LoRA"
+    assert Finetune(tuning(finetune__method="dpo", finetune__tuning="full")).method() == "DPO full"
