@@ -166,7 +166,7 @@ FAULTS = {
     "a fine-tuning without a model": error(FINE | {"trainer.model": ""}, tuned(), "trainer.model",
         "no model is chosen"),
     "a model folder without weights": error(FINE,
-        msgspec.structs.replace(tuned(), paths=dict.fromkeys(Finetune().paths(made_of(FINE)), "missing")),
+        msgspec.structs.replace(tuned(), paths=dict.fromkeys(Finetune(made_of(FINE)).paths(), "missing")),
         "trainer.model", "no weights in /m"),
     "data with an empty row": warning(FINE, tuned(usable=1, counts={"empty": 1}), "trainer.data", "1 is empty"),
     "qlora on the cpu": error(FINE | {"finetune.tuning": "qlora", "hardware.device": "cpu"}, tuned(), "finetune.tuning",
@@ -671,7 +671,7 @@ FAULTS = {
 
 def test_a_model_folder_that_is_not_there_is_told_once():
     chosen = made_of(FINE)
-    paths = dict.fromkeys(("/m", *Finetune().paths(chosen)), "missing")
+    paths = dict.fromkeys(("/m", *Finetune(chosen).paths()), "missing")
     found = check(chosen, msgspec.structs.replace(tuned(), paths=paths))
     assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
 
