@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 # Not Textual's OptionList: where one of 1,000 rows has changed, that takes 1.8 times as long to draw it, and 5.8 times
-# where all are given anew, as Home does every two seconds (8.2.8, 80x24); it has no sections, nor rows of two lines.
+# where all are given again, as Home does every two seconds (8.2.8, 80x24); it has no sections, nor rows of two lines.
 class RowList(ScrollView, can_focus=True, inherit_bindings=False):
     """Rows with a cursor; Tab goes to the next section."""
 
