@@ -1262,7 +1262,7 @@ async def test_f3_traces_the_memory_and_ends_it(machine: Any, monkeypatch: Any) 
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
         await pilot.press("f3")
-        await until_shown(pilot, "F3 ends it")
+        await until_shown(pilot, "F3 ends it", during=True)
         await pilot.press("f3")
         await settle(pilot)
         assert "F3 ends it" not in shows(pilot)
@@ -1334,7 +1334,7 @@ async def test_whoever_leaves_ends_the_trial_under_way(machine: Any, monkeypatch
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter", "f4")(pilot)
         await pilot.press("enter")
-        await until_shown(pilot, "A trial is under way")
+        await until_shown(pilot, "A trial is under way", during=True)
         while not [*trials_folder().glob("*/trial-1/events.jsonl")]:
             await pilot.pause(0.05)
         run = rundir.RunDir(next(trials_folder().glob("*/trial-1")))
