@@ -26,7 +26,7 @@ from tui_train.profile.presets import PLACEHOLDERS, accepted_placeholders, shipp
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.processes import Family, boot_id, process_at
+from tui_train.runner.processes import Family, boot_id, process_at
 
 GIB = 2**30
 UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tui_train.plan.render.prepare import Prepared
     from tui_train.profile.types import Profile
     from tui_train.runs.rundir import RunDir
-    from tui_train.supervisor.progress import Progress
+    from tui_train.runner.progress import Progress
     from tui_train.views.run_digest import Digest, DigestCache
 
 _NO_DELETE = ("", "No, keep it")
@@ -217,7 +217,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.app.call_from_thread(self._show_losses, progress)
 
     def _show_losses(self, progress: "Progress | None") -> None:
-        from tui_train.supervisor.progress import Progress
+        from tui_train.runner.progress import Progress
 
         from ..run.run_plot import PlotOptions, show_plot
         from ..widgets.plot import Plot

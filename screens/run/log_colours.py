@@ -8,7 +8,7 @@ from rich.ansi import AnsiDecoder
 from rich.segment import Segment
 from rich.style import Style
 
-from tui_train.supervisor.lines import StyledPart
+from tui_train.runner.lines import StyledPart
 
 _HIT_STYLE = Style(reverse=True)
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tui_train.supervisor.progress import Progress
+from tui_train.runner.progress import Progress
 
 from ..widgets.braille import Axes, Series, drawable_points
 from ..widgets.plot import Plot

@@ -11,7 +11,7 @@ from tui_train.memory.predict import Prediction
 from tui_train.plan.render.script.plain_command import OneCommand, wrapped_command
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import Difference
-from tui_train.supervisor.memory_patterns import PHASE_TEXT
+from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.views.overview import OverviewLine
 
 from .memory import memory_lines

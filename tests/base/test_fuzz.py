@@ -36,7 +36,7 @@ from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.ranks import parse_planned_ranks, parse_ranks
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.first_step import first_step
+from tui_train.runner.first_step import first_step
 from tui_train.trainers import profile_paths
 from tui_train.views import show
 

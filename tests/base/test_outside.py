@@ -24,13 +24,13 @@ from tui_train.programs import probe, survey
 from tui_train.runs.logs.search import start_search
 from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.supervisor import view
-from tui_train.supervisor.checkpoints import is_complete_file
-from tui_train.supervisor.fill import fill
-from tui_train.supervisor.group_check import trained_apart
-from tui_train.supervisor.memory_end import memory_end
-from tui_train.supervisor.planned import read as read_plan
-from tui_train.supervisor.refused import Refused
+from tui_train.runner import view
+from tui_train.runner.checkpoints import is_complete_file
+from tui_train.runner.fill import fill
+from tui_train.runner.group_check import trained_apart
+from tui_train.runner.memory_end import memory_end
+from tui_train.runner.planned import read as read_plan
+from tui_train.runner.refused import Refused
 
 pytestmark = pytest.mark.timeout(60)
 

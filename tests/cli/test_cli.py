@@ -32,8 +32,8 @@ from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run as end
-from tui_train.supervisor.progress import Progress
-from tui_train.supervisor.state import Status
+from tui_train.runner.progress import Progress
+from tui_train.runner.state import Status
 from tui_train.views.run_digest import DigestCache
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]

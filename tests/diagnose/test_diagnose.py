@@ -30,7 +30,7 @@ from tui_train.profile.presets import get_preset, shipped_presets
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.lines import rank_of
+from tui_train.runner.lines import rank_of
 
 # As the built-in trainer would train, every value named.
 WHOLE = support.profile(support.RECIPE)

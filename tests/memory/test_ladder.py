@@ -19,7 +19,7 @@ from tui_train.profile import batch
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
-from tui_train.supervisor.memory_patterns import PHASES
+from tui_train.runner.memory_patterns import PHASES
 from tui_train.views import show
 
 ALL = tuple(RUNGS)

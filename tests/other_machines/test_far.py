@@ -33,7 +33,7 @@ from tui_train.runs.other_machines.fetching import fetch, is_fetched
 from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.status import status
-from tui_train.supervisor.ssh import failure_text
+from tui_train.runner.ssh import failure_text
 from tui_train.targets import target_of_run
 from tui_train.views import show
 from tui_train.wizard import wizard

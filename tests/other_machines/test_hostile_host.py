@@ -29,7 +29,7 @@ from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.other_machines.place import HostReport, report_of
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import status
-from tui_train.supervisor.state import Status
+from tui_train.runner.state import Status
 from tui_train.targets import host, target_of_run
 
 # The last word is what the shell of the host is given: python3 -c PROGRAM QUESTION.

@@ -17,7 +17,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor import lock, lock_owner
+from tui_train.runner import lock, lock_owner
 from tui_train.views.show import state_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")

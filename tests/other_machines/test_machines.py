@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 from support import bash, exported, facts, free_port, noted, plain_environment, profile, stub, taken, until
 
-from tui_train.supervisor import attempt as attempts
-from tui_train.supervisor import machines
-from tui_train.supervisor import run as supervised
-from tui_train.supervisor.planned import Planned
-from tui_train.supervisor.refused import Refused
+from tui_train.runner import attempt as attempts
+from tui_train.runner import machines
+from tui_train.runner import run as supervised
+from tui_train.runner.planned import Planned
+from tui_train.runner.refused import Refused
 
 TWO = Planned(nodes=2, world_size=2, address="first", find_interface=True, backend="gloo")
 THREE = Planned(nodes=3, world_size=6)
@@ -189,10 +189,10 @@ exec "$@"
 """
 ASKED = """
 import json, sys
-from tui_train.supervisor import attempt as attempts
-from tui_train.supervisor import machines
-from tui_train.supervisor import run as supervised
-from tui_train.supervisor.planned import Planned
+from tui_train.runner import attempt as attempts
+from tui_train.runner import machines
+from tui_train.runner import run as supervised
+from tui_train.runner.planned import Planned
 two = Planned(nodes=2, world_size=2, find_interface=True, backend="gloo")
 print(json.dumps([machines.interface_environment(two._replace(address=one), {}) for one in sys.argv[1:]]))
 """

@@ -19,7 +19,7 @@ from tui_train.plan.render import PLAN_NAME, SUPERVISOR_FOLDER
 from tui_train.plan.render.script.launch import launch_script
 from tui_train.profile import store
 from tui_train.setup.machine.container import container_command
-from tui_train.supervisor.container import OUTLIVING_ENGINES
+from tui_train.runner.container import OUTLIVING_ENGINES
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
 UPDATE = os.environ.get("TUI_TRAIN_UPDATE_CASES") == "1"

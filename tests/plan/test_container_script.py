@@ -9,9 +9,9 @@ import time
 import pytest
 from support import bash, boxed, exported, inside, plain_environment, profile
 
-from tui_train.supervisor import commands, container
-from tui_train.supervisor.planned import Planned
-from tui_train.supervisor.refused import Refused
+from tui_train.runner import commands, container
+from tui_train.runner.planned import Planned
+from tui_train.runner.refused import Refused
 
 NAME = "tui-train-20261122-101010-7-ab12cd-1"
 MARK = "20261122-101010-7-ab12cd"
@@ -81,7 +81,7 @@ def test_a_docker_without_roots_rights_is_its_user_and_locks_no_more_than_you(tm
     engine("docker", "case $1 in info) echo '[name=seccomp name=rootless]' ;; esac")
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 19, 1 << 19));"
-        "from tui_train.supervisor import container as c, planned as p;"
+        "from tui_train.runner import container as c, planned as p;"
         f"told = c.prepare(p.Planned(engine='docker', image='x'), {str(tmp_path)!r});"
         "print(told['TUI_TRAIN_CONTAINER_USER'], told['TUI_TRAIN_MEMLOCK'])"
     )

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tui_train.base.command import ConfigFile
 from tui_train.plan.render.config_yaml import config_yaml
-from tui_train.supervisor.fill import CHECKPOINT, RUN_DIR, fill, filled_path, yaml_value
-from tui_train.supervisor.planned import Planned, PlannedAttempt
-from tui_train.supervisor.refused import Refused
+from tui_train.runner.fill import CHECKPOINT, RUN_DIR, fill, filled_path, yaml_value
+from tui_train.runner.planned import Planned, PlannedAttempt
+from tui_train.runner.refused import Refused
 
 VALUES = {"output_dir": f"{RUN_DIR}/output", "resume": CHECKPOINT, "text": 'it\'s "own"', "steps": 5}
 

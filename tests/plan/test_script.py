@@ -31,7 +31,7 @@ from support import (
     until,
 )
 
-from tui_train import supervisor
+from tui_train import runner
 from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, SUPERVISOR_FOLDER, shown_files
 from tui_train.plan.render.script.launch import launch_script

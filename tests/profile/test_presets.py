@@ -55,8 +55,8 @@ from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor.curve import Point
-from tui_train.supervisor.progress import Progress, advance
+from tui_train.runner.curve import Point
+from tui_train.runner.progress import Progress, advance
 
 MINE = """\
 # all that is mine
@@ -286,7 +286,7 @@ def test_a_plan_that_is_not_ours_says_nothing_of_lines(tmp_path, log):
 
 def newest(run):
     """The checkpoint from which the supervisor resumes the first attempt."""
-    from tui_train.supervisor import checkpoints, planned
+    from tui_train.runner import checkpoints, planned
 
     return checkpoints.newest(planned.read(str(run.path)).attempts[0].checkpoints, str(run.path))
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from support import RECIPE, facts, profile, ready
 
-from tui_train.supervisor import planned
-from tui_train.supervisor.checkpoints import is_complete_file, newest, step_of
-from tui_train.supervisor.planned import CheckpointRule
+from tui_train.runner import planned
+from tui_train.runner.checkpoints import is_complete_file, newest, step_of
+from tui_train.runner.planned import CheckpointRule
 
 
 def folder(path, files=("state.json",)):

@@ -9,9 +9,9 @@ import pytest
 from tui_train.runs import follow
 from tui_train.runs.follow import Silence
 from tui_train.runs.health import health_problems
-from tui_train.supervisor import curve
-from tui_train.supervisor.curve import Point
-from tui_train.supervisor.progress import Progress
+from tui_train.runner import curve
+from tui_train.runner.curve import Point
+from tui_train.runner.progress import Progress
 
 
 def losses(*values):

@@ -37,8 +37,8 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor import lock_owner
-from tui_train.supervisor.processes import start_ticks
+from tui_train.runner import lock_owner
+from tui_train.runner.processes import start_ticks
 from tui_train.targets.here import submit_here
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")

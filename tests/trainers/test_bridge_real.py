@@ -18,7 +18,7 @@ import pytest
 from support import exported, facts, gpu, profile
 
 from tui_train.facts.models import recipe_lists
-from tui_train.supervisor.progress import Progress, Reading, advance
+from tui_train.runner.progress import Progress, Reading, advance
 
 TESTS = Path(__file__).parents[1]
 SETTINGS = {

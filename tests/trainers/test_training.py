@@ -18,7 +18,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor.progress import Progress, advance
+from tui_train.runner.progress import Progress, advance
 
 pytestmark = pytest.mark.training
 

@@ -9,8 +9,8 @@ from stat import S_ISREG
 
 from tui_train.base.errors import CannotWrite
 from tui_train.base.text import size, visible
-from tui_train.supervisor import safe_open
-from tui_train.supervisor.safe_open import open_folder, open_regular, user_name
+from tui_train.runner import safe_open
+from tui_train.runner.safe_open import open_folder, open_regular, user_name
 
 # For files that only the user may read.
 PRIVATE = 0o600

@@ -8,8 +8,8 @@ import msgspec
 
 from tui_train.base.files import error_reason, read_regular
 from tui_train.base.text import visible
-from tui_train.supervisor import untrusted_json
-from tui_train.supervisor.untrusted_json import MAX_DEPTH, Missing, Unparsable, is_deeper
+from tui_train.runner import untrusted_json
+from tui_train.runner.untrusted_json import MAX_DEPTH, Missing, Unparsable, is_deeper
 
 __all__ = ["Missing", "Unparsable", "json_as", "json_table", "prepared_type", "read_bytes", "toml_table"]
 

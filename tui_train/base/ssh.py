@@ -11,7 +11,7 @@ from typing import Any
 from tui_train.base.app_paths import connections_folder
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.supervisor.ssh import PLAIN_OPTIONS
+from tui_train.runner.ssh import PLAIN_OPTIONS
 
 SSH_FAILED = 255  # its exit code where it did not come as far as the command
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)

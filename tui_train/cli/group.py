@@ -11,7 +11,7 @@ import click
 
 from tui_train import __version__
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
-from tui_train.supervisor.refused import BUSY
+from tui_train.runner.refused import BUSY
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource

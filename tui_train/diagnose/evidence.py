@@ -30,8 +30,8 @@ from tui_train.runs.status import status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective import effective_values, with_effective_values
-from tui_train.supervisor import safe_open
-from tui_train.supervisor.first_step import first_step
+from tui_train.runner import safe_open
+from tui_train.runner.first_step import first_step
 from tui_train.trainers import takes_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tui_train.diagnose.anchors import Anchors, alternation, anchors, may_match, normalized, rarest_words
 from tui_train.diagnose.details import load_details
 from tui_train.diagnose.signatures import NOT_AN_ERROR, load_signatures
-from tui_train.supervisor.lines import split_origin
+from tui_train.runner.lines import split_origin
 
 # So many of the first and of the latest lines are kept of each expression; more of one kind say nothing new.
 _LINES_PER_EXPRESSION = 3

@@ -17,8 +17,8 @@ from tui_train.base.files import error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose.middle import ESCAPE, MiddleLines, Numbered, shortened_lines
 from tui_train.diagnose.types import UNKNOWN_NUMBER, Diagnosis, LogLine
-from tui_train.supervisor.lines import split_origin
-from tui_train.supervisor.safe_open import open_regular
+from tui_train.runner.lines import split_origin
+from tui_train.runner.safe_open import open_regular
 
 _BLOCK = 128 * 1024
 _TAIL_BLOCKS = 4

@@ -10,7 +10,7 @@ from tui_train.profile import store
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.resuming import newest_checkpoint, why_not_resumable
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.state import Status
+from tui_train.runner.state import Status
 
 # What follows from the command, the settings and the installed packages alone.
 _REPEATING_FAILURES = frozenset({

@@ -18,9 +18,9 @@ from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.supervisor.holders import other_holder
-from tui_train.supervisor.memory_end import deciding_error
-from tui_train.supervisor.tracebacks import OTHER, phase_of, read_errors
+from tui_train.runner.holders import other_holder
+from tui_train.runner.memory_end import deciding_error
+from tui_train.runner.tracebacks import OTHER, phase_of, read_errors
 
 _FRAME = re.compile(r'\s+File "')
 _BEGIN = "(most recent call last)"

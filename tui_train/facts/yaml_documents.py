@@ -10,7 +10,7 @@ import yaml
 from tui_train.base.parse import Missing, Unparsable, read_bytes
 from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
-from tui_train.supervisor import untrusted_json
+from tui_train.runner import untrusted_json
 
 _MAX_BYTES = 2**20
 # A few lines with references can expand to billions of values.

@@ -22,11 +22,11 @@ from tui_train.runs.ranks import (
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import may_write, status
-from tui_train.supervisor.first_step import HEAD_BYTES, first_step, ignored_sentence
-from tui_train.supervisor.lines import rank_of
-from tui_train.supervisor.progress import Progress, Reading, advance, for_next_attempt
-from tui_train.supervisor.safe_open import open_regular
-from tui_train.supervisor.state import AttemptStatus, Status
+from tui_train.runner.first_step import HEAD_BYTES, first_step, ignored_sentence
+from tui_train.runner.lines import rank_of
+from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import AttemptStatus, Status
 
 _PAUSE_SECONDS = 0.15
 _SLOW_PAUSE_SECONDS = 1.0

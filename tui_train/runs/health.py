@@ -3,7 +3,7 @@
 import math
 from itertools import takewhile
 
-from tui_train.supervisor.progress import Progress, Reading
+from tui_train.runner.progress import Progress, Reading
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
 PATIENCE_MINUTES = 3

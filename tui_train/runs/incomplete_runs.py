@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tui_train.runs.order import NUMBER
-from tui_train.supervisor.safe_open import open_folder
+from tui_train.runner.safe_open import open_folder
 
 INCOMPLETE_PREFIX = ".new-"
 _HOUR = 3600

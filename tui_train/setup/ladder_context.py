@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from tui_train.supervisor.memory_patterns import PHASES
+from tui_train.runner.memory_patterns import PHASES
 
 
 class LadderContext(Struct, frozen=True, kw_only=True):

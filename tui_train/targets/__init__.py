@@ -13,7 +13,7 @@ from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.other_machines.queue import job_of
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor.state import Status
+from tui_train.runner.state import Status
 from tui_train.targets.elsewhere import MachineFile
 from tui_train.targets.here import LocalTarget
 from tui_train.targets.host import Host

@@ -50,8 +50,8 @@ from tui_train.runs.stop import stop_run
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
-from tui_train.supervisor.safe_open import open_regular
-from tui_train.supervisor.state import Status
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import Status
 from tui_train.targets.help_question import undecided
 from tui_train.trainers import profile_paths, takes_field
 from tui_train.trainers.auto_preset import preset_for_source

@@ -30,8 +30,8 @@ from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import status
-from tui_train.supervisor.safe_open import open_regular
-from tui_train.supervisor.state import UNCONFIRMED, Status
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import UNCONFIRMED, Status
 from tui_train.targets.elsewhere import with_local_files
 from tui_train.targets.here import config_files, named_python
 from tui_train.trainers import profile_paths, takes_field

@@ -27,8 +27,8 @@ from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained
 from tui_train.runs.status import status
-from tui_train.supervisor.safe_open import open_regular
-from tui_train.supervisor.state import Status
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import Status
 from tui_train.targets.here import probe_facts, profile_files
 from tui_train.targets.host import Host, copy_to_host, receive_last_log
 

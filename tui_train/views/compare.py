@@ -14,8 +14,8 @@ from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status, training_seconds
-from tui_train.supervisor.progress import Progress
-from tui_train.supervisor.state import AttemptStatus, Status
+from tui_train.runner.progress import Progress
+from tui_train.runner.state import AttemptStatus, Status
 from tui_train.views import show
 from tui_train.views.run_settings import EffectiveSetting, effective_settings
 

@@ -21,8 +21,8 @@ from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import status
 from tui_train.setup.profile_summary import TrainingSummary
-from tui_train.supervisor.progress import Progress, Reading, advance, for_next_attempt
-from tui_train.supervisor.state import Status
+from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.runner.state import Status
 
 from .profile_cards import read_about
 

@@ -22,8 +22,8 @@ from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.place import report_of
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.status import training_seconds
-from tui_train.supervisor.memory_patterns import PHASE_TEXT
-from tui_train.supervisor.state import Status
+from tui_train.runner.memory_patterns import PHASE_TEXT
+from tui_train.runner.state import Status
 from tui_train.trainers.finetune import finetune_abilities
 
 _HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")

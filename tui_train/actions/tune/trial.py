@@ -22,9 +22,9 @@ from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor import safe_open, state
-from tui_train.supervisor.progress import Progress, advance
-from tui_train.supervisor.state import Status
+from tui_train.runner import safe_open, state
+from tui_train.runner.progress import Progress, advance
+from tui_train.runner.state import Status
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
 _WARMUP_STEPS = 2

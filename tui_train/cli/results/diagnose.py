@@ -18,7 +18,7 @@ from tui_train.profile.changes import Change
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor.memory_patterns import PHASE_TEXT
+from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.views import show
 
 _INTERRUPTED = 130

@@ -22,7 +22,7 @@ from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor.state import Status
+from tui_train.runner.state import Status
 from tui_train.targets import target_of_run
 from tui_train.views import show
 

@@ -32,8 +32,8 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained, launcher_output
 from tui_train.runs.status import status
-from tui_train.supervisor.progress import Progress
-from tui_train.supervisor.state import Status
+from tui_train.runner.progress import Progress
+from tui_train.runner.state import Status
 from tui_train.targets import target_of_run
 from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views import show

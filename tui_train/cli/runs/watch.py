@@ -17,9 +17,9 @@ from tui_train.runs.logs.tail import Tail
 from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor import curve
-from tui_train.supervisor.progress import Progress, advance, for_next_attempt
-from tui_train.supervisor.state import AttemptStatus, Status
+from tui_train.runner import curve
+from tui_train.runner.progress import Progress, advance, for_next_attempt
+from tui_train.runner.state import AttemptStatus, Status
 from tui_train.wizard import open_wizard, terminal
 
 

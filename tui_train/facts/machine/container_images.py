@@ -19,7 +19,7 @@ from tui_train.base.parse import Unparsable, json_as, json_table, read_bytes
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.machine.probe import RUN_SOURCE, parse_probe_answer, probe_source
 from tui_train.facts.types import ContainerEngine, ContainerImage
-from tui_train.supervisor import safe_open
+from tui_train.runner import safe_open
 
 ENGINES = ("docker", "podman", "apptainer")
 _MAX_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from tui_train.facts.machine.child_process import child_command, find_on_path, r
 from tui_train.facts.machine.machine_child import no_response_gap
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 from tui_train.programs.survey import state
-from tui_train.supervisor import safe_open
+from tui_train.runner import safe_open
 
 _ROOT = Path(__file__).resolve().parents[3]
 _SOURCE = _ROOT / "tui_train" / "programs" / "probe.py"

@@ -17,7 +17,7 @@ from tui_train.base.files import PRIVATE, read_regular, write_atomically
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import find_on_path
-from tui_train.supervisor.safe_open import user_name
+from tui_train.runner.safe_open import user_name
 
 # Python runs these at startup.
 _RUN_AT_START = ("*.pth", "sitecustomize.py", "usercustomize.py")

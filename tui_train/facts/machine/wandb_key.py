@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from tui_train.supervisor import safe_open
+from tui_train.runner import safe_open
 
 _MAX_BYTES = 1 << 16
 _KEYLESS_MODES = {"offline", "disabled", "dryrun"}

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from tui_train.base.files import error_reason
 from tui_train.base.parse import Missing, Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.supervisor.safe_open import open_regular
+from tui_train.runner.safe_open import open_regular
 
 # As the library itself allows.
 _MAX_HEADER_BYTES = 100_000_000

@@ -12,7 +12,7 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import run_child
 from tui_train.facts.other_machines.remote import NVIDIA_SMI_COMMAND, parse_nvidia_smi, parse_survey, survey_command
 from tui_train.facts.types import TrainingHost
-from tui_train.supervisor import ssh
+from tui_train.runner import ssh
 
 _HOST_SECONDS = 30.0
 _MIN_TOTAL_SECONDS = 90.0

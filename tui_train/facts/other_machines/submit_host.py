@@ -9,7 +9,7 @@ from msgspec import Struct
 from tui_train.base import ssh
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine.child_process import TIMED_OUT, ChildResult
-from tui_train.supervisor.ssh import failure_text
+from tui_train.runner.ssh import failure_text
 
 NOT_FOUND = 127  # the exit code of a command that is not there
 COMMAND_TIMEOUT = 30.0  # seconds for a command

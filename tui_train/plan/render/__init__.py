@@ -72,7 +72,7 @@ def _nemo_file(plan: Plan) -> tuple[File, ...]:
 @cache
 def _supervisor_files() -> tuple[File, ...]:
     """Return the modules of the supervisor, which is copied into every run folder."""
-    modules = (item for item in resources.files("tui_train.supervisor").iterdir() if item.name.endswith(".py"))
+    modules = (item for item in resources.files("tui_train.runner").iterdir() if item.name.endswith(".py"))
     return tuple(
         File(SUPERVISOR_FOLDER + item.name, item.read_text("utf-8"))
         for item in sorted(modules, key=lambda item: item.name)

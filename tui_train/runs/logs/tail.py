@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tui_train.base.files import error_reason, inode_and_size
-from tui_train.supervisor.lines import fold, last_visible, progress_bar_in
-from tui_train.supervisor.safe_open import open_regular
+from tui_train.runner.lines import fold, last_visible, progress_bar_in
+from tui_train.runner.safe_open import open_regular
 
 _PIECE = 1 << 20
 _BAR_BYTES = 1 << 16

@@ -17,7 +17,7 @@ from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavaila
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import counted, size, visible
 from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_line, refusal_error
-from tui_train.supervisor.safe_open import open_folder
+from tui_train.runner.safe_open import open_folder
 
 _FETCH_FOLDER = ".fetching"
 # The files that were fetched, each by its size, its time and its name.

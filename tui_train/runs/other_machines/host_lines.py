@@ -12,8 +12,8 @@ from msgspec import Struct
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.supervisor.ssh import failure_text
-from tui_train.supervisor.state import Status
+from tui_train.runner.ssh import failure_text
+from tui_train.runner.state import Status
 
 SILENCE_SECONDS = 60.0  # seconds without a byte after which a host is given up; it sends a beat every five
 _MAX_LINE = 8 << 20  # bytes of a line

@@ -6,8 +6,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_as, read_bytes
-from tui_train.supervisor import events
-from tui_train.supervisor.state import Status, is_valid
+from tui_train.runner import events
+from tui_train.runner.state import Status, is_valid
 
 PLACE, REPORT = "place.json", "heard.json"
 _MAX_BYTES = 1 << 20

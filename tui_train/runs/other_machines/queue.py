@@ -22,8 +22,8 @@ from tui_train.runs.other_machines.place import place_of, report_of
 from tui_train.runs.other_machines.slurm_commands import cluster_option, last_line, run_slurm
 from tui_train.runs.other_machines.slurm_end import JOB, slurm_end_reason
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor import events
-from tui_train.supervisor.state import Status
+from tui_train.runner import events
+from tui_train.runner.state import Status
 
 SLURM = "Slurm"
 _MAX_BYTES = 1 << 16

@@ -19,11 +19,11 @@ from tui_train.runs.own_folders import written
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import energy_used, node_folders, status, training_seconds
-from tui_train.supervisor import checkpoints
-from tui_train.supervisor.curve import Point
-from tui_train.supervisor.planned import Planned, read
-from tui_train.supervisor.refused import Refused
-from tui_train.supervisor.state import Status
+from tui_train.runner import checkpoints
+from tui_train.runner.curve import Point
+from tui_train.runner.planned import Planned, read
+from tui_train.runner.refused import Refused
+from tui_train.runner.state import Status
 from tui_train.trainers import takes_field
 
 Source = Literal["final", "stopped", "checkpoint"]

@@ -4,10 +4,10 @@ from typing import Any
 
 from tui_train.runs.other_machines.place import place_of, report_of
 from tui_train.runs.rundir import RunDir
-from tui_train.supervisor import planned
-from tui_train.supervisor.checkpoints import newest
-from tui_train.supervisor.refused import Refused
-from tui_train.supervisor.state import Status
+from tui_train.runner import planned
+from tui_train.runner.checkpoints import newest
+from tui_train.runner.refused import Refused
+from tui_train.runner.state import Status
 
 
 def resumption(run: RunDir) -> str:

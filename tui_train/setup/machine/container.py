@@ -20,7 +20,7 @@ from tui_train.base.command import (
 )
 from tui_train.profile.mounts import Mount, parse_mount
 from tui_train.profile.types import Container, Profile
-from tui_train.supervisor.container import OUTLIVING_ENGINES, mount_option
+from tui_train.runner.container import OUTLIVING_ENGINES, mount_option
 from tui_train.trainers import model_id, takes_field, trainer_of
 
 HOST_SHARED_MEMORY = "host"

@@ -12,7 +12,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
 from tui_train.setup.recipe.placeholders import fill_placeholders, first_texts
 from tui_train.setup.setup import Setup
-from tui_train.supervisor.fill import filled_path
+from tui_train.runner.fill import filled_path
 
 
 def config_path(profile: Profile, chosen: Preset, number: int) -> str:

@@ -3,7 +3,7 @@
 from tui_train.plan.render.script.script_head import takes_checkpoint
 from tui_train.plan.render.script.variants import Line
 from tui_train.plan.types import Plan
-from tui_train.supervisor.container import OUTLIVING_ENGINES
+from tui_train.runner.container import OUTLIVING_ENGINES
 
 _FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1

@@ -6,7 +6,7 @@ from tui_train.base.command import needs_checkpoint
 from tui_train.base.text import visible
 from tui_train.plan.render.quoting import quoted
 from tui_train.plan.types import Plan
-from tui_train.supervisor.machines import host_name
+from tui_train.runner.machines import host_name
 
 _WIDTH = 116
 _SETUP = """\

@@ -14,7 +14,7 @@ from tui_train.diagnose import diagnose_log
 from tui_train.diagnose.remedies import REMEDIES
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.runs.status import status
-from tui_train.supervisor.memory_patterns import PHASE_TEXT
+from tui_train.runner.memory_patterns import PHASE_TEXT
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
 MANY = {

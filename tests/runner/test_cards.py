@@ -17,10 +17,10 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import restart_note, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor import commands, gpus
-from tui_train.supervisor.planned import Planned
-from tui_train.supervisor.processes import start_ticks
-from tui_train.supervisor.refused import Refused
+from tui_train.runner import commands, gpus
+from tui_train.runner.planned import Planned
+from tui_train.runner.processes import start_ticks
+from tui_train.runner.refused import Refused
 from tui_train.targets.here import submit_here
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})
@@ -284,7 +284,7 @@ def test_an_answer_that_is_of_no_use_is_not_waited_for(monkeypatch):
 def test_asking_costs_little_at_the_start():
     """It stands between `bash launch.sh` and the training."""
     code = (
-        "import sys, time; began = time.perf_counter(); from tui_train.supervisor import commands, gpus, container;"
+        "import sys, time; began = time.perf_counter(); from tui_train.runner import commands, gpus, container;"
         "print('subprocess' in sys.modules, 'threading' in sys.modules, 'socket' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout

@@ -23,8 +23,8 @@ from tui_train.runs.listing import read_run
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor import cgroup, lock_owner
-from tui_train.supervisor.processes import process_at
+from tui_train.runner import cgroup, lock_owner
+from tui_train.runner.processes import process_at
 from tui_train.views import show
 
 pytestmark = pytest.mark.training

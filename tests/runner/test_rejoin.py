@@ -16,11 +16,11 @@ import pytest
 import rig
 from support import SCRIPTS, until
 
-from tui_train.supervisor import attempt as attempts
-from tui_train.supervisor import container, rejoin
-from tui_train.supervisor.overlap import LoggedTail, Source, skip_logged
-from tui_train.supervisor.processes import Family
-from tui_train.supervisor.transport import LocalTransport, NodeCommand
+from tui_train.runner import attempt as attempts
+from tui_train.runner import container, rejoin
+from tui_train.runner.overlap import LoggedTail, Source, skip_logged
+from tui_train.runner.processes import Family
+from tui_train.runner.transport import LocalTransport, NodeCommand
 
 # As a plan has it before every command in a container.
 ONE_STREAM = ("sh", "-c", 'exec "$0" "$@" 2>&1')
@@ -217,7 +217,7 @@ def test_a_start_without_a_free_descriptor_blocks_no_signal_and_leaves_nothing_o
     def full(_flags):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("tui_train.supervisor.transport.os.pipe2", full)
+    monkeypatch.setattr("tui_train.runner.transport.os.pipe2", full)
     blocked, opened = signal.pthread_sigmask(signal.SIG_BLOCK, ()), len([*Path("/proc/self/fd").iterdir()])
     try:
         with pytest.raises(OSError, match="open files"):

@@ -8,9 +8,9 @@ import pytest
 import warm
 from support import SCRIPTS
 
-from tui_train.supervisor.holders import other_holder
-from tui_train.supervisor.memory_end import MemoryEnd, memory_end
-from tui_train.supervisor.memory_patterns import OUT_OF_MEMORY, PHASE_TEXT, PHASES
+from tui_train.runner.holders import other_holder
+from tui_train.runner.memory_end import MemoryEnd, memory_end
+from tui_train.runner.memory_patterns import OUT_OF_MEMORY, PHASE_TEXT, PHASES
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -371,7 +371,7 @@ def test_every_wording_passes_the_quick_look(expression):
     from hypothesis import given, settings
     from hypothesis import strategies as st
 
-    from tui_train.supervisor import tracebacks
+    from tui_train.runner import tracebacks
 
     @settings(max_examples=30, deadline=None, database=None)
     @given(st.from_regex(expression))

@@ -20,7 +20,7 @@ from tui_train.runs import archive
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.supervisor import notify
+from tui_train.runner import notify
 
 pytestmark = pytest.mark.training
 
