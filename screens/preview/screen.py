@@ -42,7 +42,7 @@ class Preview(PlanView):
 What will happen, what is wrong with it, and the one command of the first attempt, as launch.sh --plain runs it.
 F2 fixes the first finding, F6 to F9 those after it; an error stops the start.
 f shows the files behind the command: they are what is run and what is exported, byte for byte, and need bash,
-coreutils and the training's Python, nothing of this program. supervisor/ keeps the run alive, plan.json is its plan.
+coreutils and the training's Python, nothing of this program. runner.pyz keeps the run alive, plan.json is its plan.
 Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
 Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files

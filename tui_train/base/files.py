@@ -131,7 +131,7 @@ def write_new(path: Path, text: str | bytes, mode: int = 0o644, *, parents: bool
     return True
 
 
-def write_inside(folder: int, name: str, text: str, mode: int = 0o644, *, replace: bool = True) -> None:
+def write_inside(folder: int, name: str, text: str | bytes, mode: int = 0o644, *, replace: bool = True) -> None:
     """Write `name`, a relative path, below the folder of a descriptor, without following links.
 
     FileExistsError if it exists and may not be replaced.

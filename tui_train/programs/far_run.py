@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import importlib
 import json
 import os
 import re
@@ -197,11 +198,17 @@ def news(run: Path, have: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
 def reader(run: Path) -> Callable[[], Any]:
     """Return what tells the state of a run by the supervisor in its folder, and whether it is live or being started."""
     sys.dont_write_bytecode = True
-    sys.path.insert(0, str(run))
+    program = runner(run)
+    # One of an older version lies there as a folder of modules, which has to be imported by its name.
+    zipped = program.suffix == ".pyz"
+    sys.path.insert(0, str(program if zipped else run))
+    name = "runner" if zipped else program.name
     try:
-        from supervisor import checkpoints, planned, state  # type: ignore[import-not-found,unused-ignore]
+        checkpoints, planned, state = (
+            importlib.import_module(f"{name}.{module}") for module in ("checkpoints", "planned", "state")
+        )
     except ImportError as error:
-        raise NotDoneError(f"{run} has no supervisor: {error}") from None
+        raise NotDoneError(f"{run} has no {program.name}: {error}") from None
 
     def now() -> Any:
         # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
@@ -230,7 +237,7 @@ def stop(asked: dict[str, Any]) -> None:
     with one_start(run):
         # One that is under way is to be stopped as well.
         pass
-    words = [sys.executable, str(run / "supervisor"), "stop", "--json", *(["--now"] if asked["now"] else [])]
+    words = [sys.executable, str(runner(run)), "stop", "--json", *(["--now"] if asked["now"] else [])]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         raise NotDoneError(done.stderr.decode(errors="replace").replace("launch.sh: ", "").strip())
@@ -305,6 +312,11 @@ def existing(asked: dict[str, Any]) -> Path:
     if not (run / "launch.sh").is_file():
         raise NotDoneError(f"{run} is gone", gone=True)
     return run
+
+
+def runner(run: Path) -> Path:
+    """Return the program in a run folder that keeps the run, of an older version a folder."""
+    return run / ("supervisor" if (run / "supervisor").is_dir() else "runner.pyz")
 
 
 def starts(run: Path) -> int:

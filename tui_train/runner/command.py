@@ -10,7 +10,7 @@ from typing import Sequence
 from .refused import USAGE, Refused
 from .safe_text import visible
 
-_USAGE = """usage: python3 RUN/supervisor COMMAND
+_USAGE = """usage: python3 RUN/runner.pyz COMMAND
   status [--json]          the run's state
   stop [--now] [--json]    end it: it saves within its grace; with --now at once
   tail [-n N] [--json]     the last lines of its newest log
@@ -45,7 +45,7 @@ def _main(words: list[str], run_dir: str) -> int:
         if not rest:
             raise Refused(USAGE, "launch: which script?")
         return launch(run_dir, rest[0], rest[1:])
-    if name in ("checkpoint", "fill", "rejoin", "fan", "reach", "look", "keep"):
+    if name in ("checkpoint", "fill", "meter", "rejoin", "fan", "reach", "look", "keep"):
         return _run_internal(name, rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):
         return _run_viewer_command(name, rest, run_dir)
@@ -59,13 +59,18 @@ def _run_internal(name: str, rest: list[str], run_dir: str) -> int:
         return _print_checkpoint(rest[0], run_dir)
     if name == "fill":
         return _fill_attempt(rest, run_dir)
+    if name == "meter":
+        from .meter import main as meter
+
+        meter(int(rest[0]), rest[1:])
+        return 0
     if name == "rejoin" and len(rest) == 3:
         from .rejoin import main as rejoin
 
         return rejoin(*rest)
     if name in ("fan", "reach", "look", "keep"):
         return _run_multi_machine(name, rest, run_dir)
-    raise Refused(USAGE, f"{name} does not take {visible(' '.join(rest))}", "see python3 supervisor help")
+    raise Refused(USAGE, f"{name} does not take {visible(' '.join(rest))}", "see python3 runner.pyz help")
 
 
 def _run_multi_machine(name: str, rest: list[str], run_dir: str) -> int:
@@ -127,4 +132,4 @@ def _run_viewer_command(name: str, words: list[str], run_dir: str) -> int:
         return view.show_follow(run_dir, as_json=as_json)
     if name == "tail" and (not words or (len(words) == 2 and words[0] == "-n" and words[1].isdigit())):
         return view.show_tail(run_dir, as_json=as_json, most=int(words[1]) if words else 20)
-    raise Refused(USAGE, f"{name} does not take {visible(' '.join(words))}", "see python3 supervisor help")
+    raise Refused(USAGE, f"{name} does not take {visible(' '.join(words))}", "see python3 runner.pyz help")

@@ -6,16 +6,14 @@ import os
 import re
 import select
 import signal
-import sys
 from typing import NamedTuple, Sequence
 
-from . import commands
+from . import commands, program
 from .processes import NO_PROCESS, Process, process_at, send_signal
 
 _MAX_BYTES = 100
 _ANSWER_SECONDS = 1.0  # seconds; a driver that hangs does not answer
 _ANSWER_LINE = re.compile(rb"(\d{1,12}(?:\.\d+)?) (\d{1,4})\n")
-_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "meter.py")
 
 
 class EnergyUsed(NamedTuple):
@@ -58,9 +56,8 @@ def start_metering(cards: Sequence[str]) -> Metering:
     whole_cards = [card for card in cards if card.startswith("GPU-")]
     if not whole_cards:
         return Metering()
-    words = (sys.executable, "-I", "-S", _PROGRAM, str(os.getpid()), *whole_cards)
     try:
-        pid, answer, errors = commands.spawn(words, os.environ)
+        pid, answer, errors = commands.spawn(program.own_words("meter", str(os.getpid()), *whole_cards), os.environ)
     except OSError:
         return Metering()
     os.close(errors)

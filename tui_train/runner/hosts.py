@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Mapping
 
-from . import commands, machines, node, untrusted_json
+from . import commands, machines, node, program, untrusted_json
 from .planned import Planned
 from .processes import send_signal
 from .refused import MISSING, Refused
@@ -61,7 +61,7 @@ class HostsTransport(LocalTransport):
     def start(self, command: NodeCommand) -> HostsTask:
         """Start a command on each machine, their output to one log."""
         task = super().start(
-            command._replace(words=(*_supervisor_words("fan", json.dumps(self._fan_request)), *command.words))
+            command._replace(words=(*program.own_words("fan", json.dumps(self._fan_request)), *command.words))
         )
         return HostsTask(self, task.leader, enclosed=task.enclosed)
 
@@ -110,7 +110,7 @@ def _ask_machines(start: Start, python: str, checkpoint: str = "", *, only_look:
         "only_look": only_look,
     }
     return _parse_answers(
-        commands.run(_supervisor_words("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS)
+        commands.run(program.own_words("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER_SECONDS)
     )
 
 
@@ -145,8 +145,3 @@ def _require_ready(plan: Planned, host: str, answer: Mapping[str, Any], python: 
 
 def _clock_direction(off: float) -> str:
     return "ahead of" if off > 0 else "behind"
-
-
-def _supervisor_words(*words: str) -> tuple[str, ...]:
-    folder = os.path.dirname(os.path.realpath(__file__))
-    return (sys.executable, "-I", "-S", "-X", "utf8", folder, *words)

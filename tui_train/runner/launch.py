@@ -8,7 +8,7 @@ import time
 import zlib
 from typing import Collection, NamedTuple, Sequence
 
-from . import cgroup, commands, container, events, gpus, machines, planned, safe_open, state
+from . import cgroup, commands, container, events, gpus, machines, planned, program, safe_open, state
 from .attempt import resume_checkpoint
 from .events import Journal
 from .lock import Lock, drop_reserve, output_lock
@@ -242,7 +242,7 @@ def _run_supervised(start: Start, number: int) -> Outcome:
 
 def _control_hint(run_dir: str) -> str:
     """Return how the run is watched and ended from another terminal."""
-    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, 'supervisor')))}"
+    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.NAME)))}"
     return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
 
 

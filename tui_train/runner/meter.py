@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 import threading
 import time
 
@@ -95,7 +94,3 @@ def main(parent: int, uuids: list[str]) -> None:
     os.write(1, f"{sum(meter.joules or 0 for meter in read):.1f} {complete}\n".encode() if read else b"\n")
     # A thread that hangs in the driver is not waited for.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])

@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import Any, Sequence
 
-from . import node, ssh
+from . import node, program, ssh
 from .processes import MARK, process_at, send_signal
 from .safe_text import visible
 from .signals import Signals
@@ -134,7 +134,7 @@ def _start_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], ru
     # Its cards are its own.
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
-    command = ssh.ssh_command(host["host"], node.supervisor_words(request["python"], run_dir, "keep"))
+    command = ssh.ssh_command(host["host"], program.words_in(run_dir, request["python"], "keep"))
     child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type
     with contextlib.suppress(OSError):

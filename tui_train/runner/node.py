@@ -242,8 +242,3 @@ def _kill_family(family: Family) -> None:
         time.sleep(0.05)
 
     family.kill(pause)
-
-
-def supervisor_words(python: str, run_dir: str, *rest: str) -> Sequence[str]:
-    """Return the words that run the supervisor of a run folder on another machine."""
-    return (python, "-I", "-S", "-X", "utf8", "-B", os.path.join(run_dir, "supervisor"), *rest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pkgutil
 import select
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import machines, planned, safe_open, ssh, untrusted_json
+from . import machines, planned, program, safe_open, ssh, untrusted_json
 from .planned import Planned
 from .processes import machine_identity
 
@@ -59,9 +60,7 @@ def _store_answer(answers: list[dict[str, Any]], place: int, talk: Callable[[], 
 
 def _run_question(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
-    supervisor = os.path.join(run_dir, "supervisor")
-    names = [asked["script"], planned.NAME, *plan.files]
-    names += [f"supervisor/{name}" for name in sorted(os.listdir(supervisor)) if name.endswith(".py")]
+    names = [asked["script"], planned.NAME, program.NAME, *plan.files]
     files = {name: os.path.join(run_dir, name) for name in names}
     chosen = os.environ.get("TUI_TRAIN_ADDRESS") or plan.address
     question = {
@@ -96,9 +95,8 @@ class _Link:
     """An ssh to a machine on which receive.py runs, and what it is asked."""
 
     def __init__(self, host: str, python: str, question: dict[str, Any], files: dict[str, str]) -> None:
-        folder = os.path.dirname(os.path.realpath(__file__))
-        program = safe_open.read(os.path.join(folder, "receive.py")).decode()
-        words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", program))
+        receive = pkgutil.get_data(__package__, "receive.py") or b""
+        words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", receive.decode()))
         self.question, self.files = question, files
         self.child = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=-1

@@ -29,7 +29,7 @@ def main() -> int:
         return 0
     if run:
         question = json.dumps({**request, "shared": present})
-        program = [sys.executable, "-I", "-S", "-X", "utf8", "-B", os.path.join(folder, "supervisor")]
+        program = [sys.executable, "-I", "-S", "-X", "utf8", os.path.join(folder, "runner.pyz")]
         os.execv(program[0], [*program, "look", question])  # noqa: S606
     _print_json(taken=True)
     return 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import time
 from typing import NamedTuple
 
-from . import commands, container
+from . import commands, container, program
 from .overlap import LoggedTail, Source, skip_logged
 from .processes import MARK
 from .safe_text import visible
@@ -21,8 +20,7 @@ _PIECE = 1 << 16
 
 def rejoin(transport: Transport, engine: str, name: str, log: str, mark: str) -> Task:
     """Start what writes down the rest of a container's output, and ends as it does."""
-    folder = os.path.dirname(os.path.realpath(__file__))
-    words = (sys.executable, "-I", "-S", "-X", "utf8", folder, "rejoin", engine, name, log)
+    words = program.own_words("rejoin", engine, name, log)
     return transport.start(NodeCommand(words, {**os.environ, MARK: mark}, log))
 
 

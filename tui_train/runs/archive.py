@@ -125,7 +125,7 @@ def _names(folder: int, pattern: str) -> list[str]:
 
 
 def _rendered_names(run: RunDir) -> set[str]:
-    """Return the names of the files beside launch.sh, without supervisor/, which is the same for all runs."""
+    """Return the names of the files beside launch.sh, without runner.pyz, which is the same for all runs."""
     try:
         files = msgspec.convert(run.plan(), prepared_type(_Files))
     except msgspec.ValidationError:

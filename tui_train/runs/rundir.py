@@ -148,7 +148,7 @@ def _write_into(opened: int, folder: Path, files: Sequence[File], *, replace: bo
         mode = 0o755 if file.path == SCRIPT_NAME else 0o644
         with reporting_write_errors(folder / file.path):
             try:
-                write_inside(opened, file.path, file.text, mode, replace=replace)
+                write_inside(opened, file.path, file.content, mode, replace=replace)
             except FileExistsError:
                 raise _already_exists_error(folder / file.path) from None
 

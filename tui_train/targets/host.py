@@ -190,7 +190,7 @@ def _unknown_state_text(run: RunDir) -> str:
 
 def _manual_remedy(place: Place) -> str:
     """Return how a run is stopped on a host that answers no question."""
-    there = f"python3 {shlex.quote(place.folder)}/supervisor stop"
+    there = f"python3 {shlex.quote(place.folder)}/runner.pyz stop"
     return f"Try again once `ssh {place.host} true` works, or stop it there: {visible(there)}"
 
 

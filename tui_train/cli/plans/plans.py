@@ -307,7 +307,6 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
         data["plan"] = msgspec.to_builtins(made_plan)
         for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
             attempt_data["argv"] = _attempt_words(made_plan, attempt)
-        # The supervisor is the same in every run, and long: its files are left out.
         data["files"] = {file.path: file.text for file in shown_files(prepared.files)}
     return data
 

@@ -1,5 +1,7 @@
 """render(): the plan as files; Preview shows, Export writes and Run starts exactly these texts."""
 
+import io
+import zipfile
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
@@ -20,7 +22,7 @@ from tui_train.profile.types import Profile
 SCRIPT_NAME = "launch.sh"
 PROFILE_NAME = "profile.toml"
 PLAN_NAME = "plan.json"
-SUPERVISOR_FOLDER = "supervisor/"
+RUNNER_NAME = "runner.pyz"
 _NEMO_RENDERERS = {
     "nemo_recipe.py": nemo_recipe,
     "megatron_bridge.py": megatron_bridge,
@@ -29,10 +31,19 @@ _NEMO_RENDERERS = {
 
 
 class File(Struct, frozen=True):
-    """A file by its path in the run folder, and its text."""
+    """A file by its path in the run folder, and its text.
+
+    data: its bytes, where they are no text; the text then says what they hold.
+    """
 
     path: str
     text: str
+    data: bytes = b""
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+        return self.data or self.text.encode()
 
 
 def render_files(plan: Plan, profile: Profile) -> tuple[File, ...]:
@@ -46,21 +57,14 @@ def render_files(plan: Plan, profile: Profile) -> tuple[File, ...]:
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
         File(PROFILE_NAME, dumps(profile)),
         File(PLAN_NAME, msgspec.json.encode(plan).decode()),
-        *_supervisor_files(),
+        runner_file(),
     )
 
 
 def shown_files(files: Iterable[File]) -> tuple[File, ...]:
-    """Return the files as shown to users: the supervisor as one entry, plan.json by a description."""
-    every_file = tuple(files)
-    modules = [file for file in every_file if file.path.startswith(SUPERVISOR_FOLDER)]
-    lines = "".join(f"{file.path}  {file.text.partition(chr(10))[0].strip(chr(34))}\n" for file in modules)
-    plain = tuple(
-        File(PLAN_NAME, "The plan as data, read by supervisor/ and by viewers.\n") if file.path == PLAN_NAME else file
-        for file in every_file
-        if not file.path.startswith(SUPERVISOR_FOLDER)
-    )
-    return (*plain, *((File(SUPERVISOR_FOLDER, lines),) if modules else ()))
+    """Return the files as shown to users: plan.json by a description."""
+    described = File(PLAN_NAME, "The plan as data, read by runner.pyz and by viewers.\n")
+    return tuple(described if file.path == PLAN_NAME else file for file in files)
 
 
 def _nemo_file(plan: Plan) -> tuple[File, ...]:
@@ -70,10 +74,14 @@ def _nemo_file(plan: Plan) -> tuple[File, ...]:
 
 
 @cache
-def _supervisor_files() -> tuple[File, ...]:
-    """Return the modules of the supervisor, which is copied into every run folder."""
-    modules = (item for item in resources.files("tui_train.runner").iterdir() if item.name.endswith(".py"))
-    return tuple(
-        File(SUPERVISOR_FOLDER + item.name, item.read_text("utf-8"))
-        for item in sorted(modules, key=lambda item: item.name)
-    )
+def runner_file() -> File:
+    """Return the program that keeps every run, one zip of readable modules, the same bytes each time it is made."""
+    room = resources.files("tui_train.runner")
+    modules = sorted((item for item in room.iterdir() if item.name.endswith(".py")), key=lambda item: item.name)
+    texts = {("" if item.name == "__main__.py" else "runner/") + item.name: item.read_text("utf-8") for item in modules}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, text in texts.items():
+            made.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+    listed = "".join(f"{name}  {text.partition(chr(10))[0].strip(chr(34))}\n" for name, text in texts.items())
+    return File(RUNNER_NAME, listed, packed.getvalue())

@@ -41,7 +41,7 @@ if [ -n "$limit" ] && [ "$code" -ne 0 ] && [ "$(newest)" != "$before" ]; then
   exec scontrol requeue "$SLURM_JOB_ID" # it resumes
 fi
 rm -f -- "$run_dir/{limit}\""""
-_NEWEST = 'newest() { {python} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint all 2> /dev/null; }'
+_NEWEST = 'newest() { {python} -I -S -X utf8 "$run_dir/runner.pyz" checkpoint all 2> /dev/null; }'
 
 
 def batch_script(plan: Plan, job: SlurmJob) -> str:

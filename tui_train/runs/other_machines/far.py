@@ -29,7 +29,7 @@ def create_on_host(host: str, name: str, files: Sequence[File]) -> Place:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for file in files:
-            data = file.text.encode()
+            data = file.content
             info = tarfile.TarInfo(file.path)
             info.size, info.mode = len(data), 0o755 if file.path == SCRIPT_NAME else 0o644
             tar.addfile(info, io.BytesIO(data))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tui_train.base.errors import AlreadyExists, BadInput, Unavailable
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import visible
-from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME
+from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME
 from tui_train.runs.other_machines import far
 from tui_train.runs.other_machines.arriving import (
     fetch_folder,
@@ -31,7 +31,7 @@ _CHECKPOINTS = r"checkpoint-\d+"
 # Holds the number of attempts whose results were fetched whole; anything else where some were.
 _FETCH_MARK = "fetched"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
-_OWN_NAMES = frozenset({SCRIPT_NAME, PLAN_NAME, PROFILE_NAME, PLACE, REPORT, _FETCH_MARK, "supervisor"})
+_OWN_NAMES = frozenset({SCRIPT_NAME, PLAN_NAME, PROFILE_NAME, PLACE, REPORT, _FETCH_MARK, RUNNER_NAME, "supervisor"})
 # The runs that this process fetches now.
 _BEING_FETCHED: set[Path] = set()
 

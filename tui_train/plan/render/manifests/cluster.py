@@ -85,7 +85,9 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
     @property
     def run_name(self) -> str:
         """The name of the run folder: with a digest of its files, so that another plan never finds this one's."""
-        digest = hashlib.sha256("\0".join(f"{file.path}\0{file.text}" for file in self.files).encode()).hexdigest()
+        digest = hashlib.sha256(
+            b"\0".join(file.path.encode() + b"\0" + file.content for file in self.files)
+        ).hexdigest()
         return f"{self.name}-{digest[:8]}"
 
 

@@ -1,5 +1,6 @@
 """Common parts of JobSet and TrainJob: ConfigMap, volumes, variables, the pod's command."""
 
+import base64
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -51,7 +52,7 @@ def check_cluster(cluster: ClusterPlan) -> None:
         raise BadInput(message, "Name one: --set container.image=NAME:TAG.")
     for claim in cluster.claims:
         _check_claim(claim, cluster.claims)
-    total = sum(len(file.text.encode()) for file in cluster.files)
+    total = sum(len(file.content) for file in cluster.files)
     if total > MAX_CONFIG_MAP_BYTES:
         message = f"the files of the run take {size(total)}, and a ConfigMap holds {size(MAX_CONFIG_MAP_BYTES)}"
         raise BadInput(message, "Export without --for to a folder of a volume that the pods mount.")
@@ -164,11 +165,13 @@ def _kubernetes_size(text: str) -> str:
 
 def config_map(cluster: ClusterPlan) -> dict[str, Any]:
     """Return the files of the run as a ConfigMap."""
+    files = _files_by_key(cluster)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"{cluster.name}-files"},
-        "data": {key: file.text for key, file in _files_by_key(cluster).items()},
+        "data": {key: file.text for key, file in files.items() if not file.data},
+        "binaryData": {key: base64.b64encode(file.data).decode() for key, file in files.items() if file.data},
     }
 
 

@@ -27,8 +27,8 @@ _ONE_PREPARES_FOR_HOSTS = (
     'until [ "$node_rank" -eq 0 ] || [ -z "${TUI_TRAIN_SHARED-}" ] || [ -e "$prepared" ]; do sleep 1; done',
 )
 _UNKNOWN_OPTION = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
-_READ_CHECKPOINT = '$({} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
-_NO_SUPERVISOR = "no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
+_READ_CHECKPOINT = '$({} -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)'
+_NO_RUNNER = "no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
 _ALREADY_RUNNING = "launch.sh: a training runs in this folder already"
 _WARN_IF_RUNNING = (
     f'[ -n "${{TUI_TRAIN_RUN_ID-}}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "{_ALREADY_RUNNING}" >&2'
@@ -46,7 +46,7 @@ def end_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         *_check_lines(plan),
         "",
         *_dry_run_lines(plan, settings),
-        *_supervisor_lines(plan),
+        *_runner_lines(plan),
         "",
         *_plain_lines(plan, settings),
     ]
@@ -110,7 +110,7 @@ def _dry_run_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         *_shown_preparations(plan),
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
         *(
-            ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT.format(_supervisor_python(plan))]
+            ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT.format(_runner_python(plan))]
             if _has_checkpoints(plan)
             else []
         ),
@@ -169,14 +169,14 @@ def _has_settings(plan: Plan) -> bool:
     return plan.container is None or plan.container.engine not in OUTLIVING_ENGINES
 
 
-def _supervisor_lines(plan: Plan) -> list[str]:
-    alone = "  refuse 69 'supervisor/ is missing, which starts the other machines'"
+def _runner_lines(plan: Plan) -> list[str]:
+    alone = "  refuse 69 'runner.pyz is missing, which starts the other machines'"
     return [
-        'elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain',
+        'elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain',
         *([_OLD_PYTHON] if plan.container else []),
-        f'  become . {_supervisor_python(plan)} -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"',
+        f'  become . {_runner_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"',
         'elif [ -z "$plain" ]; then',
-        alone if plan.hosts else f"  echo 'launch.sh: {_NO_SUPERVISOR}' >&2",
+        alone if plan.hosts else f"  echo 'launch.sh: {_NO_RUNNER}' >&2",
         "fi",
     ]
 
@@ -189,11 +189,11 @@ def _plain_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
             "  refuse 64 'the GPUs in this script are those of the first machine: give --gpus=UUID,… for this one'",
         ]
     if _has_fills(plan):
-        supervisor = f'{_supervisor_python(plan)} -I -S -X utf8 "$run_dir/supervisor"'
+        runner = f'{_runner_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz"'
         lines += [
             "# Fills the paths of this folder into copies of the config files.",
-            "[ -d \"$run_dir/supervisor\" ] || refuse 69 'supervisor/ is missing, which fills in the config files'",
-            f'{supervisor} fill "$attempt" ${{checkpoint:+"$checkpoint"}} || exit',
+            "[ -f \"$run_dir/runner.pyz\" ] || refuse 69 'runner.pyz is missing, which fills in the config files'",
+            f'{runner} fill "$attempt" ${{checkpoint:+"$checkpoint"}} || exit',
         ]
     lines.append(_WARN_IF_RUNNING)
     if plan.container:
@@ -210,7 +210,7 @@ def _has_checkpoints(plan: Plan) -> bool:
     return not plan.is_started_by_hand and any(attempt.checkpoints for attempt in plan.attempts)
 
 
-def _supervisor_python(plan: Plan) -> str:
+def _runner_python(plan: Plan) -> str:
     """Return the Python that runs the supervisor; with a container it must be outside."""
     return "python3" if plan.container else '"$python"'
 

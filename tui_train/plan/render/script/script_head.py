@@ -48,7 +48,7 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
         ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start_text(plan)),
         ("bash launch.sh --plain", "only run the command below, in the foreground"),
         ("bash launch.sh --dry-run", "only print what would be started"),
-        ("python3 supervisor status", "show the state; also: stop, tail, follow"),
+        ("python3 runner.pyz status", "show the state; also: stop, tail, follow"),
     ]
     if several:
         lines.append(("--node-rank=N", f"rank of this machine, from 0 to {plan.nodes - 1}; required"))
