@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,13 +21,14 @@ from tui_train.actions.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.plan import make_plan as planned
+from tui_train.plan.render import RUNNER_NAME
 from tui_train.plan.render import prepare as preparing
 from tui_train.profile import fields
 from tui_train.profile.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile
+from tui_train.runner.processes import Family, boot_id, process_at
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.runner.processes import Family, boot_id, process_at
 
 GIB = 2**30
 UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")
@@ -384,3 +386,16 @@ def old_python():
         if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
             return str(python)
     return None
+
+
+def change_runner(run, module, old, new):
+    """Change a module in a run folder's own runner."""
+    path = run.path / RUNNER_NAME
+    with zipfile.ZipFile(path) as packed:
+        texts = {name: packed.read(name).decode() for name in packed.namelist()}
+    name = f"runner/{module}"
+    assert old in texts[name]
+    texts[name] = texts[name].replace(old, new)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, text in texts.items():
+            packed.writestr(name, text)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tui_train.facts.types import Facts
     from tui_train.plan.render.prepare import Prepared
     from tui_train.profile.types import Profile
-    from tui_train.runs.rundir import RunDir
     from tui_train.runner.progress import Progress
+    from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import Digest, DigestCache
 
 _NO_DELETE = ("", "No, keep it")

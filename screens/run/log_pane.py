@@ -13,9 +13,9 @@ from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
 from tui_train.base.text import counted, size, visible
+from tui_train.runner.lines import RANK_PREFIX
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.search import FilteredLog, Search, SearchUpdate, start_search
-from tui_train.runner.lines import RANK_PREFIX
 
 from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY, MUTED, fit, heading, styled

@@ -16,9 +16,9 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui_train.runner.lines import fold, fold_styled
 from tui_train.runs.logs.logfile import Line, LogFile, fold_bars, fold_bars_up
 from tui_train.runs.logs.search import FilteredLog
-from tui_train.runner.lines import fold, fold_styled
 
 from .log_colours import segments_of, split_segments
 

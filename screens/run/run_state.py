@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from textual.content import Content
 
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, typeset, visible
+from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import ranks_summary
 from tui_train.runs.status import may_write, training_seconds
-from tui_train.runner.state import AttemptStatus, Status
 from tui_train.views import show
 
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, styled

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from tui_train.runner.processes import boot_id, process_at
 from tui_train.runs.listing import read_run
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runner.processes import boot_id, process_at
 from tui_train.views import show
 
 HOUR = 3600.0

@@ -28,6 +28,7 @@ from tui_train.facts.yaml_documents import parse_document as read_document
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
 from tui_train.profile.presets.user_presets import user_presets
+from tui_train.runner.first_step import first_step
 from tui_train.runs import archive, rundir
 from tui_train.runs.conflicts import resources_of
 from tui_train.runs.follow import read_ranks
@@ -36,7 +37,6 @@ from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.ranks import parse_planned_ranks, parse_ranks
 from tui_train.runs.rundir import RunDir
-from tui_train.runner.first_step import first_step
 from tui_train.trainers import profile_paths
 from tui_train.views import show
 

@@ -20,10 +20,8 @@ from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import yaml_documents
 from tui_train.facts.models.safetensors import read_tensors
+from tui_train.plan.render import RUNNER_NAME
 from tui_train.programs import probe, survey
-from tui_train.runs.logs.search import start_search
-from tui_train.runs.start import start
-from tui_train.runs.status import status
 from tui_train.runner import view
 from tui_train.runner.checkpoints import is_complete_file
 from tui_train.runner.fill import fill
@@ -31,6 +29,9 @@ from tui_train.runner.group_check import trained_apart
 from tui_train.runner.memory_end import memory_end
 from tui_train.runner.planned import read as read_plan
 from tui_train.runner.refused import Refused
+from tui_train.runs.logs.search import start_search
+from tui_train.runs.start import start
+from tui_train.runs.status import status
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -311,7 +312,7 @@ def test_the_tensors_of_weights_are_read(tmp_path):
 
 
 def supervisor(run, *words, seconds=30):
-    command = [*POWERLESS, sys.executable, str(run.path / "supervisor"), *words]
+    command = [*POWERLESS, sys.executable, str(run.path / RUNNER_NAME), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 

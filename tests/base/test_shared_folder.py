@@ -21,9 +21,9 @@ from tui_train.actions.merge import _apply_umask
 from tui_train.base import ssh
 from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
-from tui_train.runs.conflicts import start_lock
 from tui_train.runner import events, fill, lock, lock_owner, receive, safe_open
 from tui_train.runner.refused import BUSY, Refused
+from tui_train.runs.conflicts import start_lock
 
 # Numbers without a name, in reach of neither sudo nor a login.
 MINE, OTHERS = 61001, 61002

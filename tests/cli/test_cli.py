@@ -27,13 +27,13 @@ from tui_train.cli.runs import start, watch
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import FIELDS
+from tui_train.runner.progress import Progress
+from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run as end
-from tui_train.runner.progress import Progress
-from tui_train.runner.state import Status
 from tui_train.views.run_digest import DigestCache
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
@@ -162,7 +162,7 @@ def test_the_plan_is_what_export_writes(tmp_path):
     ).stdout.splitlines()
     assert shown[-1] == f"Run it with: bash {shlex.quote(str(tmp_path / 'out dir' / 'launch.sh'))}"
     assert sorted(shown[:-1]) == sorted(f"{tmp_path}/out dir/{name}" for name in found["files"])
-    for name in found["files"].keys() - {"plan.json", "supervisor/"}:
+    for name in found["files"].keys() - {"plan.json", "runner.pyz"}:
         text = found["files"][name]
         assert (tmp_path / "out dir" / name).read_bytes() == text.encode()
     shown = tui("plan", "quickstart", "--set=hardware.device=cpu").stdout

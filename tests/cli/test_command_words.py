@@ -19,6 +19,7 @@ from tui_train.cli.plans.plans import apply_edits, apply_fixes
 from tui_train.diagnose.evidence import diagnose_run
 from tui_train.diagnose.frames import user_frame
 from tui_train.diagnose.reader import read_log_lines
+from tui_train.plan.render import RUNNER_NAME
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -216,13 +217,13 @@ def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
     started = ["bash", str(run.script)]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = first.stdout.readline()
-        assert f"{run.path}/supervisor follow" in said
-        assert f"{run.path}/supervisor stop" in said
+        assert f"{run.path}/runner.pyz follow" in said
+        assert f"{run.path}/runner.pyz stop" in said
         until(lambda: status(run).attempts)
         with subprocess.Popen([*started, "--plain"], stderr=subprocess.PIPE, text=True) as beside:
             assert "already" in beside.stderr.readline()
             beside.kill()
-        stop = [sys.executable, str(run.path / "supervisor"), "stop", "--now"]
+        stop = [sys.executable, str(run.path / RUNNER_NAME), "stop", "--now"]
         assert subprocess.run(stop, capture_output=True, check=False).returncode == 0
         first.stdout.read()
 

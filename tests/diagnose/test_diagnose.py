@@ -29,8 +29,8 @@ from tui_train.profile.fields import put
 from tui_train.profile.presets import get_preset, shipped_presets
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir
 from tui_train.runner.lines import rank_of
+from tui_train.runs.rundir import RunDir
 
 # As the built-in trainer would train, every value named.
 WHOLE = support.profile(support.RECIPE)

@@ -18,8 +18,8 @@ from tui_train.memory.ladder.rungs import RUNGS, get_rung, helps_phase, why_rung
 from tui_train.profile import batch
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.setup.setup import Setup
 from tui_train.runner.memory_patterns import PHASES
+from tui_train.setup.setup import Setup
 from tui_train.views import show
 
 ALL = tuple(RUNGS)

@@ -26,6 +26,7 @@ from tui_train.plan.render import File
 from tui_train.profile import hosts
 from tui_train.profile.fields import put
 from tui_train.profile.store import save
+from tui_train.runner.ssh import failure_text
 from tui_train.runs import rundir
 from tui_train.runs.listing import read_run
 from tui_train.runs.other_machines import far
@@ -33,7 +34,6 @@ from tui_train.runs.other_machines.fetching import fetch, is_fetched
 from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.status import status
-from tui_train.runner.ssh import failure_text
 from tui_train.targets import target_of_run
 from tui_train.views import show
 from tui_train.wizard import wizard

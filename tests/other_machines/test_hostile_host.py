@@ -20,7 +20,8 @@ from support import sample, until
 from tui_train.actions import sending
 from tui_train.base import ssh
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
-from tui_train.plan.render import File
+from tui_train.plan.render import RUNNER_NAME, File, runner_file
+from tui_train.runner.state import Status
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.other_machines import arriving, far, host_lines
 from tui_train.runs.other_machines.fetching import fetch, is_fetched, local_output
@@ -29,7 +30,6 @@ from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.other_machines.place import HostReport, report_of
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import status
-from tui_train.runner.state import Status
 from tui_train.targets import host, target_of_run
 
 # The last word is what the shell of the host is given: python3 -c PROGRAM QUESTION.
@@ -51,7 +51,6 @@ def honest():
 path = {answers!r} + "/" + do
 exec(open(path).read() if os.path.exists(path) else "honest()")
 """
-SUPERVISOR = Path(rundir.__file__).parents[1] / "supervisor"
 STANDING = ["finished", [], 1.0, 2.0, 0]
 
 
@@ -92,7 +91,7 @@ def run(box, tmp_path):
     (there / "launch.sh").write_text("#!/bin/bash\n")
     (there / "output" / "model.txt").write_text("first")
     (there / "output" / "checkpoint-5" / "weights").write_bytes(bytes(5000))
-    shutil.copytree(SUPERVISOR, there / "supervisor")
+    (there / RUNNER_NAME).write_bytes(runner_file().content)
     made = rundir.create_run("far", [File("launch.sh", "#!/bin/bash\n"), File("plan.json", "{}")])
     (made.path / "place.json").write_text(json.dumps({"host": "box", "folder": str(there)}))
     write_report(made, HostReport(at=time.time(), status=Status("finished")))
@@ -113,7 +112,7 @@ def snapshot(folder):
 
 def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run, tmp_path):
     before = snapshot(run.path)
-    own = ("launch.sh", "plan.json", "place.json", "supervisor/run.py")
+    own = ("launch.sh", "plan.json", "place.json", RUNNER_NAME)
     box["fetch"] = (
         "say(files=4, total=8)\n" + "\n".join(f"named({name.encode()!r}, b'xx')" for name in own) + "\nsay(end=True)"
     )
@@ -213,7 +212,7 @@ def test_what_was_changed_or_made_here_is_not_replaced(run, tmp_path):
     assert (here / "model.txt").read_text() == "first"
 
 
-@pytest.mark.parametrize("name", ["launch.sh", "supervisor", "notes"])
+@pytest.mark.parametrize("name", ["launch.sh", RUNNER_NAME, "notes"])
 def test_an_output_folder_of_a_name_that_is_taken_here_is_refused(run, tmp_path, name):
     (run.path / "notes").mkdir()
     (run.path / "plan.json").write_text(json.dumps({"output": f"{tmp_path}/data/{name}"}))
@@ -391,7 +390,7 @@ def new(box):
     started = """printf '{"event":"run_started"}\\n' >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
     place = far.create_on_host("box", "20260101-000000-far", [File("launch.sh", script)])
-    shutil.copytree(SUPERVISOR, Path(place.folder) / "supervisor")
+    (Path(place.folder) / RUNNER_NAME).write_bytes(runner_file().content)
     yield place
     for pid in pids(place):
         os.kill(pid, signal.SIGKILL)
@@ -529,7 +528,7 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
         NoAnswer, match=r"not known how .* stands \(running 1 min 0\d s ago\): box gave no answer"
     ) as raised:
         ask()
-    assert "supervisor stop" in raised.value.remedy
+    assert "runner.pyz stop" in raised.value.remedy
 
 
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):

@@ -11,13 +11,25 @@ from pathlib import Path
 
 import pytest
 from psutil import process_iter
-from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_environment, sleeping, until
+from support import (
+    SCRIPTS,
+    bash,
+    change_runner,
+    exported,
+    facts,
+    marked,
+    old_python,
+    plain_environment,
+    sleeping,
+    until,
+)
 
 from tui_train.base.errors import Unavailable
+from tui_train.plan.render import RUNNER_NAME
+from tui_train.runner import lock, lock_owner
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner import lock, lock_owner
 from tui_train.views.show import state_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
@@ -206,7 +218,7 @@ def test_an_exported_folder_may_move(run, tmp_path):
 
 def remote(folder, *words, python=sys.executable):
     done = subprocess.run(
-        [python, "-I", "-S", folder / "supervisor", *words], capture_output=True, check=True, timeout=60
+        [python, "-I", "-S", folder / RUNNER_NAME, *words], capture_output=True, check=True, timeout=60
     )
     return json.loads(done.stdout)
 
@@ -219,7 +231,7 @@ def test_the_oldest_python_is_remote_control_and_supervisor(run):
         trains(run.path)
         assert "3.8" in str(Path(f"/proc/{status(run).pid}/exe").readlink())
         followed = subprocess.Popen(
-            [old, run.path / "supervisor", "follow", "--json"], stdout=subprocess.PIPE, text=True
+            [old, run.path / RUNNER_NAME, "follow", "--json"], stdout=subprocess.PIPE, text=True
         )
         with followed:
             assert json.loads(followed.stdout.readline()) == {"attempt": 1, "line": "tick 1"}
@@ -266,7 +278,7 @@ def test_two_stops_at_once_join_one_grace(tmp_path):
     with child:
         trains(run.path)
         stops = [
-            subprocess.Popen([sys.executable, run.path / "supervisor", "stop"], stdout=subprocess.DEVNULL)
+            subprocess.Popen([sys.executable, run.path / RUNNER_NAME, "stop"], stdout=subprocess.DEVNULL)
             for _ in range(4)
         ]
         child.send_signal(signal.SIGTERM)
@@ -284,13 +296,6 @@ def test_stop_at_once_is_asked_for(tmp_path):
         trains(run.path)
         assert remote(run.path, "stop", "--now", "--json")["state"] == "stopped"
     assert child.returncode == 143
-
-
-def patched(run, module, old, new):
-    """Change a module of the run folder's own supervisor."""
-    path = run.path / "supervisor" / module
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
 
 
 @pytest.mark.parametrize("ends", ["stopped", "failed"])
@@ -326,7 +331,7 @@ def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
 
 
 def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
-    patched(run, "lock.py", "RENEW_SECONDS = 10.0", "RENEW_SECONDS = 0.2")
+    change_runner(run, "lock.py", "RENEW_SECONDS = 10.0", "RENEW_SECONDS = 0.2")
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         trains(run.path)
@@ -370,7 +375,7 @@ def test_the_script_that_is_started_is_what_runs(run):
 
 def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     """nvidia-smi may take its time before the run reports itself."""
-    patched(run, "launch.py", "    gpus.require_cards(", "    import time; time.sleep(3); gpus.require_cards(")
+    change_runner(run, "launch.py", "    gpus.require_cards(", "    import time; time.sleep(3); gpus.require_cards(")
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         until(lambda: status(run).live)
@@ -386,12 +391,3 @@ def test_a_suspended_supervisor_is_stopped_as_any(run):
         child.send_signal(signal.SIGSTOP)
         assert stop_run(run).state == "stopped"
     assert child.returncode == 143
-
-
-def test_a_torn_cache_of_compiled_modules_is_made_again(run):
-    subprocess.run(["bash", run.script, "--attempt=1"], env=plain_environment(TUI_TRAIN_GRACE="x"), check=False)
-    cached = [*(run.path / "supervisor" / "__pycache__").glob("[a-z]*")]
-    assert cached
-    for path in cached:
-        path.write_bytes(path.read_bytes()[:40])
-    assert remote(run.path, "status", "--json")["state"] == "new"

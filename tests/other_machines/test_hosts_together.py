@@ -15,6 +15,7 @@ from support import SCRIPTS, bash, exported, facts, profile, taken, until
 from test_training import TINY, failing
 from test_training import losses as checkpointed
 
+from tui_train.plan.render import RUNNER_NAME
 from tui_train.profile import fields
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def ended(started, seconds=240):
 
 def state(host, run):
     """What the supervisor in a run folder says of it, on that host."""
-    said = host.run(sys.executable, "-I", "-S", str(run.path / "supervisor"), "status", "--json")
+    said = host.run(sys.executable, "-I", "-S", str(run.path / RUNNER_NAME), "status", "--json")
     return json.loads(said)
 
 
@@ -109,7 +110,7 @@ LONG = {"recipe.steps": 400, "recipe.checkpoint_every": 5}
 
 
 def stop(host, run, *words):
-    return host.run(sys.executable, "-I", "-S", str(run.path / "supervisor"), "stop", *words)
+    return host.run(sys.executable, "-I", "-S", str(run.path / RUNNER_NAME), "stop", *words)
 
 
 @pytest.mark.whole
@@ -243,13 +244,13 @@ def test_what_kills_the_supervisor_or_the_fan_leaves_no_process_on_the_others(fo
         run, _ = exported_for(folder, hosts, **LONG)
         started = start(hosts[0], run, environment)
         until(lambda: len(losses(run)) > 2, 120)
-        hosts[0].run("pkill", "-KILL", "-f", "supervisor fan")
+        hosts[0].run("pkill", "-KILL", "-f", "runner.pyz fan")
         code, _ = ended(started)
         assert code == 137
         until(lambda: not left(hosts), 30)
         started = start(hosts[0], run, environment)
         until(lambda: len(losses(run, 2)) > 2, 120)
-        hosts[0].run("pkill", "-KILL", "-f", "supervisor launch")
+        hosts[0].run("pkill", "-KILL", "-f", "runner.pyz launch")
         ended(started)
         assert left(hosts[1:])
         stop(hosts[0], run)
@@ -264,7 +265,7 @@ def test_what_a_lost_keeper_leaves_is_named_at_the_next_start(folder):
         started = start(hosts[0], run, environment, TUI_TRAIN_GRACE="2")
         until(lambda: len(losses(run)) > 2, 120)
         hosts[1].run("pkill", "-STOP", "-f", "torch.distributed.run|--expect")
-        hosts[1].run("pkill", "-KILL", "-f", "supervisor keep")
+        hosts[1].run("pkill", "-KILL", "-f", "runner.pyz keep")
         code, said = ended(started)
         assert code != 0
         code, said = ended(start(hosts[0], run, environment))

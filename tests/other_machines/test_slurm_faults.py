@@ -12,10 +12,10 @@ from test_slurm import tui
 
 from tui_train.base.errors import Unavailable
 from tui_train.plan.render.slurm import batch_script
-from tui_train.runs import rundir
-from tui_train.runs.other_machines import queue
 from tui_train.runner import events
 from tui_train.runner.events import Event
+from tui_train.runs import rundir
+from tui_train.runs.other_machines import queue
 from tui_train.targets import target_of_run
 
 # $all: what it was called with; $folder: the newest run folder.

@@ -15,11 +15,11 @@ from support import engine_stub, noted, plain_environment, prepare, sample, stub
 from tui_train.base.command import argv, expand, in_run_dir
 from tui_train.facts.types import Facts
 from tui_train.plan import plan as plan_module
-from tui_train.plan.render import PLAN_NAME, SUPERVISOR_FOLDER
+from tui_train.plan.render import PLAN_NAME, RUNNER_NAME
 from tui_train.plan.render.script.launch import launch_script
 from tui_train.profile import store
-from tui_train.setup.machine.container import container_command
 from tui_train.runner.container import OUTLIVING_ENGINES
+from tui_train.setup.machine.container import container_command
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
 UPDATE = os.environ.get("TUI_TRAIN_UPDATE_CASES") == "1"
@@ -38,11 +38,7 @@ def rendered(case):
     """The files of a case, but for those that are copied as they are, and the plan as data."""
     prepared = made(case)
     copied = {program.path for program in prepared.plan.programs} | {PLAN_NAME}
-    return {
-        file.path: file.text
-        for file in prepared.files
-        if file.path not in copied and not file.path.startswith(SUPERVISOR_FOLDER)
-    }
+    return {file.path: file.text for file in prepared.files if file.path not in copied and not file.data}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -112,8 +108,8 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
     """Its words, its variables and its folder, as they arrive in the process that launch.sh --plain becomes."""
     run = tmp_path.resolve() / "run"
     plan = standing(made(case).plan)
-    (run / "supervisor").mkdir(parents=True)
-    (run / "supervisor/__main__.py").write_text("")  # it has nothing to fill in here
+    run.mkdir()
+    (run / RUNNER_NAME).write_text("")  # it has nothing to fill in here
     (run / "launch.sh").write_text(launch_script(plan))
     engine = plan.container.engine if plan.container else ""
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), XDG_CACHE_HOME=str(tmp_path))

@@ -1,5 +1,6 @@
 """A plan as a JobSet, a TrainJob and a SkyPilot task: the schemas take it, and what a pod would run is run here."""
 
+import base64
 import json
 import os
 import re
@@ -199,9 +200,9 @@ def test_what_a_pod_is_given(kind):
     (secret,) = [item for item in box["env"] if item["name"] == "HF_TOKEN"]
     assert secret["valueFrom"] == {"secretKeyRef": {"name": f"{cluster.name}-secrets", "key": "HF_TOKEN"}}
     items = by_name[at["/tui-train/files"]["name"]]["configMap"]["items"]
-    assert {item["path"]: files["data"][item["key"]] for item in items} == {
-        file.path: file.text for file in cluster.files
-    }
+    data = {key: text.encode() for key, text in files["data"].items()}
+    data |= {key: base64.b64decode(text) for key, text in files["binaryData"].items()}
+    assert {item["path"]: data[item["key"]] for item in items} == {file.path: file.content for file in cluster.files}
 
 
 def test_what_lies_in_a_claim_is_not_taken_from_the_node():
@@ -329,7 +330,7 @@ def machine(folder, kind, values, found=None):
         work = folder / "sky_workdir"
         for file in cluster.files:
             (work / file.path).parent.mkdir(parents=True, exist_ok=True)
-            (work / file.path).write_text(file.text)
+            (work / file.path).write_bytes(file.content)
         return cluster, ["bash", "-c", script(kind, documents)], work, work
     config, job = documents
     box, volumes, _ = pod(kind, job)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -33,7 +34,7 @@ from support import (
 
 from tui_train import runner
 from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
-from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, SUPERVISOR_FOLDER, shown_files
+from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME, shown_files
 from tui_train.plan.render.script.launch import launch_script
 from tui_train.plan.types import Plan
 from tui_train.profile.store import loads
@@ -208,31 +209,25 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
     prepared = ready(chosen, found)
     rundir.export(tmp_path / "export", prepared.files)
     run = rundir.create_run("x", prepared.files)
-    files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", "supervisor/__init__.py"}
+    files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", RUNNER_NAME}
     assert {file.path for file in prepared.files} >= files
     for file in prepared.files:
-        shown = file.text.encode()
-        assert (tmp_path / "export" / file.path).read_bytes() == shown
-        assert (run.path / file.path).read_bytes() == shown
+        assert (tmp_path / "export" / file.path).read_bytes() == file.content
+        assert (run.path / file.path).read_bytes() == file.content
 
 
-def test_people_are_shown_the_supervisor_as_one_entry(tmp_path):
+def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path):
     prepared = ready(profile(), facts())
-    shown = shown_files(prepared.files)
-    assert shown[0].path == SCRIPT_NAME
-    assert shown[-1].path == SUPERVISOR_FOLDER
-    modules = [file for file in prepared.files if file.path.startswith(SUPERVISOR_FOLDER)]
-    assert [line.partition("  ")[0] for line in shown[-1].text.splitlines()] == [file.path for file in modules]
-    assert {file.path for file in shown} == {file.path for file in prepared.files if file not in modules} | {
-        SUPERVISOR_FOLDER
-    }
-    (data,) = (file for file in shown if file.path == PLAN_NAME)
-    assert len(data.text.splitlines()) == 1
+    shown = {file.path: file.text for file in shown_files(prepared.files)}
+    assert shown.keys() == {file.path for file in prepared.files}
+    assert len(shown[PLAN_NAME].splitlines()) == 1
     # What is written is whole.
     run, made = exported(tmp_path / "run", profile(), facts())
     assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
-    for module in Path(supervisor.__file__).parent.glob("*.py"):
-        assert (run.path / SUPERVISOR_FOLDER / module.name).read_text() == module.read_text()
+    with zipfile.ZipFile(run.path / RUNNER_NAME) as packed:
+        assert [line.partition("  ")[0] for line in shown[RUNNER_NAME].splitlines()] == packed.namelist()
+        for module in Path(runner.__file__).parent.glob("[!_]*.py"):
+            assert packed.read(f"runner/{module.name}") == module.read_bytes()
 
 
 @pytest.mark.parametrize(("launcher", "preset"), WAYS)
@@ -438,13 +433,13 @@ def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
     """With every word, in the caller's folder and environment; --plain and --dry-run need none."""
     folder = tmp_path.resolve() / "run\n"
     run, _ = exported(folder, profile(), facts())
-    (folder / "supervisor/__main__.py").write_text(TELLS)
+    (folder / RUNNER_NAME).write_text(TELLS)
     words = ["--attempt=3", "--resume"]
     yours = plain_environment(run_dir="it's\nmine", python="mine")
     done = subprocess.run(["bash", run.script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (7, b"")
     given, *flags, where, environment = json.loads(done.stdout)
-    assert given == [f"{folder}/supervisor", "launch", f"{folder}/launch.sh", *words]
+    assert given == [f"{folder}/{RUNNER_NAME}", "launch", f"{folder}/launch.sh", *words]
     assert flags == [1, 1, 1]
     assert where == str(tmp_path)
     assert {name: value for name, value in environment.items() if name not in OF_BASH} == {
@@ -463,7 +458,7 @@ def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
     done = subprocess.run(["bash", alone / "launch.sh"], env=environment, capture_output=True, check=False)
     assert done.returncode == 3
     (line,) = done.stderr.decode().splitlines()
-    assert line.startswith("launch.sh: no supervisor/ beside")
+    assert line.startswith("launch.sh: no runner.pyz beside")
     assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
     done = subprocess.run(["bash", alone / "launch.sh", "--plain"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (3, b"")

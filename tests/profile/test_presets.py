@@ -52,11 +52,11 @@ from tui_train.profile.presets import (
 )
 from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
+from tui_train.runner.curve import Point
+from tui_train.runner.progress import Progress, advance
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runner.curve import Point
-from tui_train.runner.progress import Progress, advance
 
 MINE = """\
 # all that is mine
@@ -233,7 +233,7 @@ def test_paths_of_any_name_stand_in_the_file_as_they_are(tmp_path):
     folder = run.path / "output" / "checkpoint-20"
     folder.mkdir(parents=True)
     stub = tmp_path / "stub"
-    filling = f'case $5 in */supervisor) exec {sys.executable} "$@" ;; esac'
+    filling = f'case $5 in */runner.pyz) exec {sys.executable} "$@" ;; esac'
     stub.write_text(f"#!/bin/sh\n{filling}\nexec cp \"$3\" '{tmp_path}/seen.yaml'\n")
     stub.chmod(0o755)
     environment = plain_environment(TUI_TRAIN_PYTHON=str(stub))

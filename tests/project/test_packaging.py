@@ -123,7 +123,7 @@ def test_wheel_holds_the_program(distributions):
     wanted = (
         "screens/app/app.tcss",
         "profile/presets/builtin.toml",
-        "supervisor/__init__.py",
+        "runner/__init__.py",
         "programs/pretrain.py",
         "programs/shim/sitecustomize.py",
     )

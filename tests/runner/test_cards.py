@@ -11,16 +11,16 @@ import pytest
 from support import SCRIPTS, UUIDS, facts, gpu, plain_environment, profile, ready, until
 
 from tui_train.base.errors import Unavailable
+from tui_train.runner import commands, gpus
+from tui_train.runner.planned import Planned
+from tui_train.runner.processes import start_ticks
+from tui_train.runner.refused import Refused
 from tui_train.runs import rundir
 from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import restart_note, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner import commands, gpus
-from tui_train.runner.planned import Planned
-from tui_train.runner.processes import start_ticks
-from tui_train.runner.refused import Refused
 from tui_train.targets.here import submit_here
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})

@@ -16,10 +16,10 @@ from tui_train.screens.result import result_lines
 
 from tui_train.base.text import energy_text as words
 from tui_train.cli.results.result import weights_lines
+from tui_train.runner import energy, events
 from tui_train.runs.results.result import read_result
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner import energy, events
 
 CARDS = (gpu(0), gpu(1))
 UUIDS = [card.uuid for card in CARDS]

@@ -17,14 +17,14 @@ from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.run.screen import RunScreen
 
 from tui_train.base.app_paths import runs_folder
+from tui_train.runner import cgroup, lock_owner
+from tui_train.runner.processes import process_at
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import watch
 from tui_train.runs.listing import read_run
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner import cgroup, lock_owner
-from tui_train.runner.processes import process_at
 from tui_train.views import show
 
 pytestmark = pytest.mark.training

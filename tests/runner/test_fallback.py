@@ -6,15 +6,29 @@ import subprocess
 
 import pytest
 import warm
-from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, sample, stub, taken
+from support import (
+    SCRIPTS,
+    UUIDS,
+    bash,
+    change_runner,
+    exported,
+    facts,
+    gpu,
+    noted,
+    plain_environment,
+    profile,
+    sample,
+    stub,
+    taken,
+)
 from test_training import TINY, log_of, run_of
 
 from tui_train.base.command import argv
 from tui_train.diagnose import diagnose_log
 from tui_train.diagnose.remedies import REMEDIES
 from tui_train.diagnose.signatures import load_signatures
-from tui_train.runs.status import status
 from tui_train.runner.memory_patterns import PHASE_TEXT
+from tui_train.runs.status import status
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
 MANY = {
@@ -211,8 +225,7 @@ def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
     busy = CARDS + f"[ \"$left\" -lt 1 ] || echo '{UUIDS[1]}, 88'\n"
     python = stub(tmp_path / "python")
     run, plan = exported(tmp_path / "run", profile(MANY), facts(python=python, gpus=[gpu(0), gpu(1)], **OLD))
-    module = run.path / "supervisor" / "run.py"
-    module.write_text(module.read_text().replace("\n_CARD_WAIT_SECONDS = 60.0\n", "\n_CARD_WAIT_SECONDS = 0.0\n"))
+    change_runner(run, "run.py", "\n_CARD_WAIT_SECONDS = 60.0\n", "\n_CARD_WAIT_SECONDS = 0.0\n")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/bash\n{busy}\n")
     (tmp_path / "bin" / "nvidia-smi").chmod(0o755)

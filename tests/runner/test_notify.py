@@ -16,11 +16,11 @@ from tui_train.base.app_paths import last_profile_file
 from tui_train.base.errors import BadInput
 from tui_train.cli.plans import plans
 from tui_train.profile import fields, secret_values, store
+from tui_train.runner import notify
 from tui_train.runs import archive
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner import notify
 
 pytestmark = pytest.mark.training
 

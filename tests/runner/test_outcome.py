@@ -17,15 +17,15 @@ from support import SCRIPTS, bash, exported, facts, plain_environment, profile, 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
 from tui_train.diagnose.reader import relevant_lines
-from tui_train.runs.follow import watch
-from tui_train.runs.health import health_problems
-from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
 from tui_train.runner.first_step import first_step, ignored_first_step, ignored_sentence
 from tui_train.runner.group_check import trained_apart
 from tui_train.runner.memory_end import memory_end
 from tui_train.runner.memory_patterns import OUT_OF_MEMORY
 from tui_train.runner.progress import Reading
+from tui_train.runs.follow import watch
+from tui_train.runs.health import health_problems
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 
 OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
 SLEEPS = {**OURS, "trainer.script": str(SCRIPTS / "sleeper.py")}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui_train.runs.logs.tail import Tail
 from tui_train.runner import curve
 from tui_train.runner.curve import Point
 from tui_train.runner.progress import Progress, Reading, advance
+from tui_train.runs.logs.tail import Tail
 
 # As the built-in trainer writes, whose bar is too slow for its steps.
 BUILTIN = """\

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from tui_train.runs import follow
-from tui_train.runs.follow import Silence
-from tui_train.runs.health import health_problems
 from tui_train.runner import curve
 from tui_train.runner.curve import Point
 from tui_train.runner.progress import Progress
+from tui_train.runs import follow
+from tui_train.runs.follow import Silence
+from tui_train.runs.health import health_problems
 
 
 def losses(*values):

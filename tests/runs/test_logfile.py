@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
+from tui_train.runner.lines import MAX_LINE, RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
 from tui_train.runs.logs import logfile
 from tui_train.runs.logs.logfile import BLOCK, Line, LogFile, fold_bars, fold_bars_up, is_same_bar
-from tui_train.runner.lines import MAX_LINE, RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.

@@ -378,7 +378,7 @@ def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
     rundir.write_files(tmp_path, prepared.files)
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
     archived = {entry.name for entry in archive.entries(run, "{}")}
-    assert {file.path for file in prepared.files if not file.path.startswith("supervisor/")} <= archived
+    assert {file.path for file in prepared.files if not file.data} <= archived
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "a/../../secret", "", ".", "secret/"])

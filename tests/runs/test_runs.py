@@ -18,6 +18,7 @@ from support import (
     UUIDS,
     WHOLE,
     bash,
+    change_runner,
     exported,
     facts,
     gpu,
@@ -31,14 +32,14 @@ from support import (
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
+from tui_train.runner import lock_owner
+from tui_train.runner.processes import start_ticks
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow, wait_for_end, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner import lock_owner
-from tui_train.runner.processes import start_ticks
 from tui_train.targets.here import submit_here
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
@@ -572,9 +573,7 @@ def test_a_lock_that_nobody_can_take_is_said(made):
     (at / "owner").mkdir()
     (at / "heir").write_text("")
     # As it is, but for how long it waits in all.
-    module = run.path / "supervisor" / "lock.py"
-    assert "\n_MAX_WAIT = 30.0\n" in module.read_text()
-    module.write_text(module.read_text().replace("\n_MAX_WAIT = 30.0\n", "\n_MAX_WAIT = 2.0\n"))
+    change_runner(run, "lock.py", "\n_MAX_WAIT = 30.0\n", "\n_MAX_WAIT = 2.0\n")
     done = bash(run)
     assert done.returncode in {73, 75}, done.stderr
     assert str(run.path).encode() in done.stderr

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import until
 
+from tui_train.runner.lines import RANK_PREFIX, fold
 from tui_train.runs.logs import scan as scanning
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.scan import Scan
 from tui_train.runs.logs.search import FilteredLog, start_search
-from tui_train.runner.lines import RANK_PREFIX, fold
 
 LINES = ["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]
 

@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from support import exported, facts, sleeping, until, with_word
+from support import change_runner, exported, facts, sleeping, until, with_word
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import Interrupted
@@ -144,11 +144,9 @@ def noted(number, after):
 def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path, word):
     run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
     # The signal comes between the last look at it and its first event.
-    launch = run.path / "supervisor" / "launch.py"
     looks = "        if signals.stop:\n            return signals.code\n        outcome = _run_supervised"
     waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
-    assert looks in launch.read_text()
-    launch.write_text(launch.read_text().replace(looks, waits))
+    change_runner(run, "launch.py", looks, waits)
     with pytest.raises(Interrupted) as caught:
         start(run, interrupts=noted(signal.SIGTERM, (run.path / ".lock" / "owner").exists))
     assert caught.value.exit_code == 143

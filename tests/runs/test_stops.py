@@ -16,6 +16,7 @@ from counting import tries
 from support import SCRIPTS, exported, facts, marked, profile, until
 
 from tui_train.base.errors import TuiTrainError
+from tui_train.plan.render import RUNNER_NAME
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
@@ -73,7 +74,7 @@ class Stopping:
             with contextlib.suppress(TuiTrainError):
                 self.ended.append(stop_run(self.run).state)
         elif who == "supervisor":
-            words = [sys.executable, str(self.run.path / "supervisor"), "stop"]
+            words = [sys.executable, str(self.run.path / RUNNER_NAME), "stop"]
             subprocess.run(words, capture_output=True, check=False)
         else:
             with contextlib.suppress(ProcessLookupError):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from tui_train.runs.logs.tail import Tail
 from tui_train.runner.lines import MAX_LINE, fold
+from tui_train.runs.logs.tail import Tail
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
 SHOWN = " 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]"

@@ -35,8 +35,8 @@ from tui_train.cli.plans.plans import _attempt_words
 from tui_train.facts.machine import container_images
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
-from tui_train.setup.machine import container
 from tui_train.runner.container import mount_option
+from tui_train.setup.machine import container
 
 DOCKER = shutil.which("docker")
 CARDS = (gpu(0), gpu(1))

@@ -16,9 +16,9 @@ from test_terminal import Terminal
 from test_terminal import terminals as terminals  # noqa: PLC0414 - a fixture
 
 from tui_train.actions.last_profile import remember_profile
+from tui_train.runner import checkpoints
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
-from tui_train.runner import checkpoints
 
 pytestmark = [pytest.mark.training, pytest.mark.whole, pytest.mark.timeout(600)]
 UP, DOWN, F2, F5 = "\x1b[A", "\x1b[B", "\x1bOQ", "\x1b[15~"

@@ -12,13 +12,14 @@ import pytest
 from support import SCRIPTS, bash, exported, facts, free_port, plain_environment, profile, sample, taken, until
 from test_matrix import together
 
+from tui_train.plan.render import RUNNER_NAME
+from tui_train.runner.progress import Progress, advance
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner.progress import Progress, advance
 
 pytestmark = pytest.mark.training
 
@@ -110,7 +111,7 @@ def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(t
     assert str(run.attempt_log(2)) in begun
     assert "no checkpoint newer" in ended
     assert newest in ended
-    command = [sys.executable, "-I", "-S", run.path / "supervisor", "status"]
+    command = [sys.executable, "-I", "-S", run.path / RUNNER_NAME, "status"]
     words, log = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
     assert words.startswith("finished, ")
     assert "resumed from step 8" in words.split(", ")

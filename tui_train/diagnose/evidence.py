@@ -23,6 +23,8 @@ from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
+from tui_train.runner import safe_open
+from tui_train.runner.first_step import first_step
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
@@ -30,8 +32,6 @@ from tui_train.runs.status import status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective import effective_values, with_effective_values
-from tui_train.runner import safe_open
-from tui_train.runner.first_step import first_step
 from tui_train.trainers import takes_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.

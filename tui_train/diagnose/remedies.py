@@ -13,8 +13,8 @@ from tui_train.memory.ladder.rungs import get_rung, helps_phase, why_rung_unusab
 from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.setup.ladder_context import LadderContext
 from tui_train.runner.memory_patterns import PHASES
+from tui_train.setup.ladder_context import LadderContext
 from tui_train.trainers import takes_field
 
 _PORT_STEP = 1000

@@ -7,10 +7,10 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.diagnose.evidence import diagnose_run
 from tui_train.diagnose.types import Diagnosis
 from tui_train.profile import store
+from tui_train.runner.state import Status
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.resuming import newest_checkpoint, why_not_resumable
 from tui_train.runs.rundir import RunDir
-from tui_train.runner.state import Status
 
 # What follows from the command, the settings and the installed packages alone.
 _REPEATING_FAILURES = frozenset({

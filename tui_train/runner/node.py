@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Sequence
+from typing import Any
 
 from . import commands, gpus, machines, planned
 from .processes import (

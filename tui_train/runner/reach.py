@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import machines, planned, program, safe_open, ssh, untrusted_json
+from . import machines, planned, program, ssh, untrusted_json
 from .planned import Planned
 from .processes import machine_identity
 

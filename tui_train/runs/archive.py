@@ -22,10 +22,10 @@ from tui_train.base.parse import prepared_type
 from tui_train.base.text import visible
 from tui_train.facts.other_machines.saved import name_masker
 from tui_train.profile import store
-from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
 from tui_train.runner.fill import filled_path
 from tui_train.runner.safe_open import open_folder, open_regular
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 
 # Bytes of the start and the end of a log; the middle is left out.
 HEAD_BYTES = 1 << 16

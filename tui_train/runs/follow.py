@@ -7,6 +7,11 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from tui_train.base.files import read_regular
+from tui_train.runner.first_step import HEAD_BYTES, first_step, ignored_sentence
+from tui_train.runner.lines import rank_of
+from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.health import MANY_LINES, unread_text
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.other_machines import queue
@@ -22,11 +27,6 @@ from tui_train.runs.ranks import (
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import may_write, status
-from tui_train.runner.first_step import HEAD_BYTES, first_step, ignored_sentence
-from tui_train.runner.lines import rank_of
-from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
-from tui_train.runner.safe_open import open_regular
-from tui_train.runner.state import AttemptStatus, Status
 
 _PAUSE_SECONDS = 0.15
 _SLOW_PAUSE_SECONDS = 1.0

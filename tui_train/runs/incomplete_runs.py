@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tui_train.runs.order import NUMBER
 from tui_train.runner.safe_open import open_folder
+from tui_train.runs.order import NUMBER
 
 INCOMPLETE_PREFIX = ".new-"
 _HOUR = 3600

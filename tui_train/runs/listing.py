@@ -3,9 +3,9 @@
 from msgspec import Struct
 
 from tui_train.base.text import visible
+from tui_train.runner.state import Status
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
-from tui_train.runner.state import Status
 
 
 class ListedRun(Struct, frozen=True, kw_only=True):

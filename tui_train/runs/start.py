@@ -12,14 +12,14 @@ from pathlib import Path
 from tui_train.base.errors import Interrupted, Unavailable
 from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
+from tui_train.runner.processes import Process, send_signal, start_ticks
+from tui_train.runner.safe_open import open_regular
 from tui_train.runs.conflicts import refuse_clashes, start_lock
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner.processes import Process, send_signal, start_ticks
-from tui_train.runner.safe_open import open_regular
 
 _FROM_STEP_0 = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _MIN_FREE_BYTES = 1 << 16

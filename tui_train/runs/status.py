@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from tui_train.runner import state
+from tui_train.runner.state import Status
 from tui_train.runs.other_machines.place import remote_status
 from tui_train.runs.other_machines.queue import cluster_title, job_of, status_in_queue
 from tui_train.runs.rundir import RunDir
-from tui_train.runner import state
-from tui_train.runner.state import Status
 
 
 def status(run: RunDir) -> Status:

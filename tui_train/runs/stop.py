@@ -6,12 +6,12 @@ from collections.abc import Callable
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import size
 from tui_train.facts.machine import probe
-from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
 from tui_train.runner import state
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import Status
 from tui_train.runner.stop import stop as end
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 
 # The driver frees memory shortly after the process has ended.
 _RELEASE_SECONDS = 5.0

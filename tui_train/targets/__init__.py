@@ -9,11 +9,11 @@ from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
+from tui_train.runner.state import Status
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.other_machines.queue import job_of
 from tui_train.runs.rundir import RunDir
-from tui_train.runner.state import Status
 from tui_train.targets.elsewhere import MachineFile
 from tui_train.targets.here import LocalTarget
 from tui_train.targets.host import Host

@@ -16,9 +16,9 @@ from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import Profile
+from tui_train.runner.state import Status
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.runner.state import Status
 from tui_train.targets.here import config_files, model_shape, script_sources
 
 

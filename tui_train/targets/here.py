@@ -40,6 +40,8 @@ from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO, Profile
 from tui_train.programs.survey import closed, room
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
@@ -50,8 +52,6 @@ from tui_train.runs.stop import stop_run
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
-from tui_train.runner.safe_open import open_regular
-from tui_train.runner.state import Status
 from tui_train.targets.help_question import undecided
 from tui_train.trainers import profile_paths, takes_field
 from tui_train.trainers.auto_preset import preset_for_source

@@ -18,6 +18,8 @@ from tui_train.facts.types import Facts
 from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import UNCONFIRMED, Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines import far
@@ -30,8 +32,6 @@ from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import DETACH_SCRIPT
 from tui_train.runs.status import status
-from tui_train.runner.safe_open import open_regular
-from tui_train.runner.state import UNCONFIRMED, Status
 from tui_train.targets.elsewhere import with_local_files
 from tui_train.targets.here import config_files, named_python
 from tui_train.trainers import profile_paths, takes_field

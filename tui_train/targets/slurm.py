@@ -19,6 +19,8 @@ from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.render.slurm import SCRIPT_NAME as SCRIPT
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
+from tui_train.runner.safe_open import open_regular
+from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines import far, queue, submission
@@ -27,8 +29,6 @@ from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained
 from tui_train.runs.status import status
-from tui_train.runner.safe_open import open_regular
-from tui_train.runner.state import Status
 from tui_train.targets.here import probe_facts, profile_files
 from tui_train.targets.host import Host, copy_to_host, receive_last_log
 

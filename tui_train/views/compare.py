@@ -10,12 +10,12 @@ from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, size
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
+from tui_train.runner.progress import Progress
+from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status, training_seconds
-from tui_train.runner.progress import Progress
-from tui_train.runner.state import AttemptStatus, Status
 from tui_train.views import show
 from tui_train.views.run_settings import EffectiveSetting, effective_settings
 

@@ -10,10 +10,10 @@ from tui_train.facts.types import YamlDocument
 from tui_train.profile import store
 from tui_train.profile.changes import Difference, profile_differences
 from tui_train.profile.types import Profile
+from tui_train.runner.state import Status
 from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
-from tui_train.runner.state import Status
 from tui_train.views.overview import MeasuredPace
 from tui_train.views.run_settings import effective_settings
 

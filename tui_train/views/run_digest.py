@@ -14,6 +14,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.parse import Missing, Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
 from tui_train.plan.types import LogRules
+from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
+from tui_train.runner.state import Status
 from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import Tail
@@ -21,8 +23,6 @@ from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import status
 from tui_train.setup.profile_summary import TrainingSummary
-from tui_train.runner.progress import Progress, Reading, advance, for_next_attempt
-from tui_train.runner.state import Status
 
 from .profile_cards import read_about
 

@@ -17,13 +17,13 @@ from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.secret_values import secret_values
 from tui_train.profile.types import Profile
+from tui_train.runner.memory_patterns import PHASE_TEXT
+from tui_train.runner.state import Status
 from tui_train.runs.listing import ListedRun
 from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.place import report_of
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.status import training_seconds
-from tui_train.runner.memory_patterns import PHASE_TEXT
-from tui_train.runner.state import Status
 from tui_train.trainers.finetune import finetune_abilities
 
 _HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")

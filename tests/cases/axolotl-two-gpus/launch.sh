@@ -5,7 +5,7 @@
 #   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  show the state; also: stop, tail, follow
+#   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 5
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
@@ -85,7 +85,7 @@ case $python in /*) ;; */*) python=$PWD/$python ;; esac
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 5; attempt++)); do
-    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)
+    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
     echo '# *.filled.* are copies of config files, with the paths of this folder filled in'
@@ -93,15 +93,15 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
-  become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
+elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain
+  become . "$python" -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
+  echo 'launch.sh: no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
 # Fills the paths of this folder into copies of the config files.
-[ -d "$run_dir/supervisor" ] || refuse 69 'supervisor/ is missing, which fills in the config files'
-"$python" -I -S -X utf8 "$run_dir/supervisor" fill "$attempt" ${checkpoint:+"$checkpoint"} || exit
+[ -f "$run_dir/runner.pyz" ] || refuse 69 'runner.pyz is missing, which fills in the config files'
+"$python" -I -S -X utf8 "$run_dir/runner.pyz" fill "$attempt" ${checkpoint:+"$checkpoint"} || exit
 [ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2
 choose
 # env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.

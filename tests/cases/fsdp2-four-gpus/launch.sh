@@ -5,7 +5,7 @@
 #   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  show the state; also: stop, tail, follow
+#   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 6
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
@@ -88,17 +88,17 @@ case $python in /*) ;; */*) python=$PWD/$python ;; esac
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 6; attempt++)); do
-    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)
+    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
     printf 'export%s\n' "$(printf ' %q' "${settings[@]}")"
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
-  become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
+elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain
+  become . "$python" -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
+  echo 'launch.sh: no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
 [ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2

@@ -7,7 +7,7 @@
 #   bash launch.sh             run it; a second start begins at step 0
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  show the state; also: stop, tail, follow
+#   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 2
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   TUI_TRAIN_PYTHON=PATH      train with another Python of the image
@@ -116,12 +116,12 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
+elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs python3 3.8 or newer on this machine, outside the container (not with --plain)'
-  become . python3 -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
+  become . python3 -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
+  echo 'launch.sh: no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
 [ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2

@@ -8,7 +8,7 @@
 #   bash launch.sh             run it on all 2 machines; a second start resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  show the state; also: stop, tail, follow
+#   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --node-rank=N              with --plain: rank of this machine, from 0 to 1
 #   --attempt=N                start with attempt N of 4
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
@@ -104,7 +104,7 @@ case $python in /*) ;; */*) python=$PWD/$python ;; esac
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 4; attempt++)); do
-    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)
+    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
     [ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] || echo "# these GPUs are those of the first machine"
@@ -112,10 +112,10 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
-  become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
+elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain
+  become . "$python" -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  refuse 69 'supervisor/ is missing, which starts the other machines'
+  refuse 69 'runner.pyz is missing, which starts the other machines'
 fi
 
 [ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] ||

@@ -10,7 +10,7 @@
 #   bash launch.sh             run the processes of this machine
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  show the state; also: stop, tail, follow
+#   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --node-rank=N              rank of this machine, from 0 to 1; required
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   --resume                   resume from the newest complete checkpoint; give it on all machines
@@ -100,10 +100,10 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
-  become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
+elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain
+  become . "$python" -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
+  echo 'launch.sh: no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
 [ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] ||

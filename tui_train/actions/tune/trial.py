@@ -17,14 +17,14 @@ from tui_train.base.files import error_reason, reporting_write_errors
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.gpus.live_samples import live_samples
+from tui_train.runner import safe_open, state
+from tui_train.runner.progress import Progress, advance
+from tui_train.runner.state import Status
 from tui_train.runs.conflicts import refuse_clashes, start_lock
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
-from tui_train.runner import safe_open, state
-from tui_train.runner.progress import Progress, advance
-from tui_train.runner.state import Status
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
 _WARMUP_STEPS = 2

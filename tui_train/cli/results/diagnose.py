@@ -15,10 +15,10 @@ from tui_train.diagnose.headings import heading
 from tui_train.diagnose.reader import ReadWatcher
 from tui_train.diagnose.types import UNKNOWN_NUMBER, Diagnosis
 from tui_train.profile.changes import Change
+from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.runs.other_machines.slurm_end import slurm_end_reason
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runner.memory_patterns import PHASE_TEXT
 from tui_train.views import show
 
 _INTERRUPTED = 130

@@ -14,6 +14,7 @@ from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.facts.other_machines import saved
 from tui_train.profile import store
 from tui_train.profile.types import Profile
+from tui_train.runner.state import Status
 from tui_train.runs import archive, rundir
 from tui_train.runs.folders import read_note
 from tui_train.runs.listing import ListedRun, read_runs
@@ -22,7 +23,6 @@ from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runner.state import Status
 from tui_train.targets import target_of_run
 from tui_train.views import show
 

@@ -23,6 +23,8 @@ from tui_train.plan.render.prepare import Prepared, prepare
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
+from tui_train.runner.progress import Progress
+from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts, defer_signals
 from tui_train.runs.other_machines import queue
@@ -32,8 +34,6 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained, launcher_output
 from tui_train.runs.status import status
-from tui_train.runner.progress import Progress
-from tui_train.runner.state import Status
 from tui_train.targets import target_of_run
 from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views import show

@@ -10,6 +10,9 @@ from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogProgress, diagnosis_text
 from tui_train.cli.runs.runs import end_run
 from tui_train.diagnose import diagnose_run
+from tui_train.runner import curve
+from tui_train.runner.progress import Progress, advance, for_next_attempt
+from tui_train.runner.state import AttemptStatus, Status
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow, read_ranks, wait_for_end
 from tui_train.runs.listing import read_run
@@ -17,9 +20,6 @@ from tui_train.runs.logs.tail import Tail
 from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runner import curve
-from tui_train.runner.progress import Progress, advance, for_next_attempt
-from tui_train.runner.state import AttemptStatus, Status
 from tui_train.wizard import open_wizard, terminal
 
 

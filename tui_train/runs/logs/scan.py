@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tui_train.runs.logs.logfile import BLOCK, Line, LogFile
 from tui_train.runner.lines import fold
+from tui_train.runs.logs.logfile import BLOCK, Line, LogFile
 
 WINDOW = 4 << 20
 _PAUSE_SECONDS = 0.2

@@ -16,8 +16,8 @@ from msgspec import Struct
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
 from tui_train.base.files import read_regular, reporting_write_errors, write_atomically
 from tui_train.base.text import counted, size, visible
-from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_line, refusal_error
 from tui_train.runner.safe_open import open_folder
+from tui_train.runs.other_machines.host_lines import HostLine, HostStream, parse_line, refusal_error
 
 _FETCH_FOLDER = ".fetching"
 # The files that were fetched, each by its size, its time and its name.

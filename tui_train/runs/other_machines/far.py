@@ -13,11 +13,11 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import NOT_STARTED, run_child
 from tui_train.plan.render import SCRIPT_NAME, File
+from tui_train.runner.ssh import failure_text
 from tui_train.runs.incomplete_runs import INCOMPLETE_PREFIX
 from tui_train.runs.other_machines.heard import parse_report
 from tui_train.runs.other_machines.host_lines import HostLine, parse_line, refusal_error
 from tui_train.runs.other_machines.place import HostReport, Place
-from tui_train.runner.ssh import failure_text
 
 _ANSWER_SECONDS = 60.0
 # How a run stands is known at once; the connection may take its time.

@@ -6,10 +6,10 @@ import msgspec
 
 from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import visible
+from tui_train.runner.state import UNCONFIRMED
 from tui_train.runs.other_machines.host_lines import HostLine
 from tui_train.runs.other_machines.place import REPORT, HostReport
 from tui_train.runs.rundir import RunDir
-from tui_train.runner.state import UNCONFIRMED
 
 _MAX_GRACE = 3600
 

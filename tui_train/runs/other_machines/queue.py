@@ -17,13 +17,13 @@ from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
 from tui_train.plan.render.slurm import LIMIT_FILE
+from tui_train.runner import events
+from tui_train.runner.state import Status
 from tui_train.runs.other_machines.feed import UPDATE_SECONDS, feed
 from tui_train.runs.other_machines.place import place_of, report_of
 from tui_train.runs.other_machines.slurm_commands import cluster_option, last_line, run_slurm
 from tui_train.runs.other_machines.slurm_end import JOB, slurm_end_reason
 from tui_train.runs.rundir import RunDir
-from tui_train.runner import events
-from tui_train.runner.state import Status
 
 SLURM = "Slurm"
 _MAX_BYTES = 1 << 16

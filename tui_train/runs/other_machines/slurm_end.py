@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from tui_train.base.text import visible
-from tui_train.runs.rundir import RunDir
 from tui_train.runner.safe_open import open_regular
+from tui_train.runs.rundir import RunDir
 
 JOB = "slurm.json"
 _TAIL_BYTES = 64 << 10  # bytes at the end of the log

@@ -12,6 +12,11 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.parse import Unparsable, json_table, read_bytes
 from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
+from tui_train.runner import checkpoints
+from tui_train.runner.curve import Point
+from tui_train.runner.planned import Planned, read
+from tui_train.runner.refused import Refused
+from tui_train.runner.state import Status
 from tui_train.runs.follow import read_progress
 from tui_train.runs.other_machines.fetching import local_output
 from tui_train.runs.other_machines.place import place_of
@@ -19,11 +24,6 @@ from tui_train.runs.own_folders import written
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import energy_used, node_folders, status, training_seconds
-from tui_train.runner import checkpoints
-from tui_train.runner.curve import Point
-from tui_train.runner.planned import Planned, read
-from tui_train.runner.refused import Refused
-from tui_train.runner.state import Status
 from tui_train.trainers import takes_field
 
 Source = Literal["final", "stopped", "checkpoint"]

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from tui_train.runs.other_machines.place import place_of, report_of
-from tui_train.runs.rundir import RunDir
 from tui_train.runner import planned
 from tui_train.runner.checkpoints import newest
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import Status
+from tui_train.runs.other_machines.place import place_of, report_of
+from tui_train.runs.rundir import RunDir
 
 
 def resumption(run: RunDir) -> str:

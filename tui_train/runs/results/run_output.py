@@ -6,13 +6,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tui_train.runner import checkpoints
+from tui_train.runner.planned import Planned, read
+from tui_train.runner.refused import Refused
 from tui_train.runs.other_machines.fetching import is_fetched, local_output
 from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import RunDir
-from tui_train.runner import checkpoints
-from tui_train.runner.planned import Planned, read
-from tui_train.runner.refused import Refused
 
 # A folder of more files than that is counted no further.
 _MAX_FILES = 5000

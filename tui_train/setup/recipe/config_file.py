@@ -9,10 +9,10 @@ from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
 from tui_train.profile.presets import PLACEHOLDER, Preset, PresetArgument, condition_holds, nested_texts
 from tui_train.profile.types import Profile
+from tui_train.runner.fill import filled_path
 from tui_train.setup.recipe.placeholder_values import PlaceholderValue, placeholder_words
 from tui_train.setup.recipe.placeholders import fill_placeholders, first_texts
 from tui_train.setup.setup import Setup
-from tui_train.runner.fill import filled_path
 
 
 def config_path(profile: Profile, chosen: Preset, number: int) -> str:

@@ -4,8 +4,8 @@ from tui_train.base.command import ContainerWrapper, Part
 from tui_train.plan.render.quoting import Expansion, quoted
 from tui_train.plan.render.script.variants import Line, MergedAttempts
 from tui_train.plan.types import Plan
-from tui_train.setup.machine.container import card_options, card_options_per_node
 from tui_train.runner.container import OUTLIVING_ENGINES
+from tui_train.setup.machine.container import card_options, card_options_per_node
 
 _REMOVE_OPTION = Expansion("${TUI_TRAIN_REMOVE:---rm}")
 _INTERFACE_VARIABLES = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
