@@ -200,9 +200,14 @@ def test_what_a_pod_is_given(kind):
     (secret,) = [item for item in box["env"] if item["name"] == "HF_TOKEN"]
     assert secret["valueFrom"] == {"secretKeyRef": {"name": f"{cluster.name}-secrets", "key": "HF_TOKEN"}}
     items = by_name[at["/tui-train/files"]["name"]]["configMap"]["items"]
-    data = {key: text.encode() for key, text in files["data"].items()}
-    data |= {key: base64.b64decode(text) for key, text in files["binaryData"].items()}
+    data = config_data(files)
     assert {item["path"]: data[item["key"]] for item in items} == {file.path: file.content for file in cluster.files}
+
+
+def config_data(config):
+    """The bytes of a ConfigMap by their keys."""
+    binary = {key: base64.b64decode(text) for key, text in config["binaryData"].items()}
+    return {key: text.encode() for key, text in config["data"].items()} | binary
 
 
 def test_what_lies_in_a_claim_is_not_taken_from_the_node():
@@ -338,7 +343,7 @@ def machine(folder, kind, values, found=None):
     (items,) = [volume["configMap"]["items"] for volume in volumes if "configMap" in volume]
     for item in items:
         (hidden / item["path"]).parent.mkdir(parents=True, exist_ok=True)
-        (hidden / item["path"]).write_text(config["data"][item["key"]])
+        (hidden / item["path"]).write_bytes(config_data(config)[item["key"]])
     (files / "..data").symlink_to(hidden.name)
     for top in hidden.iterdir():
         (files / top.name).symlink_to(f"..data/{top.name}")

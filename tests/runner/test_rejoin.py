@@ -145,6 +145,11 @@ esac
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _zipped(zipped_runner):
+    """It starts itself once more."""
+
+
 def rejoined(log, engine="docker"):
     """Rejoin the container as the supervisor does."""
     return rejoin.rejoin(LocalTransport(), engine, NAME, str(log), "mark")

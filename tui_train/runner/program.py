@@ -7,12 +7,12 @@ import sys
 
 NAME = "runner.pyz"
 # It lies in this file's folder's folder: a module of the zip is RUN/runner.pyz/runner/program.py.
-_PATH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PATH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def own_words(*words: str) -> tuple[str, ...]:
     """Return a command of this very program."""
-    return _words(sys.executable, _PATH, words)
+    return _words(sys.executable, PATH, words)
 
 
 def words_in(run_dir: str, python: str, *words: str) -> tuple[str, ...]:

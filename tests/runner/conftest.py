@@ -1,0 +1,14 @@
+"""What the tests of the runner share."""
+
+import pytest
+
+from tui_train.plan.render import runner_file
+from tui_train.runner import program
+
+
+@pytest.fixture
+def zipped_runner(tmp_path, monkeypatch):
+    """The runner as a run folder has it: what is called in this process starts that one again."""
+    path = tmp_path / program.NAME
+    path.write_bytes(runner_file().content)
+    monkeypatch.setattr(program, "PATH", str(path))
