@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from hub import SHA, Hub, commit_of
+from pilot import SEED, keys, settle, to
 from support import boxed, check, facts, inside, plan, prepare, profile, sample, until
-from test_wizard import SEED, keys, machine, settle, to
 
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.models import hub as hub_facts
@@ -28,7 +28,6 @@ from tui_train.setup.setup import Setup
 from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views.overview import overview
 
-__all__ = ["machine"]  # a fixture
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}

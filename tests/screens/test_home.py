@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pilot import CPU, finished_run, keys, settle, shows, until_shown, until_true
 from support import bash, facts, profile, ready, sleeping, until
-from test_wizard import CPU, finished_run, keys, machine, settle, shows, until_shown
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -31,8 +31,6 @@ from tui_train.targets.here import LocalTarget
 from tui_train.views.digest_text import date_text, matches_filter, remaining_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
-
-__all__ = ["machine"]  # a fixture of these tests as well
 
 STEPS = """
 import sys, time
@@ -137,15 +135,8 @@ async def test_live_runs_come_first_with_what_they_do(run_of: Callable[..., RunD
         assert "3/200" in seen["done"]
         assert "finetune, tiny" in seen["mine"]
         assert "2 GPUs" in seen["mine"]
-        await until_changed(pilot, seen["going"])
+        await until_true(pilot, lambda: seen["going"] not in shows(pilot), lambda: "it does not change")
         assert cursor(pilot) == f"run:{live.path}"
-
-
-async def until_changed(pilot: Pilot[Any], line: str) -> None:
-    deadline = time.monotonic() + 20
-    while line in shows(pilot):
-        assert time.monotonic() < deadline
-        await pilot.pause(0.05)
 
 
 @pytest.mark.whole
@@ -435,8 +426,7 @@ async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: C
         await until_shown(pilot, "second")
         assert cursor(pilot) == f"run:{first.path}"
         folders.remove_run(second)
-        while "second" in titles(pilot):
-            await pilot.pause(0.1)
+        await until_true(pilot, lambda: "second" not in titles(pilot), lambda: "it is still there")
         assert cursor(pilot) == f"run:{first.path}"
 
 

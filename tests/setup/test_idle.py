@@ -14,9 +14,9 @@ import msgspec
 import pytest
 import warm
 from fake_driver import driver_environment
+from pilot import keys, shows, to
 from support import GIB, UUIDS, boxed, check, facts, gpu, inside, machine, plan, profile, sample, toolchain
 from test_packaging import copied
-from test_wizard import keys, shows, to
 
 from tui_train.actions.environments import make_helper
 from tui_train.base import app_paths

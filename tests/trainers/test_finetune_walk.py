@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from support import SCRIPTS
+from terminal import Terminal
 from test_data import MARKED, TRL, says, user, with_trl, written
-from test_terminal import Terminal
-from test_terminal import terminals as terminals  # noqa: PLC0414 - a fixture
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.profile import store

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from hub import Hub
 from support import SCRIPTS, profile, until
+from terminal import Terminal
 from test_data import MARKED, ROWS, TRL, with_trl, written
 from test_hub import files
-from test_terminal import Terminal
-from test_terminal import terminals as terminals  # noqa: PLC0414 - a fixture
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.runs.rundir import RunDir, all_runs
