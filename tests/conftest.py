@@ -13,6 +13,7 @@ import pytest
 import rig
 import warm
 from pilot import BARE, CPU, CUDA, DOCKER
+from results import LOG, chat_model, ended
 from support import SCRIPTS, WHOLE, marked
 
 from tui_train.facts.gpus import live_samples
@@ -167,3 +168,19 @@ def pytest_terminal_summary(terminalreporter):
     reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
     for reason in sorted(reason for reason in reasons if "NOT TESTED" in reason):
         terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A tiny base model, and another one that stands for what was trained of it."""
+    folder = tmp_path_factory.mktemp("models")
+    return chat_model(folder / "base"), chat_model(folder / "tuned", "--seed=1")
+
+
+@pytest.fixture
+def full_run(tmp_path, models):
+    """A run whose output is a full model."""
+    base, tuned = models
+    run = ended(tmp_path / "run", LOG, python=warm.training(), **{"trainer.model": str(base)})
+    (run.path / "output").symlink_to(tuned)
+    return run

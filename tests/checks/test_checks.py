@@ -2,23 +2,9 @@
 
 import msgspec
 import pytest
-from support import (
-    UUIDS,
-    boxed,
-    check,
-    error,
-    facts,
-    gpu,
-    inside,
-    machine,
-    note,
-    plan,
-    prepare,
-    profile,
-    toolchain,
-    warning,
-)
-from test_nemo import FAULTS as NEMO_FAULTS
+from faults import error, note, warning
+from nemo_faults import FAULTS as NEMO_FAULTS
+from support import UUIDS, boxed, check, facts, gpu, inside, machine, plan, prepare, profile, toolchain
 
 from tui_train.checks import CHECKS
 from tui_train.facts.data.data_report import AnswersOnly, DataProblem, DataQuestion, DataReport, TokenCounts

@@ -12,6 +12,7 @@ import pytest
 import ssh as secure_shell
 import warm
 from pilot import keys, reached, settle, shows, to, until_shown, until_true
+from ssh import runs_there
 from support import prepare, profile, until
 from textual.widgets import Input
 from tui_train.screens.run import run_end
@@ -93,11 +94,6 @@ def tui(*words, code=0):
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == code, done.stdout + done.stderr
     return done
-
-
-def runs_there(host):
-    folder = host / ".local" / "state" / "tui-train" / "runs"
-    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):

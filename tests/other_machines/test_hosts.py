@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from psutil import process_iter
-from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_environment, sleeping, until
+from support import SCRIPTS, bash, exported, facts, marked, old_python, patched, plain_environment, sleeping, until
 
 from tui_train.base.errors import Unavailable
 from tui_train.runs.rundir import RunDir
@@ -284,13 +284,6 @@ def test_stop_at_once_is_asked_for(tmp_path):
         trains(run.path)
         assert remote(run.path, "stop", "--now", "--json")["state"] == "stopped"
     assert child.returncode == 143
-
-
-def patched(run, module, old, new):
-    """Change a module of the run folder's own supervisor."""
-    path = run.path / "supervisor" / module
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
 
 
 @pytest.mark.parametrize("ends", ["stopped", "failed"])

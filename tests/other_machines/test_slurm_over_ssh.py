@@ -13,9 +13,9 @@ import pytest
 import slurm
 import ssh as secure_shell
 from pilot import keys, reached, settle, shows, until_shown
+from slurm import SAVES, saver, steps_of, tui
+from ssh import runs_there
 from support import profile, until
-from test_far import runs_there
-from test_slurm import SAVES, saver, steps_of, tui
 
 from tui_train.actions.machine_facts import MachineSource, source_for
 from tui_train.facts.other_machines import submit_host

@@ -11,7 +11,7 @@ import uuid
 import psutil
 import pytest
 import ssh
-from support import exported, facts, marked, sleeping, until, with_word
+from support import XDG, exported, facts, marked, sleeping, until, with_word
 from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.training
 
 REPEATS = int(os.environ.get("TUI_TRAIN_TEST_REPEATS", "0"))
 SURVIVALS = range(REPEATS or 1)
-XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 
 
 @pytest.fixture

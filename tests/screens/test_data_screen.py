@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from chats import CHAT, MARKED, ROWS, says, user, written
 from pilot import BARE, CPU, CUDA, SEED, settle, shows, to, until_shown, until_true
 from support import SCRIPTS, sample
-from test_data import CHAT, MARKED, ROWS, says, user, written
 from textual.pilot import Pilot
 from tui_train.screens.messages import OpenStep
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from support import bash, facts, ready, sleeping
+from support import bash, copies, facts, ready, sleeping
 from terminal import Terminal
-from test_home import copies
 
 from tui_train.profile import store
 from tui_train.runs import rundir

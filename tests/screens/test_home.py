@@ -1,6 +1,5 @@
 """Home: what it lists and in which order, what is found by typing, and what its keys do with runs and profiles."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 from pilot import CPU, finished_run, keys, settle, shows, until_shown, until_true
-from support import bash, facts, profile, ready, sleeping, until
+from support import bash, copies, facts, profile, ready, sleeping, until
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -160,14 +159,6 @@ async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of: Callab
         assert cursor(pilot) == "new"
         await keys("tab")(pilot)
         assert cursor(pilot) == f"run:{rundir.all_runs()[0].path}"
-
-
-def copies(run: RunDir, count: int) -> None:
-    """Copies of a run, which are older the more there are."""
-    for number in range(count):
-        copy = run.path.with_name(f"2025{number // 28 + 1:02}{number % 28 + 1:02}-120000-copy-{number}")
-        shutil.copytree(run.path, copy)
-        (copy / ".number").write_text("0\n")
 
 
 async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[..., RunDir], tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from pilot import CARDS, SEED, finished_run, keys, settle, shows, until_shown
+from results import put_model, tensors
 from support import GIB, UUIDS, holder
-from test_result import put_model, tensors
 from tui_train.screens.run.card_lines import SPAN_SECONDS, CardHistory, CardLabel, card_lines
 from tui_train.screens.run.failure import split_cause
 from tui_train.screens.run.log_view import LogView

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import warm
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, sample, stub, taken
-from test_training import TINY, log_of, run_of
+from trainings import TINY, log_of, run_of
 
 from tui_train.base.command import argv
 from tui_train.diagnose import diagnose_log
