@@ -16,6 +16,9 @@ class Fault(NamedTuple):
     fix: bool  # the finding offers a Change, which fixes it
     machine: bool  # it is the machine that lacks something
 
+    def __str__(self):
+        return f"{self.key}: {self.part}"
+
 
 def error(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
     return Fault(values, where, "error", key, part, fix, machine)
