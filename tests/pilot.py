@@ -55,7 +55,10 @@ Run = Callable[[Pilot[Any]], Awaitable[None]]
 
 
 async def until_true(
-    pilot: Pilot[Any], condition: Callable[[], object], why: Callable[[], str], seconds: float = 60.0
+    pilot: Pilot[Any],
+    condition: Callable[[], object],
+    seconds: float = 60.0,
+    why: Callable[[], str] = lambda: "it is not so",
 ) -> None:
     """Wait until a condition holds, and fail with the reason and the screen if it does not in time."""
     deadline = time.monotonic() + seconds
@@ -141,7 +144,7 @@ async def reached(pilot: Pilot[Any], step: str) -> None:
     await until_true(
         pilot,
         lambda: type(app.screen).__name__ == step and not app.looking,
-        lambda: f"{step} is not shown, or still reads {app.looking}",
+        why=lambda: f"{step} is not shown, or still reads {app.looking}",
     )
     await settle(pilot)
 
@@ -164,12 +167,12 @@ async def until_shown(pilot: Pilot[Any], *words: str, seconds: float = 30.0, dur
         return last == before
 
     before = ""
-    await until_true(pilot, lambda: not missing(), lambda: f"{missing()} is not shown", seconds)
+    await until_true(pilot, lambda: not missing(), seconds, lambda: f"{missing()} is not shown")
     if during:
         return
-    await until_true(pilot, lambda: not going(), lambda: f"still at work: {going()}", seconds)
+    await until_true(pilot, lambda: not going(), seconds, lambda: f"still at work: {going()}")
     # What follows from it is drawn in the frames after it.
-    await until_true(pilot, still, lambda: "it still changes", seconds)
+    await until_true(pilot, still, seconds, lambda: "it still changes")
 
 
 def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why: str = "") -> rundir.RunDir:

@@ -394,7 +394,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
         with pytest.raises(Unavailable, match="is being fetched"):
             fetch(run)
         await pilot.press("escape")
-        await until_true(pilot, lambda: is_fetched(run), lambda: "it is not fetched")
+        await until_true(pilot, lambda: is_fetched(run))
     assert (run.path / "output" / "large").stat().st_size == 64 << 20
     assert not list(run.path.rglob("*.part"))
 

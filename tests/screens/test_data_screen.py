@@ -116,7 +116,7 @@ async def settle_but_data(pilot: Pilot[Any]) -> None:
     """Wait until all is known but what the data holds."""
     app: Any = pilot.app
     await pilot.pause(0.02)
-    await until_true(pilot, lambda: not app.looking - {"data"}, lambda: f"it still reads {app.looking}")
+    await until_true(pilot, lambda: not app.looking - {"data"}, why=lambda: f"it still reads {app.looking}")
 
 
 def gutter(pilot: Pilot[Any], mark: str) -> list[str]:

@@ -134,7 +134,7 @@ async def test_live_runs_come_first_with_what_they_do(run_of: Callable[..., RunD
         assert "3/200" in seen["done"]
         assert "finetune, tiny" in seen["mine"]
         assert "2 GPUs" in seen["mine"]
-        await until_true(pilot, lambda: seen["going"] not in shows(pilot), lambda: "it does not change")
+        await until_true(pilot, lambda: seen["going"] not in shows(pilot))
         assert cursor(pilot) == f"run:{live.path}"
 
 
@@ -417,7 +417,7 @@ async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: C
         await until_shown(pilot, "second")
         assert cursor(pilot) == f"run:{first.path}"
         folders.remove_run(second)
-        await until_true(pilot, lambda: "second" not in titles(pilot), lambda: "it is still there")
+        await until_true(pilot, lambda: "second" not in titles(pilot))
         assert cursor(pilot) == f"run:{first.path}"
 
 

@@ -1165,9 +1165,9 @@ async def test_whoever_leaves_ends_the_trial_under_way(machine: Any, monkeypatch
         def begun() -> list[Path]:
             return [*trials_folder().glob("*/trial-1/events.jsonl")]
 
-        await until_true(pilot, begun, lambda: "no trial has begun")
+        await until_true(pilot, begun)
         run = rundir.RunDir(begun()[0].parent)
-        await until_true(pilot, lambda: status(run).leader, lambda: "the trial has no leader")
+        await until_true(pilot, lambda: status(run).leader)
         await pilot.press(key)
         await settle(pilot)
         assert key == "q" or "● 3 Recipe" in shows(pilot)
