@@ -1,4 +1,4 @@
-"""What every test gets: folders of its own for profiles and runs; and the engines that some get."""
+"""What every test gets, folders of its own for profiles and runs; and what tests of several folders ask for."""
 
 import os
 import shutil
@@ -8,12 +8,19 @@ import tempfile
 from pathlib import Path
 
 import counting
+import psutil
 import pytest
 import rig
 import warm
-from support import SCRIPTS, WHOLE
+from pilot import BARE, CPU, CUDA, DOCKER
+from results import LOG, chat_model, ended
+from support import SCRIPTS, WHOLE, marked
 
+from tui_train.facts.gpus import live_samples
+from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import cancel_children
+from tui_train.runs.rundir import all_runs
+from tui_train.runs.status import status
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -69,6 +76,37 @@ def tokenizer(tmp_path_factory, warm_python):
         return made[template]
 
     return make
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Make the probe tell of a machine that is not this one, so that pictures are the same everywhere."""
+
+    def be(found):
+        monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: found)
+        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (CUDA, BARE))
+        monkeypatch.setattr(container_images, "read_engines", lambda: (DOCKER,))
+
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    if "HF_HOME" not in os.environ:
+        # The models of this machine are not in the pictures.
+        monkeypatch.setenv("HF_HUB_CACHE", "/not/there")
+    monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
+    be(CPU)
+    return be
+
+
+@pytest.fixture
+def terminals():
+    """Collect the test's terminals, and close them and end all runs after it."""
+    opened = []
+    yield opened
+    for terminal in opened:
+        terminal.child.close(force=True)
+    for run in all_runs():
+        for pid in (status(run).pid, *marked(status(run).mark or "-")):
+            if pid > 1 and psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="session", params=["docker", "podman"])
@@ -130,3 +168,19 @@ def pytest_terminal_summary(terminalreporter):
     reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
     for reason in sorted(reason for reason in reasons if "NOT TESTED" in reason):
         terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A tiny base model, and another one that stands for what was trained of it."""
+    folder = tmp_path_factory.mktemp("models")
+    return chat_model(folder / "base"), chat_model(folder / "tuned", "--seed=1")
+
+
+@pytest.fixture
+def full_run(tmp_path, models):
+    """A run whose output is a full model."""
+    base, tuned = models
+    run = ended(tmp_path / "run", LOG, python=warm.training(), **{"trainer.model": str(base)})
+    (run.path / "output").symlink_to(tuned)
+    return run

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import warm
 
 MACHINES = Path(__file__).parent / "machines"
 BUILT = Path(__file__).parent / ".built"
@@ -41,3 +42,14 @@ def _library(build_dir: Path) -> Path:
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-pthread", "-o", beside, SOURCE], check=True)
     beside.rename(library)
     return folder
+
+
+def tui(*words, on="two-3090", code=0):
+    """Run the program on a machine of the fake driver."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **driver_environment(on)}
+    command = warm.program(*words)
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done

@@ -187,3 +187,21 @@ def commit_of(revision):
 def digest(data):
     """Return the etag of a file's content, as Git LFS names it."""
     return hashlib.sha256(data).hexdigest()
+
+
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
+
+
+def tensors(size, dtype="F16"):
+    """A safetensors file of one tensor with so many bytes."""
+    header = json.dumps({"w": {"dtype": dtype, "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+def files(size=64, **config):
+    """The files of a small model."""
+    return {
+        "config.json": json.dumps({**CONFIG, **config}).encode(),
+        "tokenizer.json": b"{}",
+        "model.safetensors": tensors(size),
+    }

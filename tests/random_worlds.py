@@ -16,8 +16,8 @@ from unittest import mock
 import msgspec
 import pytest
 from fake_driver import driver_environment
+from pilot import CPU, CUDA, DOCKER, SEED, finished_run
 from support import HOSTILE, profile, stub
-from test_wizard import CPU, CUDA, DOCKER, SEED, finished_run
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.actions.machine_facts import MachineSource

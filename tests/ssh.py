@@ -76,3 +76,9 @@ def server(folder: Path, *, what: str) -> Iterator[list[str]]:
 def command(words: list[str], environment: dict[str, str]) -> str:
     """Return a command with variables as the shell at the other end reads it."""
     return shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *words])
+
+
+def runs_there(host):
+    """The runs of a host, by its home folder."""
+    folder = host / ".local" / "state" / "tui-train" / "runs"
+    return sorted(folder.iterdir()) if folder.is_dir() else []

@@ -11,10 +11,10 @@ import sys
 import time
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 import pytest
+import warm
 
 from tui_train import checks
 from tui_train.actions.environments import pip_settings
@@ -110,8 +110,10 @@ def machine(cpu_count=2, gpus=()):
     return Machine(hostname="box", cpu_count=cpu_count, memory_total=64 * GIB, gpus=tuple(gpus), **driver)
 
 
-def toolchain(python=sys.executable, **more):
-    versions = {
+def toolchain(python=sys.executable, **changed):
+    """A Python that has everything but NeMo; `changed` are fields of it."""
+    usual = {
+        "arch_list": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
         "version": "3.11.7",
         "torch": "2.13.0",
         "cuda": "12.8",
@@ -119,23 +121,22 @@ def toolchain(python=sys.executable, **more):
         "transformers": "5.23.0",
         "packages": {"axolotl": "0.19.0", "llamafactory": "0.9.5"},
     }
-    arches = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
-    return Toolchain(python=str(python), **({"arch_list": arches} | versions | more))
+    return Toolchain(python=str(python), **(usual | changed))
 
 
-def facts(*, python=sys.executable, cpu_count=2, gpus=(), paths=None, recipes=None, **more):
-    """A machine with one Python that has everything but NeMo."""
+def facts(*, python=sys.executable, cpu_count=2, gpus=(), paths=None, recipes=None, **of_python):
+    """A machine with one Python, of which `of_python` are fields; `recipes` by Python, or why they cannot be listed."""
     told = {
         name: NemoRecipes(problem=found) if isinstance(found, str) else NemoRecipes(found)
         for name, found in (recipes or {}).items()
     }
-    tools = (toolchain(python, **more),)
+    tools = (toolchain(python, **of_python),)
     return Facts(machine=machine(cpu_count, gpus), toolchains=tools, paths=paths or {}, recipes=told)
 
 
-def boxed(engine="docker", image="nemo:25.04", *, gpus=(), paths=None, about=None, **more):
-    """A machine with one engine and one image, which has everything; `about` changes what is known of the engine."""
-    inside = toolchain("/usr/bin/python", label=image, **more)
+def boxed(engine="docker", image="nemo:25.04", *, gpus=(), paths=None, about=None, **of_python):
+    """A machine with one engine and one image; `about` are fields of the engine, `of_python` of the image's Python."""
+    inside = toolchain("/usr/bin/python", label=image, **of_python)
     return Facts(
         machine=machine(2, gpus),
         paths=paths or {},
@@ -232,30 +233,6 @@ def exported(folder, chosen, found):
     prepared = ready(chosen, found)
     rundir.export(Path(folder), prepared.files)
     return RunDir(Path(folder)), prepared.plan
-
-
-class Fault(NamedTuple):
-    """One thing that is wrong, and what the checks say of it."""
-
-    values: dict  # of the profile
-    facts: Facts
-    level: str
-    key: str
-    part: str  # of the message
-    fix: bool  # the finding offers a Change, which fixes it
-    machine: bool  # it is the machine that lacks something
-
-
-def error(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
-    return Fault(values, where, "error", key, part, fix, machine)
-
-
-def warning(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
-    return Fault(values, where, "warning", key, part, fix, machine)
-
-
-def note(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
-    return Fault(values, where, "note", key, part, fix, machine)
 
 
 def plain_environment(**more):
@@ -388,6 +365,28 @@ def old_python():
     return None
 
 
+TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
+with_trl = pytest.mark.skipif(
+    not TRL, reason="NOT TESTED with TRL itself: what it learns of data, for which TUI_TRAIN_TEST_TRL names a Python"
+)
+
+
+def copied(folder):
+    """A copy of this checkout, without what is built in it."""
+    left = shutil.ignore_patterns(
+        ".git", ".venv", ".built", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist"
+    )
+    return Path(shutil.copytree(Path(__file__).parents[1], folder / "tui-train", ignore=left))
+
+
+def copies(run, count):
+    """Copies of a run, which are older the more there are."""
+    for number in range(count):
+        copy = run.path.with_name(f"2025{number // 28 + 1:02}{number % 28 + 1:02}-120000-copy-{number}")
+        shutil.copytree(run.path, copy)
+        (copy / ".number").write_text("0\n")
+
+
 def change_runner(run, module, old, new):
     """Change a module in a run folder's own runner."""
     path = run.path / RUNNER_NAME
@@ -399,3 +398,20 @@ def change_runner(run, module, old, new):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in texts.items():
             packed.writestr(name, text)
+
+
+XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
+
+
+def parsed(tool, lines, path=""):
+    """What a tool's own parser says of command lines; `path` is where another version of it lies."""
+    environment = plain_environment(
+        CUDA_VISIBLE_DEVICES="", HF_HOME="/nowhere", **({"PYTHONPATH": path} if path else {})
+    )
+    python = sys.executable if path else warm.training()
+    done = subprocess.run(
+        [python, SCRIPTS / "parse.py"], input=json.dumps({"tool": tool, "lines": lines}), env=environment,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pilot import finished_run, keys, settle, shows, until_shown
 from support import sample
-from test_wizard import finished_run, keys, machine, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import loss_text
@@ -20,8 +20,6 @@ from tui_train.views.compare import _number_row, common_axes, read_compared, res
 from tui_train.views.previous_run import effective_changes, read_previous, run_before
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
-
-__all__ = ["machine"]
 
 
 def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-4, tokens: bool = False) -> RunDir:

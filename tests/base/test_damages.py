@@ -8,9 +8,8 @@ import sys
 
 import pytest
 from msgspec import structs
+from spoiled import ENDED, POWERLESS, UNFORESEEN, endless, fifo, folder, header, holds, tensor
 from support import exported, facts, profile, sample
-from test_outside import UNFORESEEN, header, tensor
-from test_untrusted import ENDED, POWERLESS, endless, fifo, folder, holds
 
 from tui_train.facts.other_machines import saved
 from tui_train.profile import store

@@ -9,8 +9,22 @@ import threading
 import time
 
 import pytest
+from spoiled import (
+    DEEP,
+    ENDED,
+    EVENT,
+    POWERLESS,
+    UNFORESEEN,
+    endless,
+    fifo,
+    folder,
+    header,
+    holds,
+    large,
+    new_run,
+    tensor,
+)
 from support import exported, facts, holder, profile, sample
-from test_untrusted import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
 
 from tui_train.actions import image_check, nemo_files
 from tui_train.actions.tune.trial import _what_failed
@@ -73,7 +87,6 @@ COMMANDS = (
     ("export", "{}", "{}-out"),
     ("export", "quickstart", "{}"),
 )
-UNFORESEEN = re.compile(r"Traceback|tui-train: \w+Error:")
 # Each in a child of one process, which has imported what they need.
 FORKS = """
 import contextlib, io, json, os, signal, sys, time
@@ -265,14 +278,6 @@ def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
         toml_table(read_bytes(tmp_path / "file", 9))
     with pytest.raises(Unparsable, match="larger than"):
         read_bytes(tmp_path / "file", 0)
-
-
-def header(text, data=b"", length=None):
-    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
-
-
-def tensor(**values):
-    return json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **values}}).encode()
 
 
 DAMAGED_WEIGHTS = {

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from spoiled import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
 from support import facts, profile, ready, sample
 
 from tui_train.actions.last_profile import last_session_profile
@@ -26,12 +27,6 @@ from tui_train.views import show
 
 SOMEBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: who owns what, which takes root")
-EVENT = b'{"time":1700000000,"event":"run_started","pid":1}\n'
-DEEP = b"[" * 5000
-
-
-# Root may read what nobody may, unless it gives that up.
-POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
 
 
 def tui_train(*arguments, seconds=20, powerless=False):
@@ -45,39 +40,6 @@ def tui_train(*arguments, seconds=20, powerless=False):
         timeout=seconds,
         check=False,
     )
-
-
-def new_run(name="x"):
-    return rundir.create_run(name, ready(profile({"hardware.device": "cpu"}), facts()).files)
-
-
-def fifo(path):
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-
-
-def endless(path):
-    path.unlink(missing_ok=True)
-    path.symlink_to("/dev/zero")
-
-
-def holds(data):
-    def write(path):
-        path.unlink(missing_ok=True)
-        path.write_bytes(data)
-
-    return write
-
-
-def large(path):
-    path.unlink(missing_ok=True)
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
-
-
-def folder(path):
-    path.unlink(missing_ok=True)
-    path.mkdir()
 
 
 DAMAGE = {
@@ -393,14 +355,6 @@ def test_a_run_that_is_not_there_is_told_with_names_made_visible():
     with pytest.raises(NotFound) as caught:
         rundir.find_run("20260101")
     assert "\x1b" not in caught.value.remedy
-
-
-ENDED = (
-    b'{"time":1700000000,"event":"run_started","pid":1}\n'
-    b'{"time":1700000001,"event":"attempt_started","attempt":1,"position":1}\n'
-    b'{"time":1700000002,"event":"attempt_ended","attempt":1,"exit_code":0}\n'
-    b'{"time":1700000003,"event":"run_ended","state":"finished","exit_code":0}\n'
-)
 
 
 def unreadable_log(path, kind):

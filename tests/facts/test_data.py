@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS
+from chats import CHAT, MARKED, PLAIN, ROWS, STRICT, look, says, user, written
+from support import SCRIPTS, TRL, with_trl
 
 from tui_train.checks.recipe.data import data_findings
 from tui_train.facts.data.data_report import DataQuestion, DataReport, TurnEnds, parse_data_answer, probe_data
@@ -19,47 +20,9 @@ from tui_train.facts.data.data_use import FORMAT_LABELS, epoch_size, suitable_me
 from tui_train.facts.machine.child_process import ChildResult
 
 CHILD = Path(__file__).parents[2] / "tui_train" / "programs" / "data"
-# What the answers of the tests end with, so that what is marked can be found in a text.
-TURN = "{% for m in messages %}<s>{{ m.role }}\n%s{% endfor %}{% if add_generation_prompt %}<s>assistant\n{% endif %}"
-PLAIN = TURN.replace("%s", "{{ m.content }}</s>")
-MARKED = TURN.replace(
-    "%s",
-    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}</s>{% endgeneration %}"
-    "{% else %}{{ m.content }}</s>{% endif %}",
-)
-STRICT = "{% if messages[0].role != 'user' %}{{ raise_exception('a user must begin') }}{% endif %}" + PLAIN
 
 
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def says(text):
-    return {"role": "assistant", "content": text}
-
-
-CHAT = {"messages": [user("What is it?"), says("A fox.\nA quick one: 狐."), user("Sure?"), says("Yes")]}
 GOOD = json.dumps(CHAT).encode() + b"\n"
-ROWS = {
-    "messages": CHAT,
-    "sharegpt": {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]},
-    "alpaca": {"instruction": "Add", "input": "1 2", "output": "3"},
-    "prompt_completion": {"prompt": "The sky is", "completion": " blue"},
-    "text": {"text": "the quick brown fox"},
-    "preference": {"prompt": "The sky is", "chosen": " blue", "rejected": " green"},
-    "kto": {"prompt": "The sky is", "completion": " blue", "label": True},
-}
-
-
-def written(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def look(*paths, python=sys.executable, **more):
-    found = probe_data(str(python), DataQuestion(files=tuple(map(str, paths)), **more))
-    assert not found.problem
-    return found
 
 
 def places(found):
@@ -711,11 +674,6 @@ def test_a_template_without_an_end_is_refused(tmp_path, warm_python, tokenizer):
 
 
 # ---- TRL itself --------------------------------------------------------------------------------------------------
-
-TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
-with_trl = pytest.mark.skipif(
-    not TRL, reason="NOT TESTED with TRL itself: what it learns of data, for which TUI_TRAIN_TEST_TRL names a Python"
-)
 
 
 @with_trl

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from chats import CHAT, PLAIN, written
 from msgspec.structs import replace
 from support import toolchain
-from test_data import CHAT, PLAIN, written
 
 from tui_train.base.app_paths import data_summaries_folder
 from tui_train.facts.data.data_cache import read_data

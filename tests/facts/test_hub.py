@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hub import SHA, Hub, commit_of
+from hub import CONFIG, SHA, Hub, commit_of, files, tensors
+from pilot import SEED, keys, settle, to
 from support import boxed, check, facts, inside, plan, prepare, profile, sample, until
-from test_wizard import SEED, keys, machine, settle, to
 
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.models import hub as hub_facts
@@ -28,26 +28,9 @@ from tui_train.setup.setup import Setup
 from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views.overview import overview
 
-__all__ = ["machine"]  # a fixture
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
-CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}
 MIB = 2**20
-
-
-def tensors(size, dtype="F16"):
-    """A safetensors file of one tensor with so many bytes."""
-    header = json.dumps({"w": {"dtype": dtype, "shape": [size // 2], "data_offsets": [0, size]}}).encode()
-    return len(header).to_bytes(8, "little") + header + bytes(size)
-
-
-def files(size=64, **config):
-    """The files of a small model."""
-    return {
-        "config.json": json.dumps({**CONFIG, **config}).encode(),
-        "tokenizer.json": b"{}",
-        "model.safetensors": tensors(size),
-    }
 
 
 def kept(cache, name, content, *, main=True):

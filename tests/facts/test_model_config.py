@@ -7,8 +7,8 @@ import click
 import msgspec
 import pytest
 from hub import SHA, Hub
+from pilot import SEED, keys, settle, shows
 from support import facts, gpu, profile
-from test_wizard import SEED, keys, machine, settle, shows, wizard
 
 from tui_train.actions import model_config
 from tui_train.actions.machine_facts import MachineSource
@@ -19,8 +19,8 @@ from tui_train.facts.models.hub_config import MOST
 from tui_train.facts.models.hub_config_child import read
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict
+from tui_train.wizard import wizard
 
-__all__ = ["machine"]  # a fixture
 SIZES = {
     "model_type": "llama",
     "hidden_size": 1024,

@@ -1,8 +1,8 @@
 """Cards are named as people name them, and the plan has their whole UUIDs."""
 
 import pytest
+from fake_driver import tui
 from support import UUIDS, bash, check, exported, facts, gpu, plain_environment, plan, profile
-from test_idle import tui
 
 from tui_train.facts.gpus.verdicts import find_gpus
 

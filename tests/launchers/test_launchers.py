@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import json
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ from typing import get_args
 
 import msgspec
 import pytest
-import warm
 from support import (
     SCRIPTS,
     UUIDS,
@@ -22,6 +20,7 @@ from support import (
     facts,
     free_port,
     gpu,
+    parsed,
     plain_environment,
     plan,
     profile,
@@ -73,20 +72,6 @@ def planned(folder, launcher):
         for attempt in prepared.plan.attempts:
             rank = nodes - 1
             yield number, prepared.plan, argv(attempt.command, str(run), "", rank, prepared.plan.address)[3:]
-
-
-def parsed(tool, lines, path=""):
-    """What a tool's own parser says of command lines; `path` is where another version of it lies."""
-    environment = plain_environment(
-        CUDA_VISIBLE_DEVICES="", HF_HOME="/nowhere", **({"PYTHONPATH": path} if path else {})
-    )
-    python = sys.executable if path else warm.training()
-    done = subprocess.run(
-        [python, SCRIPTS / "parse.py"], input=json.dumps({"tool": tool, "lines": lines}), env=environment,
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

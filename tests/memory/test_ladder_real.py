@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken
-from test_data import TRL, with_trl, written
-from test_finetune import LIBRARIES
-from test_training import TINY, log_of, losses
+from chats import written
+from fine_tuning import LIBRARIES
+from support import SCRIPTS, TRL, bash, exported, facts, gpu, plain_environment, profile, ready, taken, with_trl
+from trainings import TINY, log_of, losses
 
 from tui_train.profile.presets import Checkpoints, UserPreset, shipped_presets
 from tui_train.runs.status import status

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from support import GIB, SCRIPTS, UUIDS, facts, gpu, profile
-from test_data import TRL as PYTHON_TRL
-from test_data import with_trl
+from support import GIB, SCRIPTS, UUIDS, facts, gpu, profile, with_trl
+from support import TRL as PYTHON_TRL
 
 import tui_train
 from tui_train.facts.machine import probe

@@ -13,8 +13,8 @@ import pytest
 import ssh as secure_shell
 import warm
 from fake_driver import driver_environment
+from pilot import keys, settle, shows
 from support import GIB, UUIDS, check, facts, gpu, inside, machine, plan, profile, sample, toolchain
-from test_wizard import keys, settle, shows
 
 from tui_train.actions import machine_facts
 from tui_train.actions.machine_facts import MachineSource

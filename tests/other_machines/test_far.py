@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import ssh as secure_shell
 import warm
+from pilot import keys, reached, settle, shows, to, until_shown, until_true
+from ssh import runs_there
 from support import prepare, profile, until
-from test_wizard import keys, settle, shows, to, until_shown
 from textual.widgets import Input
 from tui_train.screens.run import run_end
 from tui_train.screens.widgets.form.entry import Entry
@@ -93,11 +94,6 @@ def tui(*words, code=0):
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == code, done.stdout + done.stderr
     return done
-
-
-def runs_there(host):
-    folder = host / ".local" / "state" / "tui-train" / "runs"
-    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
@@ -295,14 +291,6 @@ def test_an_export_for_the_host_of_a_profile_is_to_be_copied_there(host, tmp_pat
 # The wizard
 
 
-async def reached(pilot, step):
-    """Wait until a step is shown and knows the host."""
-    deadline = time.monotonic() + 60
-    while (type(pilot.app.screen).__name__ != step or pilot.app.looking) and time.monotonic() < deadline:
-        await pilot.pause(0.05)
-    await settle(pilot)
-
-
 @pytest.mark.whole
 async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
@@ -406,10 +394,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
         with pytest.raises(Unavailable, match="is being fetched"):
             fetch(run)
         await pilot.press("escape")
-        deadline = time.monotonic() + 60
-        while not is_fetched(run) and time.monotonic() < deadline:
-            await pilot.pause(0.05)
-        assert is_fetched(run)
+        await until_true(pilot, lambda: is_fetched(run))
     assert (run.path / "output" / "large").stat().st_size == 64 << 20
     assert not list(run.path.rglob("*.part"))
 
@@ -430,13 +415,7 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         await reached(pilot, "Preview")
         assert "on box and starts it" in " ".join(shows(pilot).split())
         await pilot.press("enter")
-        deadline = time.monotonic() + 60
-        # The log is drawn after the state.
-        while not ("finished" in shows(pilot) and "tick 30" in shows(pilot)) and time.monotonic() < deadline:
-            await pilot.pause(0.1)
-        assert "tick 30" in shows(pilot)
-        assert "finished" in shows(pilot)
-        await until_shown(pilot, "fetch the result")
+        await until_shown(pilot, "finished", "tick 30", "fetch the result", seconds=60)
         assert "on box" in shows(pilot).split("Outcome")[1]
         await pilot.press("enter")
         await until_shown(pilot, "Fetched ")

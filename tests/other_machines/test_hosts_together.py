@@ -12,8 +12,8 @@ from pathlib import Path
 import netns
 import pytest
 from support import SCRIPTS, bash, exported, facts, profile, taken, until
-from test_training import TINY, failing
-from test_training import losses as checkpointed
+from trainings import TINY, failing
+from trainings import losses as checkpointed
 
 from tui_train.plan.render import RUNNER_NAME
 from tui_train.profile import fields

@@ -1,7 +1,6 @@
 """Runs as jobs of a real Slurm: submitted, watched, stopped, queued again at the time limit, resumed."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 import slurm
-import warm
+from slurm import saver, steps_of, tui
 from support import check, facts, gpu, plan, profile, until
-from test_training import TINY, failing
-from test_training import losses as checkpointed
+from trainings import TINY, failing
+from trainings import losses as checkpointed
 
 from tui_train.plan.render.slurm import LIMIT_FILE, batch_script
 from tui_train.profile.store import save
@@ -26,37 +25,6 @@ from tui_train.targets import target_of_run
 from tui_train.targets.slurm import Slurm
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
-
-SAVES = """
-import os, signal, sys, time
-folder, steps = sys.argv[1], int(sys.argv[2])
-given = sys.argv[3] if len(sys.argv) > 3 else ""
-begun = int(given.rpartition("-")[2]) if given else 0
-stop = []
-signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
-for step in range(begun + 1, steps + 1):
-    print(f"step {step}", flush=True)
-    time.sleep(0.1)
-    if stop:
-        os.makedirs(f"{folder}/checkpoint-{step}")
-        open(f"{folder}/checkpoint-{step}/trainer_state.json", "w").write("{}")
-        sys.exit(143)
-os.makedirs(folder, exist_ok=True)
-open(f"{folder}/made.txt", "w").write("done")
-"""
-PRESET = """\
-label = "saves"
-about = "saves when it is stopped"
-arguments = [{ words = ["{output}", "{steps}"] }]
-
-[checkpoints]
-prefix = "checkpoint-"
-complete = ["trainer_state.json"]
-resume = ["{checkpoint}"]
-
-[stop]
-grace = 5
-"""
 
 
 @pytest.fixture(scope="module")
@@ -69,42 +37,6 @@ def cluster():
 def nodes(cluster, monkeypatch):
     for name, value in cluster.items():
         monkeypatch.setenv(name, value)
-
-
-def tui(*words, code=0, timeout=300):
-    done = subprocess.run(
-        warm.program(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == code, done.stdout + done.stderr + _launcher_log()
-    return done
-
-
-def _launcher_log():
-    return "".join(run.launcher_log.read_text() for run in rundir.all_runs()[:1] if run.launcher_log.exists())
-
-
-def saver(tmp_path, steps, **values):
-    """The saved profile `job` of a script that counts its steps, and saves where it is stopped."""
-    (tmp_path / "train.py").write_text(SAVES)
-    presets = Path(os.environ["XDG_CONFIG_HOME"], "tui-train", "presets")
-    presets.mkdir(parents=True, exist_ok=True)
-    (presets / "saves.toml").write_text(PRESET)
-    chosen = profile({
-        "name": "job",
-        "trainer.kind": "script",
-        "trainer.preset": "saves",
-        "trainer.script": f"{tmp_path}/train.py",
-        "trainer.python": sys.executable,
-        "recipe.steps": steps,
-        "hardware.device": "cpu",
-        **values,
-    })  # fmt: skip
-    save(chosen, overwrite=True)
-
-
-def steps_of(run, attempt):
-    return [int(step) for step in re.findall(r"^step (\d+)$", run.attempt_log(attempt).read_text(), re.MULTILINE)]
 
 
 def in_queue(run):

@@ -6,9 +6,9 @@ import subprocess
 
 import msgspec
 import pytest
+from slurm import saver as saved_profile
+from slurm import tui
 from support import facts, gpu, plan, profile
-from test_slurm import saver as saved_profile
-from test_slurm import tui
 
 from tui_train.base.errors import Unavailable
 from tui_train.plan.render.slurm import batch_script

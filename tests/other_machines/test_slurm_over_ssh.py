@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 import slurm
 import ssh as secure_shell
+from pilot import keys, reached, settle, shows, until_shown
+from slurm import SAVES, saver, steps_of, tui
+from ssh import runs_there
 from support import profile, until
-from test_far import reached, runs_there
-from test_slurm import SAVES, saver, steps_of, tui
-from test_slurm_wizard import until_shown
-from test_wizard import keys, settle, shows
 
 from tui_train.actions.machine_facts import MachineSource, source_for
 from tui_train.facts.other_machines import submit_host

@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import slurm
+from pilot import keys, reached, settle, shows, until_shown
+from slurm import saver, steps_of, tui
 from support import GIB, check, facts, plan, profile, until
-from test_far import reached
-from test_slurm import saver, steps_of, tui
-from test_wizard import keys, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
 from tui_train.cli.runs import array as arrays

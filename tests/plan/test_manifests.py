@@ -463,7 +463,7 @@ def test_a_pod_that_is_stopped_saves_and_its_next_one_goes_on(tmp_path, warm_pyt
 @pytest.mark.training
 def test_a_pod_climbs_down_after_out_of_memory(tmp_path, warm_python):
     """The supervisor and the ladder are those of every run."""
-    from test_training import failing
+    from trainings import failing
 
     values = {**TINY, "recipe.steps": 6, "recipe.micro_batch": 8}
     _, words, work, run = machine(tmp_path.resolve(), "jobset", values, facts(python=warm_python))

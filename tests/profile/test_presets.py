@@ -31,7 +31,7 @@ from support import (
     taken,
     until,
 )
-from test_in_force import FACTORY, filed
+from yaml_configs import FACTORY, filed
 
 from tui_train.base import app_paths
 from tui_train.base.command import ConfigFile, argv

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from counting import tries
+from hostile import as_name
 from support import HOSTILE, OF_BASH, bash, facts, noted, plain_environment, profile, ready, stub
-from test_script import as_name
 
 from tui_train.base.command import argv
 from tui_train.profile.store import dumps, loads

@@ -9,10 +9,11 @@ import sysconfig
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copytree, ignore_patterns, which
+from shutil import which
 
 import msgspec
 import pytest
+from support import copied
 
 import tui_train
 from tui_train.actions.environments import pip_settings
@@ -48,13 +49,6 @@ def build(folder, *words):
     uv = ["--installer", "uv"] if which("uv", path=BESIDE) else []
     settings = {**os.environ, **pip_settings.for_uv(pip_settings.read(sys.executable))}
     run(sys.executable, "-m", "build", *uv, "--outdir", folder, *words, env={**settings, "PATH": BESIDE})
-
-
-def copied(folder):
-    left = ignore_patterns(
-        ".git", ".venv", ".built", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist"
-    )
-    return Path(copytree(ROOT, folder / "tui-train", ignore=left))
 
 
 @pytest.fixture(scope="module")

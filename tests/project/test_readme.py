@@ -12,7 +12,7 @@ import click
 import msgspec
 import pytest
 import warm
-from test_data import CHAT
+from chats import CHAT
 
 from tui_train.base import app_paths
 from tui_train.cli import app as cli

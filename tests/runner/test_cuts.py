@@ -17,9 +17,8 @@ import psutil
 import pytest
 import ssh
 from counting import tries
-from support import exported, facts, marked, sleeping, until, with_word
-from test_survival import XDG
-from test_terminal import Terminal, to_launch
+from support import XDG, exported, facts, marked, sleeping, until, with_word
+from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.runs.rundir import all_runs

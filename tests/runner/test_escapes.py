@@ -10,9 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support import exported, facts, profile, until
-from test_hosts import patched
-from test_survival import with_word
+from support import exported, facts, patched, profile, until, with_word
 from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.run.screen import RunScreen
 

@@ -21,7 +21,7 @@ from support import (
     stub,
     taken,
 )
-from test_training import TINY, log_of, run_of
+from trainings import TINY, log_of, run_of
 
 from tui_train.base.command import argv
 from tui_train.diagnose import diagnose_log

@@ -11,8 +11,8 @@ import uuid
 import psutil
 import pytest
 import ssh
-from support import exported, facts, marked, sleeping, until, with_word
-from test_terminal import Terminal, terminals, to_launch
+from support import XDG, exported, facts, marked, sleeping, until, with_word
+from terminal import Terminal, to_launch
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.runs.rundir import all_runs
@@ -21,11 +21,9 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
-assert terminals  # a fixture
 
 REPEATS = int(os.environ.get("TUI_TRAIN_TEST_REPEATS", "0"))
 SURVIVALS = range(REPEATS or 1)
-XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from chats import CHAT, MARKED, ROWS, says, user, written
+from pilot import BARE, CPU, CUDA, SEED, settle, shows, to, until_shown, until_true
 from support import SCRIPTS, sample
-from test_data import CHAT, MARKED, ROWS, says, user, written
-from test_wizard import BARE, CPU, CUDA, SEED, settle, shows, to, until_shown
 from textual.pilot import Pilot
 from tui_train.screens.messages import OpenStep
 
@@ -114,11 +114,9 @@ async def begin(pilot: Pilot[Any]) -> None:
 
 async def settle_but_data(pilot: Pilot[Any]) -> None:
     """Wait until all is known but what the data holds."""
-    for _ in range(200):
-        await pilot.pause(0.02)
-        app: Any = pilot.app
-        if not app.looking - {"data"}:
-            return
+    app: Any = pilot.app
+    await pilot.pause(0.02)
+    await until_true(pilot, lambda: not app.looking - {"data"}, why=lambda: f"it still reads {app.looking}")
 
 
 def gutter(pilot: Pilot[Any], mark: str) -> list[str]:

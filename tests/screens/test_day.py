@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from support import bash, facts, ready, sleeping
-from test_home import copies
-from test_terminal import Terminal, terminals
+from support import bash, copies, facts, ready, sleeping
+from terminal import Terminal
 
 from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-
-__all__ = ["terminals"]  # a fixture of these tests as well
 
 pytestmark = pytest.mark.training
 

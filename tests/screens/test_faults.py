@@ -16,9 +16,9 @@ import msgspec
 import pexpect
 import pytest
 import random_events
+from pilot import SEED, finished_run, keys, settle, shows, until_shown
 from support import WHOLE, sample
-from test_terminal import Terminal
-from test_wizard import SEED, finished_run, keys, machine, settle, shows, until_shown
+from terminal import Terminal
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.worker import Worker
@@ -42,8 +42,6 @@ from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs.results.result import read_result
 from tui_train.wizard import wizard
-
-__all__ = ["machine"]  # a fixture
 
 ROOT = Path(__file__).parents[2] / "screens"
 TREES = [(path, ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))]

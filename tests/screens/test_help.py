@@ -1,9 +1,8 @@
 """Help that keeps its tables, dialogs without boxes, and a palette that finds fields and steps."""
 
 import pytest
+from pilot import SEED, keys, settle, shows
 from support import sample
-from test_wizard import SEED, keys, settle, shows
-from test_wizard import machine as machine  # noqa: PLC0414 - a fixture
 from textual.widgets import Input
 from tui_train.screens.help_lines import help_lines
 from tui_train.screens.home.screen import Home

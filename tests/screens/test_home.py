@@ -1,14 +1,13 @@
 """Home: what it lists and in which order, what is found by typing, and what its keys do with runs and profiles."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import bash, facts, profile, ready, sleeping, until
-from test_wizard import CPU, finished_run, keys, machine, settle, shows, until_shown
+from pilot import CPU, finished_run, keys, settle, shows, until_shown, until_true
+from support import bash, copies, facts, profile, ready, sleeping, until
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -31,8 +30,6 @@ from tui_train.targets.here import LocalTarget
 from tui_train.views.digest_text import date_text, matches_filter, remaining_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
-
-__all__ = ["machine"]  # a fixture of these tests as well
 
 STEPS = """
 import sys, time
@@ -137,15 +134,8 @@ async def test_live_runs_come_first_with_what_they_do(run_of: Callable[..., RunD
         assert "3/200" in seen["done"]
         assert "finetune, tiny" in seen["mine"]
         assert "2 GPUs" in seen["mine"]
-        await until_changed(pilot, seen["going"])
+        await until_true(pilot, lambda: seen["going"] not in shows(pilot))
         assert cursor(pilot) == f"run:{live.path}"
-
-
-async def until_changed(pilot: Pilot[Any], line: str) -> None:
-    deadline = time.monotonic() + 20
-    while line in shows(pilot):
-        assert time.monotonic() < deadline
-        await pilot.pause(0.05)
 
 
 @pytest.mark.whole
@@ -169,14 +159,6 @@ async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of: Callab
         assert cursor(pilot) == "new"
         await keys("tab")(pilot)
         assert cursor(pilot) == f"run:{rundir.all_runs()[0].path}"
-
-
-def copies(run: RunDir, count: int) -> None:
-    """Copies of a run, which are older the more there are."""
-    for number in range(count):
-        copy = run.path.with_name(f"2025{number // 28 + 1:02}{number % 28 + 1:02}-120000-copy-{number}")
-        shutil.copytree(run.path, copy)
-        (copy / ".number").write_text("0\n")
 
 
 async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[..., RunDir], tmp_path: Path) -> None:
@@ -435,8 +417,7 @@ async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: C
         await until_shown(pilot, "second")
         assert cursor(pilot) == f"run:{first.path}"
         folders.remove_run(second)
-        while "second" in titles(pilot):
-            await pilot.pause(0.1)
+        await until_true(pilot, lambda: "second" not in titles(pilot))
         assert cursor(pilot) == f"run:{first.path}"
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import textual._parser
-from test_terminal import Terminal, terminals
+from terminal import Terminal
 from textual import events
 from tui_train.screens.app import terminal as terminal_module
 from tui_train.screens.app.terminal import KeyParser
 
-__all__ = ["terminals"]  # a fixture
 Type = Callable[..., list[str]]
 
 

@@ -7,12 +7,11 @@ import subprocess
 import msgspec
 import pytest
 from click.testing import CliRunner
+from hostile import WAYS, built
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pilot import SEED, keys, settle, shows
 from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready, sample
-from test_script import WAYS, built
-from test_wizard import SEED, keys, settle, shows
-from test_wizard import machine as machine  # noqa: PLC0414 - a fixture
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.code import FileViewer, fold_comments, names_lines, search_hits

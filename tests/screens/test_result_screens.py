@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 import warm
+from pilot import keys, settle, shows, until_shown
+from results import ADAPTER, LOG, ended, put_adapter, put_model, tensors, with_own_code
 from rich.cells import cell_len
 from support import sample, until, with_word
-from test_result import ADAPTER, LOG, ended, full_run, models, put_adapter, put_model, tensors, with_own_code
-from test_wizard import keys, machine, settle, shows, until_shown
 from textual.app import App, ComposeResult
 from tui_train.screens.chat.chat_pane import ChatPane
 
 from tui_train.actions.chat import Chat, Ready
 from tui_train.wizard import wizard
-
-__all__ = ["full_run", "machine", "models"]
 
 SIZES = [(80, 24), (120, 40)]
 

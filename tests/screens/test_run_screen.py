@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from pilot import CARDS, SEED, finished_run, keys, settle, shows, until_shown
+from results import put_model, tensors
 from support import GIB, UUIDS, holder
-from test_result import put_model, tensors
-from test_wizard import CARDS, SEED, finished_run, keys, machine, settle, shows, until_shown
 from tui_train.screens.run.card_lines import SPAN_SECONDS, CardHistory, CardLabel, card_lines
 from tui_train.screens.run.failure import split_cause
 from tui_train.screens.run.log_view import LogView
@@ -28,8 +28,6 @@ from tui_train.runs.follow import read_progress, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import wizard
-
-__all__ = ["machine"]
 
 
 def lines(first: int, last: int, of: int = 900) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_terminal import Terminal, terminals
-from test_wizard import SEED, keys, machine, settle, shows, to
+from pilot import SEED, keys, settle, shows, to
+from terminal import Terminal
 from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
@@ -25,7 +25,6 @@ from tui_train.screens.widgets.text_layout import fit
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
 from tui_train.wizard import wizard
 
-__all__ = ["machine", "terminals"]  # fixtures
 DOWN = "\x1b[B"
 
 

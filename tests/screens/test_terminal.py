@@ -1,20 +1,17 @@
 """The wizard as users meet it: in a real terminal of 80x24, by keys alone, while real trainings run."""
 
 import json
-import os
 import select
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
 import psutil
-import pyte
 import pytest
 from fake_driver import MACHINES, driver_environment
 from support import marked, until
+from terminal import Terminal
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.profile.fields import put
@@ -23,71 +20,6 @@ from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 
 pytestmark = pytest.mark.training
-
-
-class Terminal:
-    """A wizard in a pseudo-terminal, and the screen that a user would see."""
-
-    def __init__(
-        self, *arguments: str, rows: int = 24, columns: int = 80, command: list[str] | None = None, **environment: str
-    ) -> None:
-        """Open one by its own Python, or by another command."""
-        command = command or [sys.executable, "-m", "tui_train"]
-        self.screen = pyte.Screen(columns, rows)
-        self._stream = pyte.ByteStream(self.screen)
-        self.child = pexpect.spawn(
-            command[0],
-            [*command[1:], *arguments],
-            dimensions=(rows, columns),
-            env={**os.environ, "TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none", **environment},
-            timeout=60,
-        )
-
-    def text(self) -> str:
-        """Return what is on the screen now."""
-        try:
-            while True:
-                self._stream.feed(self.child.read_nonblocking(65536, timeout=0.05))
-        except (pexpect.TIMEOUT, pexpect.EOF):
-            return "\n".join(self.screen.display)
-
-    def see(self, wanted: str, seconds: float = 60) -> str:
-        """Wait until a text is on the screen, and return the screen."""
-        deadline = time.monotonic() + seconds
-        while wanted not in (shown := self.text()):
-            if time.monotonic() > deadline or not self.child.isalive():
-                pytest.fail(f"{wanted!r} did not show:\n{shown}")
-        return shown
-
-    def press(self, keys: str, wanted: str) -> str:
-        """Press keys and wait for what they bring."""
-        self.child.send(keys)
-        return self.see(wanted)
-
-
-@pytest.fixture
-def terminals() -> Iterator[list[Terminal]]:
-    """Collect the test's terminals, and close them and end all runs after it."""
-    opened: list[Terminal] = []
-    yield opened
-    for terminal in opened:
-        terminal.child.close(force=True)
-    for run in all_runs():
-        for pid in (status(run).pid, *marked(status(run).mark or "-")):
-            if pid > 1 and psutil.pid_exists(pid):
-                os.kill(pid, signal.SIGKILL)
-
-
-def to_launch(terminal: Terminal) -> None:
-    """Go from Home to Preview with the profile that was used last."""
-    terminal.see("Continue the draft")
-    terminal.press("\x1b[B", "▌+ Continue")
-    terminal.press("\r", "● 1 Hardware")
-    terminal.see("No GPU")
-    terminal.press("\r", "● 2 Backend")
-    terminal.press("\r", "● 3 Recipe")
-    terminal.press("\r", "● 4 Preview")
-    terminal.see("Command")
 
 
 def to_preview(terminal: Terminal) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from test_wizard import finished_run, keys, machine, settle
+from pilot import finished_run, keys, settle
 from textual import constants
 from textual import screen as textual_screen
 from textual._styles_cache import StylesCache
@@ -25,8 +25,6 @@ from tui_train.screens.widgets.dialogs import ChoiceDialog
 
 from tui_train.views.chosen_theme import save_theme
 from tui_train.wizard import wizard
-
-__all__ = ["machine"]  # a fixture
 
 
 def unfixed(method: Any) -> Any:

@@ -1,14 +1,11 @@
 """The wizard driven by keys: what each screen shows at two sizes, and what each key does."""
 
-import asyncio
 import contextlib
-import os
 import re
 import shutil
 import sys
 import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import thread_time
@@ -16,14 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import GIB, UUIDS, holder, marked, prepare, sample
+from pilot import BARE, CARDS, CPU, CUDA, SEED, finished_run, keys, settle, shows, to, until_shown, until_true
+from support import GIB, UUIDS, holder, marked, sample
 from textual.pilot import Pilot
 from textual.widgets import Input
-from textual.worker import WorkerFailed, WorkerState
 from tui_train.screens import tuning
 from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
 from tui_train.screens.run.log_view import LogView
-from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.actions.last_profile import last_session_profile, remember_profile
@@ -31,20 +27,15 @@ from tui_train.actions.tune.search import Setting, Trial
 from tui_train.actions.tune.tune import TuningState
 from tui_train.base.app_paths import trials_folder
 from tui_train.facts.gpus import live_samples
-from tui_train.facts.gpus.pci import no_driver_gap
 from tui_train.facts.gpus.samples import Sample, Samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.types import (
-    ContainerEngine,
     ContainerImage,
-    Facts,
     Gap,
     Gpu,
-    GpuProcess,
     Machine,
     ResourcesInUse,
-    Toolchain,
 )
 from tui_train.profile import store
 from tui_train.profile.changes import Change
@@ -57,155 +48,13 @@ from tui_train.targets import here
 from tui_train.wizard import wizard
 
 SIZES = sample([(80, 24), (120, 40)], 2)
-HOST = Machine(
-    hostname="gpu-box",
-    cpu_name="AMD Ryzen 9 5950X",
-    cpu_count=16,
-    memory_total=64 * GIB,
-    memory_available=60 * GIB,
-    shm_total=32 * GIB,
-    shm_free=32 * GIB,
-)
-CPU = msgspec.structs.replace(HOST, gaps=(no_driver_gap("library", "", ()),))
-CARDS = (
-    Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
-        memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
-    Gpu(index=1, uuid="GPU-addf6be6-9a6e-c331-da9e-b0ab90813984", name="NVIDIA GeForce GT 1030",
-        pci_bus="00000000:03:00.0", compute_capability="6.1", memory_total=2 * GIB, memory_free=1 * GIB, sm_count=3,
-        display_active=True, processes=(GpuProcess(900, "/usr/lib/xorg/Xorg", "root", 200 * 2**20, graphics=True),)),
-    Gpu(index=2, uuid=UUIDS[1], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:04:00.0", compute_capability="8.6",
-        memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
-)  # fmt: skip
 MIXED = tuple(
     Gpu(index=n, uuid=f"GPU-0000000{n}", name=f"NVIDIA GeForce RTX {name}", pci_bus=f"00000000:0{n}:00.0",
         compute_capability="8.6", memory_total=memory * GIB, memory_free=memory * GIB, sm_count=count,
         sm_clock_max=2100)
     for n, (name, memory, count) in enumerate(((3080, 10, 68), (3080, 10, 68), (3090, 24, 82)))
 )  # fmt: skip
-SEED = msgspec.structs.replace(HOST, driver_version="580.95.05", driver_cuda="13.0", gpus=CARDS)
 SETS = msgspec.structs.replace(SEED, gpus=MIXED)
-CUDA = Toolchain(
-    python="/opt/train/bin/python",
-    label="active conda env (train)",
-    version="3.11.9",
-    torch="2.7.1+cu126",
-    cuda="12.6",
-    arch_list=("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
-    accelerate="1.15.0",
-    transformers="5.23.0",
-)
-BARE = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
-DOCKER = ContainerEngine(name="docker", version="28.2.2", gpus=True, images=("nvcr.io/nvidia/nemo:25.04",))
-
-Run = Callable[[Pilot[Any]], Awaitable[None]]
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
-    """Make the probe tell of a machine that is not this one, so that pictures are the same everywhere."""
-
-    def be(found: Machine) -> None:
-        monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: found)
-        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (CUDA, BARE))
-        monkeypatch.setattr(container_images, "read_engines", lambda: (DOCKER,))
-
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    if "HF_HOME" not in os.environ:
-        # The models of this machine are not in the pictures.
-        monkeypatch.setenv("HF_HUB_CACHE", "/not/there")
-    monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
-    be(CPU)
-    return be
-
-
-async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False) -> None:
-    """Wait until every worker has told what it found, also one that another started, and that is drawn.
-
-    One that gives way to a newer question has finished as well; one that failed raises WorkerFailed, but for `faults`.
-    """
-    deadline = time.monotonic() + seconds
-    still = 0
-    while still < 2:
-        await pilot.pause()
-        going = [worker for worker in pilot.app.workers if not worker.is_finished]
-        still = 0 if going else still + 1
-        for worker in going:
-            while not worker.is_finished:
-                if time.monotonic() > deadline:
-                    pytest.fail(f"after {seconds:g} s still at work: {unfinished(pilot)}\n{shows(pilot)}")
-                await asyncio.sleep(0.005)
-            if worker.state is WorkerState.ERROR and worker.error and not faults:
-                raise WorkerFailed(worker.error)
-    await pilot.pause()
-
-
-def unfinished(pilot: Pilot[Any], *but: str) -> list[str]:
-    """Return the workers that are still at work, but for some groups of them."""
-    return [
-        f"{each.group}: {each.name}" for each in pilot.app.workers if not each.is_finished and each.group not in but
-    ]
-
-
-def keys(*pressed: str) -> Run:
-    """Return a user who presses keys, and waits after each."""
-
-    async def user(pilot: Pilot[Any]) -> None:
-        await settle(pilot)
-        for key in pressed:
-            await pilot.press(key)
-            await settle(pilot)
-        for entry in pilot.app.screen.query(Input):
-            entry.cursor_blink = False
-        await pilot.pause()
-
-    return user
-
-
-async def to(pilot: Pilot[Any], *stops: str) -> None:
-    """Go down to fields, each by its key; a group among them is opened."""
-    for stop in stops:
-        form = pilot.app.screen.query_one(Form)
-        for _ in range(60):
-            if form.cursor == stop:
-                break
-            await pilot.press("down")
-            await pilot.pause()
-        assert form.cursor == stop
-        if stop not in {*(row.key for row in form.state.rows), *form.state.unfolded}:
-            await pilot.press("space")
-            await settle(pilot)
-
-
-def shows(pilot: Pilot[Any]) -> str:
-    """Return the text on the screen."""
-    lines = pilot.app.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in lines)
-
-
-# What watches for as long as its screen is there.
-WATCHING = {"watch", "listen", "home", "hosts", "live", "talk"}
-
-
-async def until_shown(pilot: Pilot[Any], *words: str, seconds: float = 30.0, during: bool = False) -> None:
-    """Wait until some words are on the screen, for what is read beside them, and until nothing changes any more.
-
-    With `during` the words alone are waited for, which are there while a worker is at work.
-    """
-    deadline = time.monotonic() + seconds
-
-    async def wait(pause: float, why: str) -> None:
-        if time.monotonic() > deadline:
-            pytest.fail(f"after {seconds:g} s {why}:\n{shows(pilot)}")
-        await pilot.pause(pause)
-
-    while missing := [each for each in words if each not in shows(pilot)]:
-        await wait(0.05, f"{missing} is not shown")
-    while not during and (going := unfinished(pilot, *WATCHING)):
-        await wait(0.05, f"still at work: {going}")
-    # What follows from it is drawn in the frames after it.
-    before = ""
-    while not during and before != (before := shows(pilot)):
-        await wait(0.02, "it still changes")
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -230,28 +79,6 @@ def test_pictures(
     """Each screen looks as it was last looked at and found good."""
     machine(found)
     assert snap_compare(wizard(), terminal_size=size, run_before=keys(*pressed))
-
-
-def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why: str = "") -> rundir.RunDir:
-    """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
-    facts = Facts(machine=HOST, toolchains=(CUDA,))
-    prepared = prepare(Profile(), facts)
-    made = rundir.create_run("quickstart", prepared.files)
-    run = rundir.RunDir(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
-    events = [
-        {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
-        {"time": 1000.1, "event": "attempt_started", "attempt": 1, "position": 1},
-        {"time": 1020.0, "event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True},
-        {"time": 1020.1, "event": "attempt_started", "attempt": 2, "position": 2},
-        {"time": 1085.0, "event": "attempt_ended", "attempt": 2, "exit_code": code},
-        {"time": 1085.0, "event": "run_ended", "state": state, "exit_code": code, "why": why},
-    ]
-    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)))
-    run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
-    lines = [f"step {n}/60 | loss {1 + 4 / n:.7f} | lr 1.000e-03 | grad_norm 1.0 | tokens/s 9000" for n in range(1, 61)]
-    lines.insert(20, "[bold]no markup[/] \x1b[31mred\x1b[0m \x1b[2J \x07 中文")
-    run.attempt_log(2).write_text("\n".join(lines) + "\n")
-    return run
 
 
 def live_run(tmp_path: Path) -> rundir.RunDir:
@@ -287,8 +114,7 @@ async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(
     run = finished_run(tmp_path, state="failed", code=1)
     run.attempt_log(2).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
     async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        while "micro batch 4 → 2" not in shows(pilot):
-            await pilot.pause(0.05)
+        await until_shown(pilot, "micro batch 4 → 2", during=True)
         before = shows(pilot)
         known.set()
         await settle(pilot)
@@ -1335,11 +1161,13 @@ async def test_whoever_leaves_ends_the_trial_under_way(machine: Any, monkeypatch
         await keys("enter", "enter", "enter", "f4")(pilot)
         await pilot.press("enter")
         await until_shown(pilot, "A trial is under way", during=True)
-        while not [*trials_folder().glob("*/trial-1/events.jsonl")]:
-            await pilot.pause(0.05)
-        run = rundir.RunDir(next(trials_folder().glob("*/trial-1")))
-        while not status(run).leader:
-            await pilot.pause(0.05)
+
+        def begun() -> list[Path]:
+            return [*trials_folder().glob("*/trial-1/events.jsonl")]
+
+        await until_true(pilot, begun)
+        run = rundir.RunDir(begun()[0].parent)
+        await until_true(pilot, lambda: status(run).leader)
         await pilot.press(key)
         await settle(pilot)
         assert key == "q" or "● 3 Recipe" in shows(pilot)

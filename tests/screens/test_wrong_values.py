@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from pilot import SEED, keys, settle, shows, to
 from support import facts, profile
-from test_wizard import SEED, keys, machine, settle, shows, to
 from textual.events import Key
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.dialogs import HelpScreen
@@ -17,7 +17,6 @@ from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.wizard import wizard
 
-__all__ = ["machine"]  # a fixture
 TO_RECIPE = ("enter",) * 3
 OWN = {"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom", "trainer.model": "gpt2"}
 

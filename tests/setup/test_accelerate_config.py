@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from support import SCRIPTS, check, facts, gpu, plain_environment, plan, profile, ready
-from test_launchers import parsed
+from support import SCRIPTS, check, facts, gpu, parsed, plain_environment, plan, profile, ready
 
 from tui_train.base.command import argv
 from tui_train.facts.other_machines import remote

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import warm
-from fake_driver import driver_environment
-from support import GIB, UUIDS, boxed, check, facts, gpu, inside, machine, plan, profile, sample, toolchain
-from test_packaging import copied
-from test_wizard import keys, shows, to
+from fake_driver import driver_environment, tui
+from pilot import keys, shows, to
+from support import GIB, UUIDS, boxed, check, copied, facts, gpu, inside, machine, plan, profile, sample, toolchain
 
 from tui_train.actions.environments import make_helper
 from tui_train.base import app_paths
@@ -45,16 +43,6 @@ def errors(values, where):
 def hiding(*gaps):
     found = facts()
     return msgspec.structs.replace(found, machine=msgspec.structs.replace(found.machine, gaps=gaps))
-
-
-def tui(*words, on="two-3090", code=0):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **driver_environment(on)}
-    command = warm.program(*words)
-    done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
 
 
 # The CPU

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 import yaml
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile
+from yaml_configs import AXOLOTL, FACTORY, FILES, TWO, filed
 
 from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.cli.plans import plans
-from tui_train.facts.yaml_documents import read_document
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.presets import PLACEHOLDERS, accepted_placeholders, shipped_presets
@@ -18,51 +18,7 @@ from tui_train.profile.types import Profile, Recipe
 from tui_train.setup.setup import Setup
 from tui_train.views import show
 
-FACTORY = """\
-model_name_or_path: /models/qwen
-stage: sft
-do_train: true
-finetuning_type: lora
-dataset: alpaca_zh   # mine
-template: qwen
-cutoff_len: 4096
-output_dir: saves/qwen
-per_device_train_batch_size: 2
-gradient_accumulation_steps: 8
-learning_rate: 1.0e-5
-num_train_epochs: 3.0
-bf16: true
-disable_gradient_checkpointing: false
-"""
-AXOLOTL = """\
-base_model: /models/qwen
-datasets: [{path: /d.jsonl, type: alpaca}]
-batch_size: 16
-micro_batch_size: 2
-sequence_len: 4096
-learning_rate: 0.00001
-num_epochs: 3
-bf16: auto
-saves_per_epoch: 2
-output_dir: /data/out
-"""
-TOTAL = """\
-training: {batch_size: 32, accumulation_steps: 2, learning_rate: 2e-5, use_ddp: true}
-model: {name: x}
-"""
-FILES = {"llama-factory": FACTORY, "axolotl": AXOLOTL, "total-batch-yaml": TOTAL}
 OURS = {"resume_from_checkpoint"}
-TWO = facts(gpus=(gpu(0), gpu(1)))
-
-
-def filed(folder, name, text="", **more):
-    """A profile in which only a preset and its YAML file are chosen, and facts that know the file."""
-    path = folder / "mine.yaml"
-    path.write_text(text or FILES[name])
-    values = {"trainer.kind": "script", "trainer.preset": name, "trainer.config": str(path), **more}
-    if shipped_presets()[name].wants_script:
-        values["trainer.script"] = "/t.py"
-    return profile(values), msgspec.structs.replace(TWO, documents={str(path): read_document(str(path))})
 
 
 def changed(before, after):

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from pilot import keys, settle, shows
 from support import check, facts, plan, profile, toolchain
-from test_wizard import keys, settle, shows
 from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv

@@ -9,10 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from chats import CHAT, MARKED, PLAIN, ROWS, STRICT, SYSTEM, numbered, says, user, written
+from fine_tuning import LIBRARIES, PREPARE, prepared, rows_of, tuning
 from hub import Hub
 from msgspec.structs import replace
 from support import (
     SCRIPTS,
+    TRL,
     bash,
     check,
     exported,
@@ -24,9 +27,9 @@ from support import (
     ready,
     toolchain,
     until,
+    with_trl,
 )
-from test_data import CHAT, MARKED, PLAIN, ROWS, STRICT, TRL, says, user, with_trl, written
-from test_training import log_of
+from trainings import log_of
 
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.base.command import argv
@@ -57,8 +60,6 @@ from tui_train.trainers.finetune import LEARNING_RATES, Finetune, default_learni
 from tui_train.trainers.finetune_options import adapter_options
 from tui_train.views.overview import overview
 
-PREPARE = Path(__file__).parents[2] / "tui_train" / "programs" / "data" / "prepare_data.py"
-LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
 SMALL = {
     "trainer.kind": "finetune",
     "recipe.sequence_length": 64,
@@ -72,28 +73,9 @@ SMALL = {
 }
 
 
-def tuning(**values):
-    return profile(
-        {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
-        | {key.replace("__", "."): value for key, value in values.items()}
-    )
-
-
 def config(chosen, found=None):
     (made,) = ready(chosen, found or facts(packages=LIBRARIES)).plan.configs
     return made.values
-
-
-def prepared(folder, *words, code=0, python=sys.executable):
-    """Prepare data into a folder, and return what was said."""
-    command = [str(python), "-B", str(PREPARE), f"--into={folder}", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (code, "")
-    return done.stdout
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # ---- the plan ----------------------------------------------------------------------------------------------------
@@ -451,9 +433,6 @@ def test_what_cannot_be_learned_is_left_out_and_said(tmp_path):
     assert rows_of(tmp_path / "data/train.jsonl") == [CHAT, CHAT]
 
 
-SYSTEM = {"messages": [{"role": "system", "content": "s"}, *CHAT["messages"]]}
-
-
 def test_rows_that_the_template_refuses_are_left_out_and_said(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [CHAT, SYSTEM, CHAT, {"messages": []}, SYSTEM, CHAT, CHAT])
     words = [f"--model={tokenizer(STRICT)}", "--share=0.5", path]
@@ -603,11 +582,6 @@ def offline(folder):
 def curve(run, number=1):
     """The losses in the log of an attempt."""
     return [float(text) for text in re.findall(r"'loss': '?([\d.]+)", log_of(run, number))]
-
-
-def numbered(row, number):
-    """A row of a format like another one."""
-    return json.loads(json.dumps(row).replace("blue", f"blue {number}").replace("Yes", f"Yes {number}"))
 
 
 @with_trl

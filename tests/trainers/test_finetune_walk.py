@@ -5,10 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import SCRIPTS
-from test_data import MARKED, TRL, says, user, with_trl, written
-from test_terminal import Terminal
-from test_terminal import terminals as terminals  # noqa: PLC0414 - a fixture
+from chats import MARKED, says, user, written
+from support import SCRIPTS, TRL, with_trl
+from terminal import Terminal
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.profile import store

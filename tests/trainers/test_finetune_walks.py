@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub import Hub
-from support import SCRIPTS, profile, until
-from test_data import MARKED, ROWS, TRL, with_trl, written
-from test_hub import files
-from test_terminal import Terminal
-from test_terminal import terminals as terminals  # noqa: PLC0414 - a fixture
+from chats import MARKED, ROWS, written
+from hub import Hub, files
+from support import SCRIPTS, TRL, profile, until, with_trl
+from terminal import Terminal
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.runner import checkpoints

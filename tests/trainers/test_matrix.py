@@ -10,8 +10,21 @@ import subprocess
 import sys
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, free_port, gpu, plain_environment, profile, ready, sample, taken
-from test_launchers import parsed
+from support import (
+    SCRIPTS,
+    bash,
+    exported,
+    facts,
+    free_port,
+    gpu,
+    parsed,
+    plain_environment,
+    profile,
+    ready,
+    sample,
+    taken,
+)
+from trainings import together
 
 from tui_train.base.command import argv
 from tui_train.runs.logs.tail import Tail
@@ -118,20 +131,6 @@ def test_accelerate_hands_the_precision_over(tmp_path):
     run, _ = exported(tmp_path / "run", chosen(tmp_path, "accelerate", **more), here())
     assert bash(run, timeout=240).returncode == 0
     assert "precision bf16" in log_of(run)
-
-
-def together(runs, *words, **variables):
-    """Start the script of each machine at once, each with its rank; return their exit codes and what they said."""
-    env = plain_environment(HF_HUB_OFFLINE="1", **variables)
-    started = [
-        subprocess.Popen(
-            ["bash", str(run.script), f"--node-rank={rank}", *words], env=env,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank, run in enumerate(runs)
-    ]  # fmt: skip
-    said = [process.communicate(timeout=240)[0] for process in started]
-    return [process.returncode for process in started], said
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from chats import CHAT, PLAIN, STRICT, SYSTEM, look, numbered, written
+from fine_tuning import LIBRARIES, prepared, rows_of, tuning
 from msgspec.structs import replace
 from support import check, facts, ready
-from test_data import CHAT, PLAIN, STRICT, look, written
-from test_finetune import LIBRARIES, SYSTEM, numbered, prepared, rows_of, tuning
 from tui_train.screens.data.data_lines import data_set_lines
 
 from tui_train.base.command import argv

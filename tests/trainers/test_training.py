@@ -9,8 +9,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, free_port, plain_environment, profile, sample, taken, until
-from test_matrix import together
+from support import SCRIPTS, bash, exported, facts, free_port, profile, sample, taken, until
+from trainings import TINY, failing, log_of, losses, run_of, together
 
 from tui_train.plan.render import RUNNER_NAME
 from tui_train.runner.progress import Progress, advance
@@ -23,20 +23,6 @@ from tui_train.runs.stop import stop_run
 
 pytestmark = pytest.mark.training
 
-TINY = {
-    "trainer.python": sys.executable,
-    "recipe.layers": 2,
-    "recipe.hidden_size": 32,
-    "recipe.heads": 2,
-    "recipe.sequence_length": 32,
-    "recipe.micro_batch": 8,
-    "recipe.global_batch": 8,
-    "recipe.learning_rate": 0.01,
-    "recipe.steps": 8,
-    "recipe.checkpoint_every": 3,
-    "ladder.rungs": ("micro_batch",),
-}
-
 
 @pytest.fixture(scope="module", autouse=True)
 def _python(warm_python):
@@ -47,31 +33,6 @@ def _python(warm_python):
 
 
 TWO = {"hardware.processes": 2, "recipe.micro_batch": 4}
-
-
-def failing(folder, *faults):
-    """The variables of a training with faults, as tests/scripts/faults has them; it needs an existing folder."""
-    return {"PYTHONPATH": str(SCRIPTS / "faults"), "FAULTS": json.dumps(faults), "NOTES": str(folder)}
-
-
-def run_of(folder, *arguments, values=None, faults=(), before=lambda _: None, code=0):
-    """Train the tiny model through its exported script to the end."""
-    chosen = taken({**TINY, "trainer.arguments": arguments, **(values or {})})
-    run, plan = exported(folder / "my run", profile(chosen), facts(python=chosen["trainer.python"]))
-    before(run)
-    done = bash(run, env=plain_environment(**failing(folder, *faults) if faults else {}), timeout=240)
-    assert done.returncode == code, done.stdout.decode() + log_of(run, 1)
-    return run, plan
-
-
-def log_of(run, number):
-    return "\n".join(Tail(run.attempt_log(number)).lines())
-
-
-def losses(output):
-    """The loss of each step, exactly, as the newest checkpoint has it."""
-    newest = max(output.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime_ns)
-    return {entry["step"]: entry["loss"] for entry in json.loads(newest.read_text())["log_history"] if "loss" in entry}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,197 @@
+"""What drives the screens by Textual's pilot: the machines and the run that they show, keys, and waiting."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support import GIB, UUIDS, prepare
+from textual.pilot import Pilot
+from textual.widgets import Input
+from textual.worker import WorkerFailed, WorkerState
+from tui_train.screens.widgets.form.form import Form
+
+from tui_train.facts.gpus.pci import no_driver_gap
+from tui_train.facts.types import ContainerEngine, Facts, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+
+HOST = Machine(
+    hostname="gpu-box",
+    cpu_name="AMD Ryzen 9 5950X",
+    cpu_count=16,
+    memory_total=64 * GIB,
+    memory_available=60 * GIB,
+    shm_total=32 * GIB,
+    shm_free=32 * GIB,
+)
+CPU = msgspec.structs.replace(HOST, gaps=(no_driver_gap("library", "", ()),))
+CARDS = (
+    Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
+        memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
+    Gpu(index=1, uuid="GPU-addf6be6-9a6e-c331-da9e-b0ab90813984", name="NVIDIA GeForce GT 1030",
+        pci_bus="00000000:03:00.0", compute_capability="6.1", memory_total=2 * GIB, memory_free=1 * GIB, sm_count=3,
+        display_active=True, processes=(GpuProcess(900, "/usr/lib/xorg/Xorg", "root", 200 * 2**20, graphics=True),)),
+    Gpu(index=2, uuid=UUIDS[1], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:04:00.0", compute_capability="8.6",
+        memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
+)  # fmt: skip
+SEED = msgspec.structs.replace(HOST, driver_version="580.95.05", driver_cuda="13.0", gpus=CARDS)
+CUDA = Toolchain(
+    python="/opt/train/bin/python",
+    label="active conda env (train)",
+    version="3.11.9",
+    torch="2.7.1+cu126",
+    cuda="12.6",
+    arch_list=("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
+    accelerate="1.15.0",
+    transformers="5.23.0",
+)
+BARE = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
+DOCKER = ContainerEngine(name="docker", version="28.2.2", gpus=True, images=("nvcr.io/nvidia/nemo:25.04",))
+Run = Callable[[Pilot[Any]], Awaitable[None]]
+
+
+async def until_true(
+    pilot: Pilot[Any],
+    condition: Callable[[], object],
+    seconds: float = 60.0,
+    why: Callable[[], str] = lambda: "it is not so",
+) -> None:
+    """Wait until a condition holds, and fail with the reason and the screen if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"after {seconds:g} s {why()}:\n{shows(pilot)}")
+        await pilot.pause(0.02)
+
+
+async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False) -> None:
+    """Wait until every worker has reported, also one that another started, and that is drawn.
+
+    One that gives way to a newer question has finished as well; one that failed raises WorkerFailed, but for `faults`.
+    """
+    deadline = time.monotonic() + seconds
+    still = 0
+    while still < 2:
+        await pilot.pause()
+        going = [worker for worker in pilot.app.workers if not worker.is_finished]
+        still = 0 if going else still + 1
+        if going and time.monotonic() > deadline:
+            pytest.fail(f"after {seconds:g} s still at work: {unfinished(pilot)}\n{shows(pilot)}")
+        for worker in going:
+            while not worker.is_finished:
+                if time.monotonic() > deadline:
+                    break
+                await asyncio.sleep(0.005)
+            if worker.state is WorkerState.ERROR and worker.error and not faults:
+                raise WorkerFailed(worker.error)
+    await pilot.pause()
+
+
+def unfinished(pilot: Pilot[Any], *but: str) -> list[str]:
+    """Return the workers that are still at work, but for some groups of them."""
+    return [
+        f"{each.group}: {each.name}" for each in pilot.app.workers if not each.is_finished and each.group not in but
+    ]
+
+
+def keys(*pressed: str) -> Run:
+    """Return a user who presses keys, and waits after each."""
+
+    async def user(pilot: Pilot[Any]) -> None:
+        await settle(pilot)
+        for key in pressed:
+            await pilot.press(key)
+            await settle(pilot)
+        for entry in pilot.app.screen.query(Input):
+            entry.cursor_blink = False
+        await pilot.pause()
+
+    return user
+
+
+async def to(pilot: Pilot[Any], *stops: str) -> None:
+    """Go down to fields, each by its key; a group among them is opened."""
+    for stop in stops:
+        form = pilot.app.screen.query_one(Form)
+        for _ in range(60):
+            if form.cursor == stop:
+                break
+            await pilot.press("down")
+            await pilot.pause()
+        assert form.cursor == stop
+        if stop not in {*(row.key for row in form.state.rows), *form.state.unfolded}:
+            await pilot.press("space")
+            await settle(pilot)
+
+
+def shows(pilot: Pilot[Any]) -> str:
+    """Return the text on the screen."""
+    lines = pilot.app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in lines)
+
+
+# What watches for as long as its screen is there.
+WATCHING = {"watch", "listen", "home", "hosts", "live", "talk"}
+
+
+async def reached(pilot: Pilot[Any], step: str) -> None:
+    """Wait until a step is shown and the machine is known."""
+    app: Any = pilot.app
+    await until_true(
+        pilot,
+        lambda: type(app.screen).__name__ == step and not app.looking,
+        why=lambda: f"{step} is not shown, or still reads {app.looking}",
+    )
+    await settle(pilot)
+
+
+async def until_shown(pilot: Pilot[Any], *words: str, seconds: float = 30.0, during: bool = False) -> None:
+    """Wait until some words are on the screen, for what is read beside them, and until nothing changes any more.
+
+    With `during` the words alone are waited for, which are there while a worker is at work.
+    """
+
+    def missing() -> list[str]:
+        return [each for each in words if each not in shows(pilot)]
+
+    def going() -> list[str]:
+        return unfinished(pilot, *WATCHING)
+
+    def still() -> bool:
+        nonlocal before
+        last, before = before, shows(pilot)
+        return last == before
+
+    before = ""
+    await until_true(pilot, lambda: not missing(), seconds, lambda: f"{missing()} is not shown")
+    if during:
+        return
+    await until_true(pilot, lambda: not going(), seconds, lambda: f"still at work: {going()}")
+    # What follows from it is drawn in the frames after it.
+    await until_true(pilot, still, seconds, lambda: "it still changes")
+
+
+def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why: str = "") -> rundir.RunDir:
+    """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
+    facts = Facts(machine=HOST, toolchains=(CUDA,))
+    prepared = prepare(Profile(), facts)
+    made = rundir.create_run("quickstart", prepared.files)
+    run = rundir.RunDir(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
+    events = [
+        {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+        {"time": 1000.1, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 1020.0, "event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True},
+        {"time": 1020.1, "event": "attempt_started", "attempt": 2, "position": 2},
+        {"time": 1085.0, "event": "attempt_ended", "attempt": 2, "exit_code": code},
+        {"time": 1085.0, "event": "run_ended", "state": state, "exit_code": code, "why": why},
+    ]
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)))
+    run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    lines = [f"step {n}/60 | loss {1 + 4 / n:.7f} | lr 1.000e-03 | grad_norm 1.0 | tokens/s 9000" for n in range(1, 61)]
+    lines.insert(20, "[bold]no markup[/] \x1b[31mred\x1b[0m \x1b[2J \x07 中文")
+    run.attempt_log(2).write_text("\n".join(lines) + "\n")
+    return run

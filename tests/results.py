@@ -1,0 +1,92 @@
+"""Results of trainings made by hand: adapters, models, and runs that have ended."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import msgspec
+import warm
+from support import SCRIPTS, exported, facts, profile
+
+ADAPTER = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 32, "base_model_name_or_path": "org/base"}
+
+
+def tensors(size=8, cut=0):
+    """The bytes of a safetensors file with one tensor, without its last bytes."""
+    header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    whole = len(header).to_bytes(8, "little") + header + bytes(size)
+    return whole[: len(whole) - cut]
+
+
+def put_adapter(folder, config=ADAPTER, data=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    (folder / "adapter_model.safetensors").write_bytes(data or tensors())
+    return folder
+
+
+def put_model(folder, config=None, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config or {"architectures": ["Qwen2ForCausalLM"]}))
+    for name, data in (files or {"model.safetensors": tensors()}).items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def ended(folder, lines=(), state="finished", python=sys.executable, **values):
+    """The folder of a run of a script that ended a moment ago, with what its log said."""
+    chosen = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/no/model", "recipe.steps": 20}
+    values = chosen | {"hardware.device": "cpu"} | values
+    named = dict.fromkeys((values["trainer.model"],), "folder")
+    packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
+    run, _ = exported(folder, profile(values), facts(python=python, paths=named, packages=packages))
+    now = time.time() - 3600
+    events = [
+        {"time": now, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+        {"time": now, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": now + 90, "event": "attempt_ended", "attempt": 1, "exit_code": 0},
+        {"time": now + 90, "event": "run_ended", "state": state, "exit_code": 0},
+    ]
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    run.attempt_log(1).write_text("".join(f"{line}\n" for line in lines))
+    return run
+
+
+LOG = [
+    "{'loss': '3.0', 'grad_norm': '1', 'learning_rate': '1e-3', 'epoch': '0.5'}",
+    "50%|#####     | 10/20 [00:01<00:01,  1.00it/s]",
+    "{'loss': '1.5', 'grad_norm': '1', 'learning_rate': '1e-3', 'epoch': '1.0'}",
+    "{'eval_loss': '1.75', 'epoch': '1.0'}",
+    "100%|##########| 20/20 [00:02<00:00,  1.00it/s]",
+    "{'loss': '2.0', 'grad_norm': '1', 'learning_rate': '1e-3', 'epoch': '2.0'}",
+    "{'eval_loss': '1.875', 'epoch': '2.0'}",
+]
+
+
+def chat_model(folder, *options, python=""):
+    words = [python or warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-800:]
+    return folder
+
+
+OWN = """
+from transformers import Qwen2Config, Qwen2ForCausalLM
+open(%r, "w").close()
+class OwnConfig(Qwen2Config):
+    model_type = "own"
+class OwnModel(Qwen2ForCausalLM):
+    config_class = OwnConfig
+"""
+CLASSES = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnModel"}
+
+
+def with_own_code(folder, model, marker):
+    """A copy of a model that needs Python code of its own, which leaves a marker."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": CLASSES}))
+    (folder / "modeling_own.py").write_text(OWN % str(marker))
+    return folder
