@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support import exported, facts, patched, profile, until, with_word
+from support import change_runner, exported, facts, profile, until, with_word
 from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.run.screen import RunScreen
 
@@ -117,7 +117,7 @@ def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, w
 
 def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, word):
     run = training(tmp_path, word, 600)
-    patched(
+    change_runner(
         run, "cgroup.py", "    for mount, root in _mounts():\n        own", "    for mount, root in ():\n        own"
     )
     lost(run, word)
@@ -155,7 +155,7 @@ def test_a_folder_that_a_file_names_is_not_believed(folder, tmp_path):
 def test_a_stop_after_a_finished_training_does_not_make_it_a_stopped_one(tmp_path, word):
     run = training(tmp_path, word, 0)
     ended = "    asked = stopped or"
-    patched(run, "attempt.py", ended, f"    os.kill(os.getpid(), signal.SIGTERM)\n{ended}")
+    change_runner(run, "attempt.py", ended, f"    os.kill(os.getpid(), signal.SIGTERM)\n{ended}")
     start(run)
     until(lambda: not status(run).live)
     assert (status(run).state, status(run).exit_code) == ("finished", 0)
