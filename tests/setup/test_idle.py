@@ -1,7 +1,6 @@
 """No card stays idle without a word: what is refused, what is consent, and what the quickstart and make say and do."""
 
 import asyncio
-import json
 import os
 import shlex
 import shutil
@@ -119,10 +118,6 @@ def test_a_driver_that_hides_its_cards_is_no_reason_for_the_cpu():
     assert plan(apply_change(error.change, profile()), hiding(HIDDEN)).device == "cpu"
 
 
-def test_a_machine_without_cards_says_nothing():
-    assert check(profile(), hiding(Gap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
-
-
 CARD = (pci.PciCard("0000:01:00.0", "10de:2204", ""),)
 
 
@@ -140,13 +135,13 @@ def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):
 
 
 def test_a_card_that_nothing_has_code_for_is_only_told():
+    assert check(profile(), hiding(Gap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
     where = facts(gpus=(gpu(0, name="NVIDIA GeForce GT 710", compute_capability="3.5"),))
     assert check(profile(), where) == ()
     (note,) = plan(profile(), where).notes
     assert "GPU 0 NVIDIA GeForce GT" in note
     assert "no official torch" in note
-    chosen = profile({"hardware.device": "cuda"})
-    assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device", chosen
+    assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device"
 
 
 # Fewer and lesser cards
@@ -155,10 +150,8 @@ def test_a_card_that_nothing_has_code_for_is_only_told():
 def test_cards_that_another_build_has_code_for_are_not_left_out_silently():
     where = facts(gpus=(gpu(0, **CLOCK), gpu(1, **V100, **CLOCK)), cuda="12.8", arch_list=("sm_75", "sm_86"))
     (error,) = errors({}, where)
-    assert error.key == "hardware.gpus"
+    assert (error.key, error.fix) == ("hardware.gpus", error.install)
     assert "would train; 1 Tesla V100-SXM2-32GB is idle" in error.message
-    assert "(torch 2.13 for CUDA 12.6)" in error.remedy
-    assert error.fix == error.install
     named = apply_change(error.change, profile())
     assert named.hardware.gpus == UUIDS[:1]
     assert plan(named, where).gpus == UUIDS[:1]
@@ -208,21 +201,12 @@ def test_plain_python_takes_the_first_of_several_cards_only_by_name():
 def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
     for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
         said = tui(*words, code=69).stderr
-        assert "2 RTX 3090 are idle" in said
-        assert "(torch 2.13 for CUDA 12.9)" in said
-        assert "hardware.device=cpu" in said
+        assert all(
+            part in said for part in ("2 RTX 3090 are idle", "(torch 2.13 for CUDA 12.9)", "hardware.device=cpu")
+        )
     assert not (tmp_path / "out").exists()
-    consent = "--set=hardware.device=cpu"
-    assert "on the CPU" in tui("plan", "quickstart", consent).stdout
-    assert tui("export", "quickstart", str(tmp_path / "out"), consent).stderr == ""
+    assert tui("export", "quickstart", str(tmp_path / "out"), "--set=hardware.device=cpu").stderr == ""
     assert (tmp_path / "out" / "launch.sh").exists()
-    assert "env create" in json.loads(tui("plan", "quickstart", "--json", code=69).stdout)["findings"][0]["remedy"]
-
-
-@pytest.mark.training
-@pytest.mark.whole
-def test_run_trains_on_the_cpu_where_it_is_chosen():
-    assert "done | model saved in" in tui("run", "quickstart", "--set=hardware.device=cpu", *SMALL).stdout
 
 
 @pytest.mark.whole
@@ -241,11 +225,6 @@ def test_the_quickstart_changes_nothing_that_was_chosen():
     said = tui("quickstart", "--set=hardware.device=cuda", code=69)
     assert "no GPU here can train" in said.stderr
     assert "changed" not in said.stdout
-
-
-@pytest.mark.whole
-def test_a_driver_that_hangs_is_said():
-    assert "driver does not respond" in tui("plan", "quickstart", on="init-hangs", code=69).stderr
 
 
 # make run
@@ -356,6 +335,7 @@ def make_run(made, on, **variables):
             # A display card has no say.
             ("4090-t400", "torch==2.13.0", "CUDA 13.0 supports the GPU"),
             ("seed-3090-gt1030-3090", "torch==2.13.0", "CUDA 13.0 supports all 2 GPUs"),
+            ("no-cards", "", ""),
         ],
         2,
     ),
@@ -363,10 +343,9 @@ def make_run(made, on, **variables):
 @pytest.mark.whole
 def test_make_run_installs_the_torch_for_the_cards(made, on, torch, why):
     said, asked = make_run(made, on)
-    assert asked == ["-e .", torch, "-e .[train]"]
+    assert asked == ["-e .", *[torch] * bool(torch), "-e .[train]"]
     assert why in said
-    assert "TORCH=" in said
-    assert "PIP_ARGS=" in said
+    assert ("TORCH=" in said, "PIP_ARGS=" in said, "Taking" in said) == (bool(torch), bool(torch), bool(torch))
 
 
 @pytest.mark.xdist_group("make run")
@@ -381,21 +360,6 @@ def test_make_run_takes_the_torch_that_is_named(made, uv_fails):
     assert "Taking" not in said
 
 
-@pytest.mark.xdist_group("make run")
-@pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
-@pytest.mark.whole
-def test_make_run_leaves_the_choice_to_pip_where_there_is_no_card(made):
-    for again in (False, True):
-        if again:
-            with (made[0] / "pyproject.toml").open("a") as project:
-                project.write("\n")
-        said, asked = make_run(made, "no-cards")
-        assert not again or said.startswith("Installing into .venv")
-    assert asked[-1] == "-e .[train]"
-    assert not any("torch==" in words for words in asked)
-    assert "Taking" not in said
-
-
 def test_make_run_says_that_its_torch_cannot_use_the_cards():
     """The check that ends it, with the torch of these tests."""
     command = [sys.executable, "-m", "tui_train.actions.environments.make_helper", "check"]
@@ -407,14 +371,13 @@ def test_make_run_says_that_its_torch_cannot_use_the_cards():
         assert part in said
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
-async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
+async def test_the_wizard_goes_on_only_with_consent(monkeypatch):
     where = facts(gpus=(gpu(0), gpu(1)), **CPU)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: where.machine)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: where.toolchains)
-    async with wizard().run_test(size=size) as pilot:
+    async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         text = " ".join(shows(pilot).split())
         assert "2 RTX 3090 are idle: this Python's torch cannot use GPUs. F2 installs torch 2.13 for CUDA" in text
@@ -438,7 +401,6 @@ case "$*" in
     site=$(echo {envs}/*/lib/python3*/site-packages)
     echo "Downloading torch (500.0MiB)"
     while [ ! -e {folder}/go ]; do sleep 0.05; done
-    [ ! -e {folder}/fails ] || {{ echo "error: https://whl.example/: dns error"; exit 1; }}
     mkdir "$site/torch"
     echo "__version__ = '2.13.0+cu129'" > "$site/torch/__init__.py"
     printf "__version__ = '2.13.0+cu129'\\ncuda = '12.9'\\n" > "$site/torch/version.py"
@@ -458,7 +420,7 @@ esac
 
 @pytest.fixture
 def slow_uv(tmp_path, monkeypatch):
-    """Two idle cards, and a uv that waits for the file `go` and fails with the file `fails`."""
+    """Two idle cards, and a uv that waits for the file `go`."""
     for name, value in driver_environment("two-3090").items():
         monkeypatch.setenv(name, value)
     uv = tmp_path / "bin" / "uv"
@@ -510,7 +472,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("how", ["x", "fails", "leave"])
+@pytest.mark.parametrize("how", ["x", "leave"])
 async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -520,14 +482,9 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
         await shown(pilot, "Downloading torch")
         if how == "leave":
             await pilot.press("q", "down", "enter")
-        elif how == "x":
+        else:
             await pilot.press("x")
             await shown(pilot, "✗ The installation was cancelled")
-        else:
-            (slow_uv / "fails").touch()
-            (slow_uv / "go").touch()
-            await shown(pilot, "could not be installed: whl.example cannot be reached")
-        if how != "leave":
             assert app.profile.trainer.python == ""
             assert "Nothing of it is left" in shows(pilot)
     for _ in range(100):
