@@ -1,6 +1,5 @@
 """No card stays idle without a word: what is refused, what is consent, and what the quickstart and make say and do."""
 
-import asyncio
 import os
 import shlex
 import shutil
@@ -13,7 +12,7 @@ import msgspec
 import pytest
 import warm
 from fake_driver import driver_environment
-from support import GIB, UUIDS, boxed, check, facts, gpu, inside, machine, plan, profile, sample, toolchain
+from support import GIB, UUIDS, boxed, check, facts, gpu, inside, machine, plan, profile, sample, toolchain, until
 from test_packaging import copied
 from test_wizard import keys, shows, to
 
@@ -34,6 +33,7 @@ HIDDEN = Gap("The NVIDIA driver is not loaded", "its module does not run", "`sud
 GT_1030 = {"name": "NVIDIA GeForce GT 1030", "compute_capability": "6.1", "memory_total": 2 * GIB, "sm_count": 3}
 V100 = {"name": "Tesla V100-SXM2-32GB", "compute_capability": "7.0", "memory_total": 32 * GIB, "sm_count": 80}
 CLOCK = {"sm_clock_max": 1500}
+WITH_DISPLAY = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
 SMALL = tuple(f"--set=recipe.{edit}" for edit in ("layers=1", "hidden_size=16", "heads=2", "steps=2"))
 
 
@@ -59,22 +59,11 @@ def tui(*words, on="two-3090", code=0):
 # The CPU
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (CPU, "torch cannot use GPUs"),
-        ({"arch_list": ("sm_75",)}, "does not support compute capability 7.0"),
-        ({"cuda": "13.0", "arch_list": ("sm_70",)}, "torch needs CUDA 13, and the driver supports CUDA 12.8"),
-    ],
-)
-def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more, said):
+@pytest.mark.parametrize("more", [CPU, {"arch_list": ("sm_75",)}, {"cuda": "13.0", "arch_list": ("sm_70",)}])
+def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more):
     where = facts(gpus=(gpu(0, **V100), gpu(1, **V100)), **more)
     (error,) = errors({}, where)
-    assert said in error.message
     assert error.message.startswith("2 Tesla V100-SXM2-32GB are idle: this Python's torch")
-    assert "tui-train env create hf (torch 2.13 for CUDA 12.6)" in error.remedy
-    assert "--set hardware.device=cpu" in error.remedy
-    assert error.keys.startswith("F2 installs torch 2.13 for CUDA 12.6")
     assert error.fix == error.install == EnvironmentInstall("hf", "install torch 2.13 for CUDA 12.6"), "before the CPU"
     assert error.machine
     chosen = apply_change(error.change, profile())
@@ -89,9 +78,7 @@ def test_another_python_that_can_use_the_cards_is_offered():
     assert plan(profile(), where).python == "/gpu", "nothing is refused where the right one is taken anyway"
     (error,) = errors({"trainer.python": "/cpu"}, where)
     assert error.fix == error.change
-    assert error.keys.startswith("F2 uses /gpu, which can.")
     assert dict(error.change.edits) == {"trainer.python": "/gpu"}
-    assert "hardware.device=cpu" in error.remedy
 
 
 def test_a_python_is_offered_for_a_fine_tuning_only_where_it_has_trl():
@@ -107,14 +94,12 @@ def test_a_python_is_offered_for_a_fine_tuning_only_where_it_has_trl():
 
 def test_an_image_is_chosen_not_an_environment():
     (error,) = errors(inside(), boxed(gpus=(gpu(0),), **CPU))
-    assert "Choose an image" in error.remedy
-    assert "env create" not in error.remedy
+    assert ("Choose an image" in error.remedy, "env create" in error.remedy) == (True, False)
 
 
 def test_a_driver_that_hides_its_cards_is_no_reason_for_the_cpu():
     (error,) = errors({}, hiding(HIDDEN))
     assert f"{HIDDEN.what}: {HIDDEN.why}" in error.message
-    assert "modprobe" in error.remedy
     assert plan(apply_change(error.change, profile()), hiding(HIDDEN)).device == "cpu"
 
 
@@ -139,7 +124,6 @@ def test_a_card_that_nothing_has_code_for_is_only_told():
     where = facts(gpus=(gpu(0, name="NVIDIA GeForce GT 710", compute_capability="3.5"),))
     assert check(profile(), where) == ()
     (note,) = plan(profile(), where).notes
-    assert "GPU 0 NVIDIA GeForce GT" in note
     assert "no official torch" in note
     assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device"
 
@@ -151,7 +135,6 @@ def test_cards_that_another_build_has_code_for_are_not_left_out_silently():
     where = facts(gpus=(gpu(0, **CLOCK), gpu(1, **V100, **CLOCK)), cuda="12.8", arch_list=("sm_75", "sm_86"))
     (error,) = errors({}, where)
     assert (error.key, error.fix) == ("hardware.gpus", error.install)
-    assert "would train; 1 Tesla V100-SXM2-32GB is idle" in error.message
     named = apply_change(error.change, profile())
     assert named.hardware.gpus == UUIDS[:1]
     assert plan(named, where).gpus == UUIDS[:1]
@@ -176,9 +159,8 @@ def test_another_python_for_all_cards_is_offered():
 
 
 def test_a_display_card_is_left_out_and_said():
-    cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
     for more in ({}, {"cuda": "12.6", "arch_list": CU126}):
-        where = facts(gpus=cards, **more)
+        where = facts(gpus=WITH_DISPLAY, **more)
         assert check(profile(), where) == ()
         made = plan(profile(), where)
         assert made.gpus == UUIDS
@@ -231,9 +213,8 @@ def test_the_quickstart_changes_nothing_that_was_chosen():
 
 
 def test_a_small_card_that_is_left_out_pulls_no_other_build():
-    cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
     for driver, cuda in (("13.0", "13.0"), ("12.8", "12.9")):
-        found = recommended_wheel(msgspec.structs.replace(machine(gpus=cards), driver_cuda=driver))
+        found = recommended_wheel(msgspec.structs.replace(machine(gpus=WITH_DISPLAY), driver_cuda=driver))
         assert (found.cuda, found.why.partition(";")[0]) == (cuda, f"the build for CUDA {cuda} supports all 2 GPUs")
 
 
@@ -487,8 +468,4 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
             await shown(pilot, "✗ The installation was cancelled")
             assert app.profile.trainer.python == ""
             assert "Nothing of it is left" in shows(pilot)
-    for _ in range(100):
-        if not list(app_paths.environments_folder().iterdir()):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError("something is left")
+    until(lambda: not list(app_paths.environments_folder().iterdir()), what="something is left")

@@ -177,7 +177,6 @@ def test_a_fix_back_to_the_default_leaves_it_to_the_method():
     })  # fmt: skip
     where = msgspec.structs.replace(facts(), paths={"/m": "folder", "/d.jsonl": "file"})
     finding = next(one for one in check(tuned, where) if one.key == "recipe.learning_rate")
-    assert "usual" in finding.message
     assert apply_change(finding.change, tuned).recipe.learning_rate is None
 
 
@@ -189,7 +188,6 @@ def test_a_value_of_another_type_or_choice_names_its_row(tmp_path):
         (name, f"trainer.arguments {name}") for name in ("--bs", "--layers", "--optim")
     ]
     assert found[0].message == "--bs is 'abc', which is not a whole number (line 7 of the script)"
-    assert "is none of sgd, adam" in found[2].message
     assert apply_change(found[0].change, chosen).trainer.arguments == (*words[:1], *words[3:])
 
 
