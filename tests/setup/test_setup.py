@@ -46,5 +46,3 @@ def test_what_cannot_be_known_is_a_value():
     with pytest.raises(type(setup.problem)):
         _ = setup.settled
     assert set_up(profile({}), facts()).problem is None
-
-
