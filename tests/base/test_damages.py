@@ -3,10 +3,9 @@
 import itertools
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
+from forks import carried_out
 from msgspec import structs
 from spoiled import ENDED, POWERLESS, UNFORESEEN, endless, fifo, folder, header, holds, tensor
 from support import exported, facts, profile, sample
@@ -81,38 +80,6 @@ OTHERS = {
 }
 # A file of 100 MB, or five million lists, would take more.
 MOST_MEMORY = 300 << 10
-# Each case in a child of one process, which has imported what they need.
-FORKS = """
-import json, os, resource, signal, sys
-import tui_train.cli.app, tui_train.cli.plans.plans, tui_train.cli.runs.start
-from tui_train.__main__ import main
-for home, *words in json.load(sys.stdin):
-    out = os.memfd_create("out")
-    pid = os.fork()
-    if pid == 0:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(out, 1); os.dup2(out, 2); os.closerange(3, 50)
-        for name in ("CONFIG", "STATE", "CACHE"):
-            os.environ[f"XDG_{name}_HOME"] = f"{home}/{name.lower()}"
-        os.environ["HF_HUB_CACHE"] = f"{home}/hub"
-        os.chdir(home)
-        sys.argv = ["tui-train", *words]
-        signal.alarm(30)
-        try:
-            main()
-        except SystemExit as left:
-            sys.stdout.flush()
-            os._exit(left.code if isinstance(left.code, int) else 0 if left.code is None else 1)
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        sys.stdout.flush()
-        os._exit(99)
-    _, status, used = os.wait4(pid, 0)
-    said = os.pread(out, 1 << 16, 0)[-3000:].decode("utf-8", "replace")
-    os.close(out)
-    print(json.dumps([words, os.waitstatus_to_exitcode(status), used.ru_maxrss, round(used.ru_utime, 1), said]))
-    sys.stdout.flush()
-"""
 
 
 @pytest.fixture(scope="session")
@@ -155,8 +122,7 @@ def world(tmp_path_factory):
         "t.py": b"import os\n",
         "model/config.json": config,
         "model/model.safetensors": weights,
-        "model/tokenizer_config.json": b"{}",
-        "model/generation_config.json": b"{}",
+        **dict.fromkeys(("model/tokenizer_config.json", "model/generation_config.json"), b"{}"),
         "hub/models--org--m/snapshots/abc/config.json": config,
         "hub/models--org--m/snapshots/abc/model.safetensors.index.json": index,
         "hub/models--org--m/snapshots/abc/model-1.safetensors": weights,
@@ -189,10 +155,7 @@ def with_damage(world, home, name, damage):
     DAMAGES[damage](path)
 
 
-CASES = [
-    *itertools.product(OF_RUN, DAMAGES, ON_RUN),
-    *itertools.product(OF_PROFILE, DAMAGES, ON_PROFILE),
-]
+CASES = [*itertools.product(OF_RUN, DAMAGES, ON_RUN), *itertools.product(OF_PROFILE, DAMAGES, ON_PROFILE)]
 
 
 @pytest.mark.timeout(3600)
@@ -203,16 +166,12 @@ def test_no_command_breaks_waits_or_swells_at_a_damaged_file(world, tmp_path):
         home = tmp_path / str(number)
         with_damage(world, home, name, damage)
         asked.append([str(home), *(word.replace("{}", str(home)) for word in words)])
-    done = subprocess.run(
-        [*POWERLESS, sys.executable, "-c", FORKS],
-        cwd=tmp_path, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=3000,
-    )  # fmt: skip
-    ended = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = [
         (*case[:2], *one)
-        for case, one in zip(cases, ended, strict=True)
-        if one[1] < 0 or one[1] in {1, 70, 99} or one[2] > MOST_MEMORY or one[3] > 10 or UNFORESEEN.search(one[4])
-    ]
+        for case, one in zip(cases, carried_out(asked, tmp_path, POWERLESS), strict=True)
+        if one.code < 0 or one.code in {1, 70, 99} or UNFORESEEN.search(one.said)
+        or one.memory > MOST_MEMORY or one.seconds > 10
+    ]  # fmt: skip
     assert not wrong, "\n".join(map(str, wrong))
 
 

@@ -12,12 +12,11 @@ import warnings
 
 import pytest
 from counting import tries
-from support import HOSTILE, bash, facts, noted, plain_environment, prepare, profile, ready, stub
+from support import facts, profile, ready
 
 from tui_train.base import secrets
 from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
-from tui_train.facts.machine import probe
 from tui_train.facts.machine.inherited_variables import inherited_variables
 from tui_train.facts.machine.probe import parse_probe_answer
 from tui_train.facts.machine.wandb_key import has_wandb_key
@@ -37,7 +36,6 @@ from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.ranks import parse_planned_ranks, parse_ranks
 from tui_train.runs.rundir import RunDir
-from tui_train.trainers import profile_paths
 from tui_train.views import show
 
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_FUZZ", "600"))
@@ -156,11 +154,7 @@ class Places:
 
     def read(self, kind, data):
         """Give one input to all that reads such; what is no answer must be an error with a remedy."""
-        of_run = {
-            "events": self.run.events_file,
-            "plan": self.run.plan_file,
-            "number": self.run.path / ".number",
-        }
+        of_run = {"events": self.run.events_file, "plan": self.run.plan_file, "number": self.run.path / ".number"}
         if kind in of_run:
             of_run[kind].write_bytes(data)
             self.listed()
@@ -240,57 +234,3 @@ def read_in_time(places, kind, data):
     assert not {"\x1b", "\x00", "\u202e"} & set(problem), problem
     took = time.process_time() - begun
     assert took < PATIENCE, took
-
-
-# ---- hostile values, as they are saved, loaded, exported and run
-
-TEXTS = ("trainer.output", "trainer.working_directory", "name", "trainer.preset")
-# What the script itself fills in is no value.
-WORDS = [value for value in HOSTILE if "{" not in value]
-
-
-@pytest.mark.timeout(3600)
-def test_hostile_values_reach_the_training_as_they_are_or_are_refused(tmp_path, monkeypatch):
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    python = stub(tmp_path / "python")
-    script = tmp_path / "train.py"
-    script.write_text("")
-    random_ = random.Random(SEED)
-    ran = 0
-    for number in range(max(8, HOW_MANY // 100)):
-        words = tuple(random_.choice(WORDS) for _ in range(4))
-        values = {
-            "name": f"p{number}",
-            "hardware.device": "cpu",
-            "ladder.rungs": (),
-            "trainer.kind": "script",
-            "trainer.preset": "custom",
-            "trainer.script": str(script),
-            "trainer.launcher": "python",
-            "trainer.arguments": words,
-            "trainer.environment": {"PLAIN": random_.choice(HOSTILE)},
-        }
-        if random_.random() < 1 / 4:
-            values[random_.choice(TEXTS)] = random_.choice(HOSTILE)
-        try:
-            chosen = profile(values)
-            again = store.load(str(store.save(chosen, overwrite=True)))
-        except TuiTrainError:
-            continue
-        assert (again.trainer.arguments, again.trainer.environment) == (words, values["trainer.environment"]), values
-        prepared = prepare(again, facts(python=str(python), paths=probe.read_path_states(profile_paths(again))))
-        if prepared.plan is None:
-            assert prepared.findings, values
-            continue
-        folder = tmp_path / f"out-{number}"
-        rundir.export(folder, prepared.files)
-        done = bash(RunDir(folder), env=plain_environment(STUB_NOTES=str(tmp_path / f"notes-{number}")))
-        assert done.returncode == 0, (values, done.stderr)
-        (note,) = noted(tmp_path / f"notes-{number}")
-        assert tuple(note["argv"][-len(words) :]) == words, values
-        assert note["env"]["PLAIN"] == values["trainer.environment"]["PLAIN"]
-        ran += 1
-    assert ran
-    assert not list(tmp_path.rglob("pwned"))

@@ -6,9 +6,9 @@ import re
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
+from forks import carried_out
 from spoiled import (
     DEEP,
     ENDED,
@@ -70,53 +70,12 @@ PLACES = {
     "loop": loop,
 }
 COMMANDS = (
-    ("diagnose", "{}"),
-    ("plan", "{}"),
-    ("estimate", "{}"),
-    ("new", "mine", "--like", "{}"),
-    ("logs", "{}"),
-    ("attach", "{}"),
-    ("stop", "{}"),
-    ("resume", "{}"),
-    ("report", "{}"),
-    ("facts", "--machine", "{}"),
-    ("facts", "--toolchain", "{}"),
-    ("nemo", "prepare", "{}", "--out", "{}-out", "--tokenizer", "{}"),
-    ("nemo", "import", "{}", "{}-out"),
-    ("plan", "quickstart", "--machine", "{}"),
-    ("export", "{}", "{}-out"),
+    ("diagnose", "{}"), ("plan", "{}"), ("estimate", "{}"), ("new", "mine", "--like", "{}"), ("logs", "{}"),
+    ("attach", "{}"), ("stop", "{}"), ("resume", "{}"), ("report", "{}"), ("facts", "--machine", "{}"),
+    ("facts", "--toolchain", "{}"), ("nemo", "prepare", "{}", "--out", "{}-out", "--tokenizer", "{}"),
+    ("nemo", "import", "{}", "{}-out"), ("plan", "quickstart", "--machine", "{}"), ("export", "{}", "{}-out"),
     ("export", "quickstart", "{}"),
-)
-# Each in a child of one process, which has imported what they need.
-FORKS = """
-import contextlib, io, json, os, signal, sys, time
-import tui_train.cli.app, tui_train.cli.plans.plans, tui_train.cli.runs.start
-from tui_train.__main__ import main
-for words in json.load(sys.stdin):
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(write, 1); os.dup2(write, 2); os.closerange(3, 50)
-        sys.argv = ["tui-train", *words]
-        signal.alarm(20)
-        try:
-            main()
-        except SystemExit as left:
-            sys.stdout.flush()
-            os._exit(left.code if isinstance(left.code, int) else 0 if left.code is None else 1)
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        sys.stdout.flush()
-        os._exit(99)
-    os.close(write)
-    said = b""
-    while piece := os.read(read, 65536):
-        said = (said + piece)[-3000:]
-    os.close(read)
-    status = os.waitpid(pid, 0)[1]
-    print(json.dumps([words, os.waitstatus_to_exitcode(status), said.decode("utf-8", "replace")]), flush=True)
-"""
+)  # fmt: skip
 
 
 @pytest.mark.timeout(600)
@@ -130,13 +89,9 @@ def test_no_command_hangs_or_breaks_at_a_path(tmp_path):
     for odd in ("x" * 300, "/" + "y/" * 3000, f"{tmp_path}/a\nb", "", "\udcff/x", f"{tmp_path}/pipe.toml/x"):
         asked += [[word.replace("{}", odd) for word in words] for words in COMMANDS]
     asked = sample(asked, 3)
-    command = [*POWERLESS, sys.executable, "-c", FORKS]
-    done = subprocess.run(
-        command, cwd=tmp_path, input=json.dumps(asked), capture_output=True, text=True, check=True, timeout=500
-    )
-    ended = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [words for words, *_ in ended] == asked
-    wrong = [one for one in ended if one[1] < 0 or one[1] in {1, 99} or UNFORESEEN.search(one[2])]
+    ended = carried_out([["", *words] for words in asked], tmp_path, POWERLESS)
+    assert [one.words for one in ended] == asked
+    wrong = [one for one in ended if one.code < 0 or one.code in {1, 99} or UNFORESEEN.search(one.said)]
     assert not wrong, "\n".join(map(str, wrong[:8]))
 
 
@@ -316,32 +271,23 @@ def test_the_tensors_of_weights_are_read(tmp_path):
 # ---- what a machine without tui-train shows
 
 
-def supervisor(run, *words, seconds=30):
-    command = [*POWERLESS, sys.executable, str(run.path / RUNNER_NAME), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-
-
 @pytest.mark.parametrize("place", ["pipe", "endless", "folder", "no rights", "loop"])
-@pytest.mark.parametrize("command", ["tail", "follow"])
-def test_the_supervisor_says_which_log_cannot_be_read(place, command):
+def test_the_supervisor_says_which_log_cannot_be_read(place):
     run = new_run()
     run.events_file.write_bytes(ENDED)
     PLACES[place](run.attempt_log(1))
-    done = supervisor(run, command)
-    assert "attempt-1.log" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stdout) < 200
+    for word in ("tail", "follow"):
+        command = [*POWERLESS, sys.executable, str(run.path / RUNNER_NAME), word]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ("attempt-1.log" in done.stderr, "Traceback" in done.stderr) == (True, False)
+        assert len(done.stdout) < 200
 
 
-def test_a_log_without_newlines_is_followed_in_pieces_and_in_time(tmp_path):
+def test_a_log_without_newlines_is_followed_in_pieces():
     run = new_run()
     run.events_file.write_bytes(ENDED)
-    with run.attempt_log(1).open("wb") as log:
-        for _ in range(48):
-            log.write(b"x" * (1 << 20))
-    begun = time.process_time()
+    run.attempt_log(1).write_bytes(b"x" * (48 << 20))
     lines = [line for _, line in view._follow_lines(str(run.path))]
-    assert time.process_time() - begun < 4
     assert sum(map(len, lines)) == 48 << 20
     assert max(map(len, lines)) <= 1 << 16
 
@@ -353,16 +299,11 @@ def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
     run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
     monkeypatch.setattr(view, "_BAR_SECONDS", 0.2)
     shown = []
-    thread = threading.Thread(
-        target=lambda: shown.extend(
-            line for _, (_, line) in zip(range(1), view._follow_lines(str(run.path)), strict=False)
-        ),
-        daemon=True,
-    )
+    thread = threading.Thread(target=lambda: shown.append(next(view._follow_lines(str(run.path)))), daemon=True)
     thread.start()
     thread.join(20)
     os.kill(status(run).pid, 9)
-    assert shown == [" 2/9 [00:02"]
+    assert shown == [(1, " 2/9 [00:02")]
 
 
 def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():

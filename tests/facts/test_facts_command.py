@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import msgspec
@@ -14,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import GIB, UUIDS, examples, facts, gpu, machine, toolchain
 
-from tests.fake_driver import MACHINES, driver_environment
-from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tests.fake_driver import driver_environment
+from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.plans import plans
 from tui_train.facts.gpus import verdicts as gpus
 from tui_train.facts.other_machines import remote, saved
@@ -68,9 +67,8 @@ def told(*arguments, **more):
 )
 def test_a_saved_toolchain_decides(wheel, verdicts):
     found = told("--toolchain", f"{wheel}.json", on=SEED)
-    assert [card["verdict"] for card in found["gpus"]] == verdicts
-    assert [card["chosen"] for card in found["gpus"]] == [True, False, True]
-    assert [card["busy"] for card in found["gpus"]] == ["", "", ""]
+    cards = [(card["verdict"], card["chosen"], card["busy"]) for card in found["gpus"]]
+    assert cards == [*zip(verdicts, (True, False, True), ("", "", ""), strict=True)]
     assert ("CUDA 12.6" in "".join(found["gpus"][1]["reasons"])) == (wheel == "cu130")
     (default,) = found["sets"]
     assert tuple(default["uuids"]) == UUIDS
@@ -83,7 +81,6 @@ def test_a_saved_toolchain_decides(wheel, verdicts):
     [
         "",
         "[]",
-        "no json",
         '{"torch": "2.13", "cuda": "12.6"}',
         '{"torch": "2.13", "arch_list": []}',
         '{"torch": null, "cuda": "12.6", "arch_list": []}',
@@ -91,7 +88,6 @@ def test_a_saved_toolchain_decides(wheel, verdicts):
         '{"torch": "2.13", "cuda": "12.6", "arch_list": "sm_50"}',
         '{"torch": "2.13", "cuda": "12.6", "arch_list": [50]}',
         '{"torch": "2.13\\ud800", "cuda": "12.6", "arch_list": []}',
-        "\x1b[31m",
         "[" * 100_000,
     ],
 )
@@ -117,8 +113,7 @@ def test_a_build_without_cuda(tmp_path):
     found = told("--toolchain", "cpu.json", on=SEED)
     assert {card["verdict"] for card in found["gpus"]} == {"blocked"}
     assert found["sets"] == []
-    assert "has no CUDA, so none of the 3 GPUs can be used" in found["all_blocked"]
-    assert "! This Python's PyTorch (2.13.0+cpu) has no CUDA" in tui("--toolchain", "cpu.json", on=SEED)
+    assert f"! {found['all_blocked']}" in " ".join(tui("--toolchain", "cpu.json", on=SEED).split())
 
 
 # Machine files
@@ -131,11 +126,8 @@ def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
     again = told("--machine", "box.json")
     assert again["gpus"] == first["gpus"]
     assert again["machine"]["hostname"] == "host"
-    assert [card["verdict"] for card in told("--machine", "box.json", "--toolchain", "cu126.json")["gpus"]] == [
-        "use",
-        "skip",
-        "use",
-    ]
+    other = told("--machine", "box.json", "--toolchain", "cu126.json")
+    assert [card["verdict"] for card in other["gpus"]] == ["use", "skip", "use"]
     before = (tmp_path / "box.json").read_bytes()
     assert "already exists" in tui("--save", "box.json", code=73)
     assert (tmp_path / "box.json").read_bytes() == before
@@ -145,7 +137,7 @@ def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
     # What --json prints is a machine file as well.
     (tmp_path / "printed.json").write_text(json.dumps(first))
     assert told("--machine", "printed.json")["gpus"] == first["gpus"]
-    assert json.loads(tui("--json", "--machine", "box.json", "--save", "second.json"))["gpus"] == first["gpus"]
+    assert told("--machine", "box.json", "--save", "second.json")["gpus"] == first["gpus"]
 
 
 def test_a_file_that_appears_while_we_look_is_kept(tmp_path, monkeypatch):
@@ -250,10 +242,8 @@ def test_hosts_that_cannot_be_asked(ssh, monkeypatch):
     (ssh / "bin" / "ssh").write_text("#!/bin/sh\necho 'Permission denied\x1b[0m (publickey).' >&2; exit 255\n")
     assert "Permission denied" in tui("--host", "box", code=69)
     (ssh / "bin" / "ssh").write_text("#!/bin/sh\nsleep 100\n")
-    started = time.monotonic()
     with pytest.raises(Unavailable, match="no answer in time"):
         remote.read_facts("box", deadline=0.5)
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch pwned", "-h", "", "a b", "a;touch pwned", "$(x)", "a\nb", "é"])
@@ -280,12 +270,9 @@ CARDS = st.builds(
     index=st.integers(-1, 70),
     uuid=st.one_of(TEXT, st.sampled_from([*UUIDS, "MIG-1", "GPU-1"])),
     name=TEXT,
-    pci_bus=st.none() | TEXT,
-    compute_capability=st.none() | TEXT,
-    memory_total=SIZE,
-    memory_free=SIZE,
-    sm_count=SMALL,
-    sm_clock_max=SMALL,
+    **dict.fromkeys(("pci_bus", "compute_capability"), st.none() | TEXT),
+    **dict.fromkeys(("memory_total", "memory_free"), SIZE),
+    **dict.fromkeys(("sm_count", "sm_clock_max"), SMALL),
     display_active=st.sampled_from([None, True, False]),
     compute_mode=st.sampled_from([None, "default", "exclusive", "prohibited"]),
     processes=PROCESSES,
@@ -293,23 +280,18 @@ CARDS = st.builds(
 )
 TOOLCHAINS = st.builds(
     Toolchain,
-    python=TEXT,
-    label=TEXT,
-    torch=st.none() | TEXT,
-    cuda=st.none() | TEXT,
+    **dict.fromkeys(("python", "label"), TEXT),
+    **dict.fromkeys(("torch", "cuda"), st.none() | TEXT),
+    **dict.fromkeys(("accelerate", "transformers"), st.just("1")),
     arch_list=st.lists(TEXT, max_size=4).map(tuple),
     problem=st.just("") | TEXT,
-    accelerate=st.just("1"),
-    transformers=st.just("1"),
 )
 MACHINES_OF_ANY_KIND = st.builds(
     Machine,
-    hostname=TEXT,
-    cpu_name=TEXT,
+    **dict.fromkeys(("hostname", "cpu_name"), TEXT),
+    **dict.fromkeys(("driver_version", "driver_cuda"), st.none() | TEXT),
     cpu_count=st.integers(),
     memory_total=SIZE,
-    driver_version=st.none() | TEXT,
-    driver_cuda=st.none() | TEXT,
     gpus=st.lists(CARDS, max_size=5).map(tuple),
     gaps=st.lists(st.builds(Gap, TEXT, TEXT, TEXT), max_size=2).map(tuple),
 )
@@ -334,38 +316,8 @@ def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolch
     assert not UNSAFE.search(shown.replace("\n", ""))
 
 
-@settings(deadline=None, max_examples=examples(150))
-@given(st.data())
-def test_no_machine_file_brings_a_traceback(data):
-    text = bytearray(saved.machine_file_text(facts(gpus=[gpu(0), gpu(1)])).encode())
-    for _ in range(data.draw(st.integers(0, 6))):
-        at = data.draw(st.integers(0, len(text) - 1))
-        text[at : at + data.draw(st.integers(0, 5))] = data.draw(st.binary(max_size=5))
-    try:
-        found = saved.parse_machine_file(bytes(text), "test")
-    except TuiTrainError:
-        return
-    shown = show.facts_text(found, pick_toolchain(Profile(), found), ())
-    assert not UNSAFE.search(shown.replace("\n", ""))
-
-
 def test_what_json_prints_holds_no_control_byte(capsys):
     plans.print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
     out = capsys.readouterr().out
     assert not UNSAFE.search(out)
     assert json.loads(out) == {"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"}
-
-
-@pytest.mark.parametrize("number", range(6))
-@pytest.mark.whole
-def test_mutated_machines_of_the_driver(number, tmp_path):
-    """Real processes on drivers that say anything; the fake one refuses what it does not understand by ending."""
-    names = sorted(path.stem for path in MACHINES.glob("*.txt") if "hang" not in path.stem)
-    lines = (MACHINES / f"{names[number * 5 % len(names)]}.txt").read_text().splitlines()
-    values = ["!UNKNOWN", "\\x1b[2J\\x9b", "99999999999999999999", "-1", "", "!GPU_IS_LOST", "@0.01 0", "\\xff\\xfe"]
-    for at, line in enumerate(lines):
-        if "=" in line and (at * 7 + number) % 5 == 0:
-            lines[at] = f"{line.partition('=')[0]}= {values[(at + number) % len(values)]}"
-    (tmp_path / "machine.txt").write_text("\n".join(lines))
-    tui("--toolchain", "cu126.json", on=str(tmp_path / "machine.txt"))
-    told("--toolchain", "cu126.json", on=str(tmp_path / "machine.txt"))

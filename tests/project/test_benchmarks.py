@@ -11,24 +11,12 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # A row of published measurements, by the columns that are read.
 ROW = {
-    "model": "TheBloke/Mistral-7B-v0.1-GPTQ",
-    "gpus": "1",
-    "gpu": "A100-80GB",
-    "mode": "lora",
-    "lora_r": "16",
-    "dtype": "float16",
-    "amp": "fp16",
-    "micro_bs": "8",
-    "seq": "4096",
-    "grad_ckpt": "yes",
-    "attn": "flash2",
-    "optimizer": "adamw_torch(foreach)",
-    "kernels": "accelerated-peft-autogptq-foak",
-    "peak_alloc_gib": "22.31",
-    "nvidia_smi_gib": "33.19",
-    "outcome": "ok",
+    "model": "TheBloke/Mistral-7B-v0.1-GPTQ", "gpus": "1", "gpu": "A100-80GB", "mode": "lora", "lora_r": "16",
+    "dtype": "float16", "amp": "fp16", "micro_bs": "8", "seq": "4096", "grad_ckpt": "yes", "attn": "flash2",
+    "optimizer": "adamw_torch(foreach)", "kernels": "accelerated-peft-autogptq-foak", "peak_alloc_gib": "22.31",
+    "nvidia_smi_gib": "33.19", "outcome": "ok",
     "source": "foundation-model-stack/fms-acceleration@876e2ed scripts/benchmarks/refs/a100_80gb.csv:108",
-}
+}  # fmt: skip
 COLUMNS = (*ROW, "parallel")
 # Of each, its arguments and the figures that it prints, in their order.
 FIGURES = {

@@ -70,17 +70,8 @@ def installed(distributions, tmp_path_factory):
     """A Python in which the wheel alone is installed, and which finds everything else where this one has it."""
     folder = tmp_path_factory.mktemp("installed") / "env"
     run(sys.executable, "-m", "venv", "--without-pip", folder)
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        folder / "bin/python",
-        "install",
-        "--no-deps",
-        "--no-index",
-        distributions[1],
-    )
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--no-deps", "--no-index"]
+    run(*pip, distributions[1])
     # A path in a .pth file adds a folder to those imported from, but no .pth file in there is read: so the modules that
     # are installed there are found, which saves installing torch, and the checkout, which one of those names, is not.
     paths = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
@@ -111,18 +102,8 @@ def test_wheel_holds_the_program(distributions):
         inside = {name: wheel.read(name) for name in wheel.namelist() if not re.match(r"[^/]+\.dist-info/", name)}
         info = {name.partition(".dist-info/")[2] for name in wheel.namelist() if ".dist-info/" in name}
     expected = {name: path.read_bytes() for name, path in sources()}
-    assert sorted(inside) == sorted(expected)
     assert inside == expected
     assert "licenses/LICENSE" in info
-    wanted = (
-        "screens/app/app.tcss",
-        "profile/presets/builtin.toml",
-        "runner/__init__.py",
-        "programs/pretrain.py",
-        "programs/shim/sitecustomize.py",
-    )
-    for name in (*wanted, "programs/sample.txt", "py.typed"):
-        assert f"tui_train/{name}" in inside
 
 
 @pytest.mark.packaging
@@ -134,16 +115,6 @@ def test_sdist_gives_the_wheel_of_the_checkout(distributions, tree):
         assert {name: one.read(name) for name in one.namelist()} == {
             name: other.read(name) for name in other.namelist()
         }
-
-
-@pytest.mark.packaging
-@pytest.mark.whole
-def test_installed_program_is_found_alone(installed, tmp_path):
-    code = "import tui_train.screens.app.app as app, importlib.util as u; "
-    code += "print(u.find_spec('screens')); print(app.__file__)"
-    screens, file = run(installed / "python", "-c", code, cwd=tmp_path).splitlines()
-    assert screens == "None"
-    assert Path(file).is_relative_to(installed.parent)
 
 
 @pytest.mark.packaging

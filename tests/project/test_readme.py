@@ -160,14 +160,8 @@ def test_places(monkeypatch):
     folders = [app_paths.profiles_folder(), app_paths.presets_folder()]
     cache = app_paths.images_folder()
     known = [*(folder / "NAME.toml" for folder in folders), app_paths.webhooks_folder(), app_paths.runs_folder()]
-    known += [app_paths.last_profile_file(), app_paths.faults_log()]
-    assert told == [
-        *known,
-        app_paths.environments_folder(),
-        cache,
-        app_paths.data_summaries_folder(),
-        cache.parent / "container",
-    ]
+    known += [app_paths.last_profile_file(), app_paths.faults_log(), app_paths.environments_folder()]
+    assert told == [*known, cache, app_paths.data_summaries_folder(), cache.parent / "container"]
 
 
 def test_files_of_a_run(tmp_path):

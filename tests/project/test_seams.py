@@ -35,15 +35,10 @@ MACHINES = {
 @pytest.mark.parametrize(("machine", "kind", "launcher"), itertools.product(MACHINES, TRAINERS, LAUNCHERS))
 def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind, launcher):
     where = MACHINES[machine]
-    chosen = profile(
-        {
-            "trainer.kind": kind,
-            "trainer.launcher": launcher,
-            "trainer.script": "/s/train.py" if kind == "script" else "",
-            "nemo.recipe": "qwen25_500m" if kind == "nemo" else "",
-            "nemo.mock_data": kind == "nemo",
-        }
-    )
+    chosen = profile({
+        "trainer.kind": kind, "trainer.launcher": launcher, "trainer.script": "/s/train.py" if kind == "script" else "",
+        "nemo.recipe": "qwen25_500m" if kind == "nemo" else "", "nemo.mock_data": kind == "nemo",
+    })  # fmt: skip
     errors = [finding for finding in check(chosen, where) if finding.forbids_plan]
     if errors:
         assert all(finding.message and finding.remedy for finding in errors)
@@ -53,9 +48,8 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
     program = trainer.program()
     words = argv(made.attempts[0].command, "/run")
     assert program
-    assert {
-        word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)
-    } <= set(words)
+    told = {word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)}
+    assert told <= set(words)
     assert trainer.title() in made.title
     assert setup.context.accepted <= PLACEHOLDERS.keys()
     assert made.resumes_itself == trainer.resumes_itself
@@ -82,10 +76,9 @@ def test_a_target_without_runs_says_what_to_do_instead():
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory):
-    """The project, copied."""
+    """The project, copied with what is compiled of it."""
     folder = tmp_path_factory.mktemp("copy")
-    skip = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "tui_train", folder / "tui_train", ignore=skip)
+    shutil.copytree(ROOT / "tui_train", folder / "tui_train")
     return folder
 
 
@@ -121,11 +114,8 @@ def printed(project, *words):
 
 def python(project, *words):
     """What Python prints that has the copied project."""
-    mine = {
-        "PYTHONPATH": str(project),
-        "XDG_CONFIG_HOME": str(project / "config"),
-        "XDG_STATE_HOME": str(project / "s"),
-    }
+    names = {"PYTHONPATH": project, "XDG_CONFIG_HOME": project / "config", "XDG_STATE_HOME": project / "s"}
+    mine = {name: str(path) for name, path in names.items()}
     command = [sys.executable, *words]
     done = subprocess.run(command, env={**os.environ, **mine}, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -267,11 +257,8 @@ def test_a_field_is_added(project):
     assert re.search(r"recipe\.toys\s+How many toys\.[^]]*default:\s+4\]", printed(project, "keys"))
     printed(project, "new", "shelf", "--set", "recipe.toys=9")
     assert "toys = 9" in (project / "config/tui-train/profiles/shelf.toml").read_text()
-    edit(
-        package / "profile/presets/hf-trainer.toml",
-        "arguments = [\n",
-        'arguments = [\n    { words = ["--toys={toys}"] },\n',
-    )
+    first = "arguments = [\n"
+    edit(package / "profile/presets/hf-trainer.toml", first, f'{first}    {{ words = ["--toys={{toys}}"] }},\n')
     (project / "train.py").write_text("import transformers\n")
     script = ("--set", "trainer.kind=script", "--set", f"trainer.script={project}/train.py", *ON_CPU)
     preset = ("--set", "trainer.preset=hf-trainer")

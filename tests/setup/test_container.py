@@ -41,6 +41,7 @@ from tui_train.setup.machine import container
 DOCKER = shutil.which("docker")
 CARDS = (gpu(0), gpu(1))
 ENGINES = ("docker", "podman", "apptainer")
+SEVERAL = {"nodes.count": 2, "nodes.address": "10.0.0.1"}
 SECRET = "s3cret $(touch pwned)\nvalue"  # noqa: S105
 
 
@@ -58,9 +59,7 @@ def built(folder, engine, values, **more):
     odd.mkdir(parents=True, exist_ok=True)
     (odd / "train.py").write_text("")
     chosen = {
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.launcher": "torchrun",
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "torchrun",
         "trainer.script": str(odd / "train.py"),
         "trainer.arguments": (*values, "--model={model}", "--in={data}"),
         "trainer.environment": {f"HOSTILE_{number}": value for number, value in enumerate(values)},
@@ -69,12 +68,16 @@ def built(folder, engine, values, **more):
         "trainer.output": str(folder / "out put"),
         "trainer.secrets": ("HF_TOKEN",),
         "container.mounts": (f"{folder}:/mnt/all:ro",),
-    }
+    }  # fmt: skip
     if any("{steps}" in value for value in values):
         chosen["recipe.steps"] = 60
     image = image_of(engine, folder)
     made = profile(chosen | inside(engine, image) | more)
     return made, boxed(engine, image, gpus=CARDS)
+
+
+def words_of(made):
+    return [word for part in made.container.parts for word in part.words if isinstance(word, str)]
 
 
 def values_of(run, folder, name=""):
@@ -88,15 +91,19 @@ def values_of(run, folder, name=""):
     )
 
 
+def with_engine(folder, engine):
+    """An environment with an engine that only notes what it is told."""
+    engine_stub(folder / "bin" / engine)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), XDG_CACHE_HOME=str(folder / "cache"))
+    return environment | {"PATH": f"{folder / 'bin'}:{environment['PATH']}"}
+
+
 def ran(folder, engine, values, **more):
     """Run a profile's script with an engine that only notes; return the run, its plan, and what was noted."""
     folder = folder.resolve()
     chosen, found = built(folder, engine, values, **more)
     run, made = exported(folder / "run of 中", chosen, found)
-    engine_stub(folder / "bin" / engine)
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"), HF_TOKEN=SECRET)
-    environment |= {"PATH": f"{folder / 'bin'}:{environment['PATH']}", "XDG_CACHE_HOME": str(folder / "cache")}
-    environment["TUI_TRAIN_RUN_ID"] = "the-mark"
+    environment = with_engine(folder, engine) | {"HF_TOKEN": SECRET, "TUI_TRAIN_RUN_ID": "the-mark"}
     done = bash(run, "--plain", env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert not [*folder.rglob("pwned")]
@@ -105,9 +112,8 @@ def ran(folder, engine, values, **more):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("at", [0, 8, 16])
-def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine, at):
-    run, made, note, _ = ran(tmp_path, engine, HOSTILE[at : at + 8])
+def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine):
+    run, made, note, _ = ran(tmp_path, engine, HOSTILE)
     name = next((word.removeprefix("--name=") for word in note["argv"] if word.startswith("--name=")), "")
     assert engine == "apptainer" or re.fullmatch(r"tui-train-plain-[0-9]+", name)
     values, known = values_of(run, tmp_path.resolve(), name)
@@ -130,20 +136,14 @@ def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine, at):
         assert note["env"]["HF_TOKEN"] == SECRET
         assert "--env=HF_TOKEN" in note["argv"]
     assert not [word for word in note["argv"] if "s3cret" in word]
-
-
-def test_what_is_written_holds_no_secret(tmp_path):
-    run, _, _, environment = ran(tmp_path, "docker", ["x"])
-    shown = bash(run, "--dry-run", env=environment)
-    for text in (*(path.read_bytes() for path in run.path.rglob("*") if path.is_file()), shown.stdout, shown.stderr):
-        assert b"s3cret" not in text
+    assert not [path for path in run.path.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_dry_run_prints_what_would_be_started(tmp_path, engine):
     run, _, note, environment = ran(tmp_path, engine, HOSTILE[:12], **{"ladder.rungs": ()})
     shown = bash(run, "--dry-run", env=environment)
-    assert shown.stderr == b""
+    assert (shown.stderr, b"s3cret" in shown.stdout) == (b"", False)
     (folder,) = {path.parent for path in tmp_path.rglob("notes")}
     block = re.sub(rb"^# attempt .*\n", b"", shown.stdout)
     subprocess.run(["bash", "-c", 'eval "$1"', "bash", block], env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -167,12 +167,9 @@ class _Api(http.server.BaseHTTPRequestHandler):
     def answer(self, code, data):
         text = json.dumps(data).encode()
         self.send_response(code)
-        for name, value in {
-            "Api-Version": "1.45",
-            "Content-Type": "application/json",
-            "Content-Length": len(text),
-        }.items():
-            self.send_header(name, str(value))
+        self.send_header("Api-Version", "1.45")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(text)
@@ -231,13 +228,11 @@ def daemon(tmp_path_factory):
         thread.join()
 
 
-@pytest.mark.parametrize("at", [0, 11, 22])
-def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
+def test_a_docker_client_reads_what_is_meant(tmp_path, daemon):
     """The real client parses the words, and sends the daemon what they mean to it."""
     folder = tmp_path.resolve()
     made, environment = daemon
-    values = HOSTILE[at : at + 11]
-    chosen, found = built(folder, "docker", values)
+    chosen, found = built(folder, "docker", HOSTILE)
     run, planned = exported(folder / 'run, "a" 中', chosen, found)
     environment |= plain_environment(HF_TOKEN=SECRET, XDG_CACHE_HOME=str(folder / "cache, 2"))
     mounts = {
@@ -246,22 +241,16 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
         "HUGGING_FACE": (str(folder / "cache, 2/huggingface"), "/cache/huggingface"),
     }
     environment |= {f"TUI_TRAIN_{name}_MOUNT": mount_option("docker", *paths) for name, paths in mounts.items()}
-    environment |= {
-        "TUI_TRAIN_RUN_ID": "the-mark",
-        "TUI_TRAIN_CONTAINER_NAME": "the-name",
-        "TUI_TRAIN_REMOVE": "--rm=false",
-    }
+    own = {"RUN_ID": "the-mark", "CONTAINER_NAME": "the-name", "REMOVE": "--rm=false"}
+    environment |= {f"TUI_TRAIN_{name}": value for name, value in own.items()}
     done = bash(run, "--plain", env=environment)
     assert done.returncode != 0
     assert b"this is only a test" in done.stderr
     ((name, body),) = made
     host = body["HostConfig"]
-    assert name == "the-name"
-    assert body["Image"] == "nvcr.io/nvidia/nemo:25.04"
+    assert (name, body["Image"]) == ("the-name", "nvcr.io/nvidia/nemo:25.04")
     (asked,) = host["DeviceRequests"]
-    assert asked["DeviceIDs"] == [*UUIDS]
-    assert asked["Count"] == 0
-    assert ["gpu"] in asked["Capabilities"]
+    assert (asked["DeviceIDs"], asked["Count"], ["gpu"] in asked["Capabilities"]) == ([*UUIDS], 0, True)
     assert (host["IpcMode"], host.get("ShmSize", 0)) == ("host", 0)
     assert {limit["Name"]: (limit["Soft"], limit["Hard"]) for limit in host["Ulimits"]} == {
         "memlock": (-1, -1),
@@ -291,42 +280,19 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
     assert variables["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
 
 
-def test_a_size_of_shared_memory_excludes_the_machines(tmp_path, daemon):
-    made, environment = daemon
-    chosen = profile(inside(container__shared_memory="16g") | {"hardware.gpus": UUIDS[:1], "nodes.count": 1})
-    run, _ = exported(tmp_path / "run", chosen, boxed(gpus=CARDS))
-    bash(run, "--plain", env=environment | plain_environment(XDG_CACHE_HOME=str(tmp_path)))
-    host = made[0][1]["HostConfig"]
-    assert host["AutoRemove"] is True
-    assert host["ShmSize"] == 16 * 2**30
-    assert host["IpcMode"] in {"", "private"}
-    assert host["DeviceRequests"][0]["DeviceIDs"] == [UUIDS[0]]
-
-
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_shared_memory_is_said_once(engine):
     for size in ("host", "8g"):
         made = plan(profile(inside(engine, container__shared_memory=size)), boxed(engine))
-        words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
-        assert [word for word in words if "shm" in word or "ipc" in word] == [
-            "--ipc=host" if size == "host" else "--shm-size=8g"
-        ]
-
-
-def test_podman_is_shown_gpus_by_their_description():
-    made = plan(profile(inside("podman")), boxed("podman", gpus=CARDS))
-    words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
-    assert [word for word in words if "device" in word] == [f"--device=nvidia.com/gpu={uuid}" for uuid in UUIDS]
-    assert "--gpus" not in words
+        told = "--ipc=host" if size == "host" else "--shm-size=8g"
+        assert [word for word in words_of(made) if "shm" in word or "ipc" in word] == [told]
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
-    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "recipe.global_batch": 64, "trainer.launcher": "torchrun"}
+    several = SEVERAL | {"recipe.global_batch": 64, "trainer.launcher": "torchrun"}
     run, made = exported(tmp_path / "run", profile(inside(engine) | several), boxed(engine, gpus=CARDS))
-    engine_stub(tmp_path / "bin" / engine)
-    environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
-    environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
+    environment = with_engine(tmp_path, engine)
     for words, cards in ((("--node-rank=1", "--gpus=GPU-a,GPU-b"), ("GPU-a", "GPU-b")), (("--node-rank=0",), UUIDS)):
         done = bash(run, "--dry-run", *words, env=environment)
         assert done.returncode == 0, done.stderr
@@ -347,23 +313,17 @@ def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
 
 
 def test_a_container_has_its_machine_s_own_number_of_processes():
-    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": None}
+    several = SEVERAL | {"nodes.processes": (2, 1), "recipe.global_batch": None}
     made = plan(profile(inside() | several | {"trainer.launcher": "torchrun"}), boxed(gpus=CARDS))
     assert "--nproc-per-node=2" in _attempt_words(made, made.attempts[0])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_other_cards_are_shown_where_they_are_chosen(tmp_path, engine):
-    folder = tmp_path.resolve()
-    chosen, found = built(folder, engine, ["x"])
-    run, _ = exported(folder / "run", chosen, found)
+def test_apptainer_shows_other_cards_where_they_are_chosen(tmp_path):
+    chosen, found = built(tmp_path.resolve(), "apptainer", ["x"])
+    run, _ = exported(tmp_path / "run", chosen, found)
     shown = bash(run, "--dry-run", "--gpus=GPU-a,GPU-b", env=plain_environment()).stdout.decode()
     assert not [uuid for uuid in UUIDS if uuid in shown]
     assert "CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
-    if engine == "podman":
-        assert "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b" in shown
-    elif engine == "docker":
-        assert '--gpus \\"device=GPU-a\\,GPU-b\\"' in shown
 
 
 def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
@@ -374,8 +334,7 @@ def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
     said = "launch.sh: needs python3 3.8 or newer on this machine, outside the container (not with --plain)\n"
     done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
     assert (done.returncode, done.stderr.decode()) == (69, said)
-    (tmp_path / "bin/python3").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "bin/python3").chmod(0o755)
+    (tmp_path / "bin/python3").symlink_to("/bin/false")
     done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
     assert (done.returncode, done.stderr.decode()) == (69, said)
 
@@ -384,12 +343,10 @@ def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
 @pytest.mark.parametrize("own", [{}, {"NCCL_SOCKET_IFNAME": "mine"}])
 def test_the_interface_that_is_found_reaches_the_container(tmp_path, engine, own):
     folder = tmp_path.resolve()
-    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "recipe.global_batch": 64, "trainer.environment": own}
+    several = SEVERAL | {"recipe.global_batch": 64, "trainer.environment": own}
     found = boxed(engine, image_of(engine, folder), gpus=CARDS)
     run, _ = exported(folder / "run", profile(inside(engine, image_of(engine, folder)) | several), found)
-    engine_stub(folder / "bin" / engine)
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"), XDG_CACHE_HOME=str(folder / "cache"))
-    environment |= {"PATH": f"{folder / 'bin'}:{environment['PATH']}"}
+    environment = with_engine(folder, engine)
     environment |= {"NCCL_SOCKET_IFNAME": "=eth7", "GLOO_SOCKET_IFNAME": "eth7"}
     done = bash(run, "--plain", "--node-rank=0", env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -406,15 +363,12 @@ def test_on_the_cpu_no_card_is_asked_for():
     for engine in ENGINES:
         image = "/x.sif" if engine == "apptainer" else "x"
         made = plan(profile(inside(engine, image) | {"hardware.device": "cpu"}), boxed(engine, image, gpus=CARDS))
-        words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
-        assert not [word for word in words if "gpu" in word or word == "--nv"]
+        assert not [word for word in words_of(made) if "gpu" in word or word == "--nv"]
 
 
 def test_several_machines_share_the_network_of_the_host():
-    several = inside() | {"nodes.count": 2, "nodes.address": "10.0.0.1"}
-    profiles = (profile(inside()), profile(several))
-    for chosen, wanted in zip(profiles, (False, True), strict=True):
-        around = container.container_wrapper(chosen, (), ())
+    for values, wanted in (inside(), False), (inside() | SEVERAL, True):
+        around = container.container_wrapper(profile(values), (), ())
         assert any("--network=host" in part.words for part in around.parts) is wanted
 
 
@@ -466,51 +420,25 @@ def test_a_mount_in_the_words_of_an_engine(engine, path, word):
     assert mount_option(engine, path, "/x") == word
 
 
-def test_an_engine_without_roots_rights_is_its_user(tmp_path):
-    folder = tmp_path.resolve()
-    run, _ = exported(folder / "run", profile(inside()), boxed())
-    engine_stub(folder / "bin/docker")
-    environment = plain_environment(
-        STUB_NOTES=str(folder / "notes"), STUB_SECURITY="[name=seccomp name=rootless]", XDG_CACHE_HOME=str(folder)
-    )
-    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
-    limited = ["bash", "-c", 'ulimit -l 512; exec bash "$0"', str(run.script)]
-    subprocess.run(limited, env=environment, check=True, stdout=subprocess.DEVNULL)
-    words = noted(folder / "notes")[0]["argv"]
-    assert "--user=0:0" in words
-    assert "--ulimit=memlock=524288" in words
-
-
-@pytest.mark.parametrize(
-    ("stub", "said"),
-    [
-        ({"STUB_NO_IMAGE": "1"}, "the image nemo:25.04 is not on this machine: docker pull nemo:25.04"),
-        ({"STUB_SILENT": "1"}, "docker does not answer: Cannot connect"),
-        (None, "there is no docker on this machine"),
-    ],
-)
-def test_what_is_not_there_is_said_first(tmp_path, stub, said):
+def test_what_is_not_there_is_said_first(tmp_path):
     run, _ = exported(tmp_path / "run", profile(inside()), boxed())
     (tmp_path / "bin").mkdir()
-    for name in ("bash", "readlink"):
-        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
-    (tmp_path / "bin/python3").symlink_to(Path(sys.executable).resolve())
-    if stub:
-        engine_stub(tmp_path / "bin/docker")
-    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin"), STUB_NOTES=str(tmp_path), **(stub or {})))
-    assert done.returncode == 69
-    assert said in done.stderr.decode()
+    for name, path in (
+        ("bash", shutil.which("bash")),
+        ("readlink", shutil.which("readlink")),
+        ("python3", sys.executable),
+    ):
+        (tmp_path / "bin" / name).symlink_to(Path(path).resolve())
+    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    assert (done.returncode, "there is no docker on this machine" in done.stderr.decode()) == (69, True)
     assert not run.events_file.exists()
 
 
 def test_the_scripts_are_clean(tmp_path):
-    for engine in ENGINES:
-        chosen, found = built(tmp_path, engine, HOSTILE)
-        run, _ = exported(tmp_path / f"run-{engine}", chosen, found)
-        subprocess.run(["bash", "-n", run.script], check=True)
-        tool = Path(sys.executable).with_name("shellcheck")
-        checked = subprocess.run([tool, "--norc", run.script], capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stdout[:3000]
+    runs = [exported(tmp_path / f"run-{engine}", *built(tmp_path, engine, HOSTILE))[0] for engine in ENGINES]
+    tool = [Path(sys.executable).with_name("shellcheck"), "--norc"]
+    checked = subprocess.run([*tool, *(run.script for run in runs)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout[:3000]
 
 
 # ---- what is found out about engines and images
@@ -536,10 +464,7 @@ def test_without_engines_there_are_none(path):
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
-        (
-            "echo permission denied while trying to connect to the Docker daemon socket >&2; exit 1",
-            "join the group docker",
-        ),
+        ("echo permission denied while trying to connect to the Docker daemon >&2; exit 1", "join the group docker"),
         ("echo Cannot connect to the Docker daemon >&2; exit 1", "systemctl start docker"),
         ("echo '{\"host\":{}}'", "podman"),
         ("exit 3", "exit code 3"),
@@ -556,21 +481,12 @@ def test_a_docker_that_works(path):
     info = {"ServerVersion": "28.2", "SecurityOptions": ["name=rootless"], "Runtimes": {"nvidia": {}}}
     path("docker", f"case $1 in info) echo '{json.dumps(info)}';; image) echo a:1; echo '<none>:<none>';; esac")
     (found,) = container_images.read_engines()
-    assert (found.version, found.rootless, found.gpus, found.images, found.problem) == (
-        "28.2",
-        True,
-        True,
-        ("a:1",),
-        "",
-    )
+    assert (found.version, found.images, found.problem) == ("28.2", ("a:1",), "")
+    assert (found.rootless, found.gpus) == (True, True)
 
 
 def test_an_image_is_asked_once(path, tmp_path):
-    told = {
-        "prefix": "/usr",
-        "executable": "/usr/bin/python",
-        "toolchain": {"python": "/usr/bin/python", "torch": "2.7"},
-    }
+    told = {"prefix": "/usr", "executable": "/p", "toolchain": {"python": "/usr/bin/python", "torch": "2.7"}}
     answer = f"echo a banner; echo '{json.dumps(told)}'; echo x >> {tmp_path}/asked"
     path("docker", f"case $1 in image) echo sha256:abc;; run) {answer};; esac")
     for _ in range(2):
@@ -583,10 +499,8 @@ def test_an_image_is_asked_once(path, tmp_path):
 
 
 def test_an_image_is_never_fetched(path, tmp_path):
-    path(
-        "docker",
-        f"echo \"$*\" >> {tmp_path}/asked; case $1 in image) echo 'Error: No such image: a:1' >&2; exit 1;; esac",
-    )
+    answer = "case $1 in image) echo 'Error: No such image: a:1' >&2; exit 1;; esac"
+    path("docker", f'echo "$*" >> {tmp_path}/asked; {answer}')
     assert container_images.read_image("docker", "a:1").missing
     assert all(line.startswith("image inspect") for line in (tmp_path / "asked").read_text().splitlines())
 
@@ -606,11 +520,8 @@ def test_an_image_that_does_not_answer_is_not_left_running(path, tmp_path):
 def test_the_validation_says_what_is_missing(path):
     from tui_train.actions.image_check import validate_image, validation_text
 
-    told = {
-        "prefix": "/usr",
-        "executable": "",
-        "toolchain": {"python": "/p", "torch": "2.7", "packages": {"nemo_toolkit": "2.3"}},
-    }
+    tool = {"python": "/p", "torch": "2.7", "packages": {"nemo_toolkit": "2.3"}}
+    told = {"prefix": "/usr", "executable": "", "toolchain": tool}
     probe, cards = f"echo '{json.dumps(told)}'", f"echo 'GPU 0: RTX ({UUIDS[0]})'"
     path(
         "docker",

@@ -1,7 +1,5 @@
 """No card stays idle without a word: what is refused, what is consent, and what the quickstart and make say and do."""
 
-import asyncio
-import json
 import os
 import shlex
 import shutil
@@ -14,7 +12,22 @@ import msgspec
 import pytest
 from fake_driver import driver_environment, tui
 from pilot import keys, shows, to
-from support import GIB, UUIDS, boxed, check, copied, facts, gpu, inside, machine, plan, profile, sample, toolchain
+from support import (
+    GIB,
+    UUIDS,
+    boxed,
+    check,
+    copied,
+    facts,
+    gpu,
+    inside,
+    machine,
+    plan,
+    profile,
+    sample,
+    toolchain,
+    until,
+)
 
 from tui_train.actions.environments import make_helper
 from tui_train.base import app_paths
@@ -33,6 +46,7 @@ HIDDEN = Gap("The NVIDIA driver is not loaded", "its module does not run", "`sud
 GT_1030 = {"name": "NVIDIA GeForce GT 1030", "compute_capability": "6.1", "memory_total": 2 * GIB, "sm_count": 3}
 V100 = {"name": "Tesla V100-SXM2-32GB", "compute_capability": "7.0", "memory_total": 32 * GIB, "sm_count": 80}
 CLOCK = {"sm_clock_max": 1500}
+WITH_DISPLAY = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
 SMALL = tuple(f"--set=recipe.{edit}" for edit in ("layers=1", "hidden_size=16", "heads=2", "steps=2"))
 
 
@@ -48,22 +62,11 @@ def hiding(*gaps):
 # The CPU
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (CPU, "torch cannot use GPUs"),
-        ({"arch_list": ("sm_75",)}, "does not support compute capability 7.0"),
-        ({"cuda": "13.0", "arch_list": ("sm_70",)}, "torch needs CUDA 13, and the driver supports CUDA 12.8"),
-    ],
-)
-def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more, said):
+@pytest.mark.parametrize("more", [CPU, {"arch_list": ("sm_75",)}, {"cuda": "13.0", "arch_list": ("sm_70",)}])
+def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more):
     where = facts(gpus=(gpu(0, **V100), gpu(1, **V100)), **more)
     (error,) = errors({}, where)
-    assert said in error.message
     assert error.message.startswith("2 Tesla V100-SXM2-32GB are idle: this Python's torch")
-    assert "tui-train env create hf (torch 2.13 for CUDA 12.6)" in error.remedy
-    assert "--set hardware.device=cpu" in error.remedy
-    assert error.keys.startswith("F2 installs torch 2.13 for CUDA 12.6")
     assert error.fix == error.install == EnvironmentInstall("hf", "install torch 2.13 for CUDA 12.6"), "before the CPU"
     assert error.machine
     chosen = apply_change(error.change, profile())
@@ -78,9 +81,7 @@ def test_another_python_that_can_use_the_cards_is_offered():
     assert plan(profile(), where).python == "/gpu", "nothing is refused where the right one is taken anyway"
     (error,) = errors({"trainer.python": "/cpu"}, where)
     assert error.fix == error.change
-    assert error.keys.startswith("F2 uses /gpu, which can.")
     assert dict(error.change.edits) == {"trainer.python": "/gpu"}
-    assert "hardware.device=cpu" in error.remedy
 
 
 def test_a_python_is_offered_for_a_fine_tuning_only_where_it_has_trl():
@@ -96,19 +97,13 @@ def test_a_python_is_offered_for_a_fine_tuning_only_where_it_has_trl():
 
 def test_an_image_is_chosen_not_an_environment():
     (error,) = errors(inside(), boxed(gpus=(gpu(0),), **CPU))
-    assert "Choose an image" in error.remedy
-    assert "env create" not in error.remedy
+    assert ("Choose an image" in error.remedy, "env create" in error.remedy) == (True, False)
 
 
 def test_a_driver_that_hides_its_cards_is_no_reason_for_the_cpu():
     (error,) = errors({}, hiding(HIDDEN))
     assert f"{HIDDEN.what}: {HIDDEN.why}" in error.message
-    assert "modprobe" in error.remedy
     assert plan(apply_change(error.change, profile()), hiding(HIDDEN)).device == "cpu"
-
-
-def test_a_machine_without_cards_says_nothing():
-    assert check(profile(), hiding(Gap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
 
 
 CARD = (pci.PciCard("0000:01:00.0", "10de:2204", ""),)
@@ -128,13 +123,12 @@ def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):
 
 
 def test_a_card_that_nothing_has_code_for_is_only_told():
+    assert check(profile(), hiding(Gap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
     where = facts(gpus=(gpu(0, name="NVIDIA GeForce GT 710", compute_capability="3.5"),))
     assert check(profile(), where) == ()
     (note,) = plan(profile(), where).notes
-    assert "GPU 0 NVIDIA GeForce GT" in note
     assert "no official torch" in note
-    chosen = profile({"hardware.device": "cuda"})
-    assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device", chosen
+    assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device"
 
 
 # Fewer and lesser cards
@@ -143,10 +137,7 @@ def test_a_card_that_nothing_has_code_for_is_only_told():
 def test_cards_that_another_build_has_code_for_are_not_left_out_silently():
     where = facts(gpus=(gpu(0, **CLOCK), gpu(1, **V100, **CLOCK)), cuda="12.8", arch_list=("sm_75", "sm_86"))
     (error,) = errors({}, where)
-    assert error.key == "hardware.gpus"
-    assert "would train; 1 Tesla V100-SXM2-32GB is idle" in error.message
-    assert "(torch 2.13 for CUDA 12.6)" in error.remedy
-    assert error.fix == error.install
+    assert (error.key, error.fix) == ("hardware.gpus", error.install)
     named = apply_change(error.change, profile())
     assert named.hardware.gpus == UUIDS[:1]
     assert plan(named, where).gpus == UUIDS[:1]
@@ -171,9 +162,8 @@ def test_another_python_for_all_cards_is_offered():
 
 
 def test_a_display_card_is_left_out_and_said():
-    cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
     for more in ({}, {"cuda": "12.6", "arch_list": CU126}):
-        where = facts(gpus=cards, **more)
+        where = facts(gpus=WITH_DISPLAY, **more)
         assert check(profile(), where) == ()
         made = plan(profile(), where)
         assert made.gpus == UUIDS
@@ -196,21 +186,12 @@ def test_plain_python_takes_the_first_of_several_cards_only_by_name():
 def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
     for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
         said = tui(*words, code=69).stderr
-        assert "2 RTX 3090 are idle" in said
-        assert "(torch 2.13 for CUDA 12.9)" in said
-        assert "hardware.device=cpu" in said
+        assert all(
+            part in said for part in ("2 RTX 3090 are idle", "(torch 2.13 for CUDA 12.9)", "hardware.device=cpu")
+        )
     assert not (tmp_path / "out").exists()
-    consent = "--set=hardware.device=cpu"
-    assert "on the CPU" in tui("plan", "quickstart", consent).stdout
-    assert tui("export", "quickstart", str(tmp_path / "out"), consent).stderr == ""
+    assert tui("export", "quickstart", str(tmp_path / "out"), "--set=hardware.device=cpu").stderr == ""
     assert (tmp_path / "out" / "launch.sh").exists()
-    assert "env create" in json.loads(tui("plan", "quickstart", "--json", code=69).stdout)["findings"][0]["remedy"]
-
-
-@pytest.mark.training
-@pytest.mark.whole
-def test_run_trains_on_the_cpu_where_it_is_chosen():
-    assert "done | model saved in" in tui("run", "quickstart", "--set=hardware.device=cpu", *SMALL).stdout
 
 
 @pytest.mark.whole
@@ -231,18 +212,12 @@ def test_the_quickstart_changes_nothing_that_was_chosen():
     assert "changed" not in said.stdout
 
 
-@pytest.mark.whole
-def test_a_driver_that_hangs_is_said():
-    assert "driver does not respond" in tui("plan", "quickstart", on="init-hangs", code=69).stderr
-
-
 # make run
 
 
 def test_a_small_card_that_is_left_out_pulls_no_other_build():
-    cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
     for driver, cuda in (("13.0", "13.0"), ("12.8", "12.9")):
-        found = recommended_wheel(msgspec.structs.replace(machine(gpus=cards), driver_cuda=driver))
+        found = recommended_wheel(msgspec.structs.replace(machine(gpus=WITH_DISPLAY), driver_cuda=driver))
         assert (found.cuda, found.why.partition(";")[0]) == (cuda, f"the build for CUDA {cuda} supports all 2 GPUs")
 
 
@@ -344,6 +319,7 @@ def make_run(made, on, **variables):
             # A display card has no say.
             ("4090-t400", "torch==2.13.0", "CUDA 13.0 supports the GPU"),
             ("seed-3090-gt1030-3090", "torch==2.13.0", "CUDA 13.0 supports all 2 GPUs"),
+            ("no-cards", "", ""),
         ],
         2,
     ),
@@ -351,10 +327,9 @@ def make_run(made, on, **variables):
 @pytest.mark.whole
 def test_make_run_installs_the_torch_for_the_cards(made, on, torch, why):
     said, asked = make_run(made, on)
-    assert asked == ["-e .", torch, "-e .[train]"]
+    assert asked == ["-e .", *[torch] * bool(torch), "-e .[train]"]
     assert why in said
-    assert "TORCH=" in said
-    assert "PIP_ARGS=" in said
+    assert ("TORCH=" in said, "PIP_ARGS=" in said, "Taking" in said) == (bool(torch), bool(torch), bool(torch))
 
 
 @pytest.mark.xdist_group("make run")
@@ -369,21 +344,6 @@ def test_make_run_takes_the_torch_that_is_named(made, uv_fails):
     assert "Taking" not in said
 
 
-@pytest.mark.xdist_group("make run")
-@pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
-@pytest.mark.whole
-def test_make_run_leaves_the_choice_to_pip_where_there_is_no_card(made):
-    for again in (False, True):
-        if again:
-            with (made[0] / "pyproject.toml").open("a") as project:
-                project.write("\n")
-        said, asked = make_run(made, "no-cards")
-        assert not again or said.startswith("Installing into .venv")
-    assert asked[-1] == "-e .[train]"
-    assert not any("torch==" in words for words in asked)
-    assert "Taking" not in said
-
-
 def test_make_run_says_that_its_torch_cannot_use_the_cards():
     """The check that ends it, with the torch of these tests."""
     command = [sys.executable, "-m", "tui_train.actions.environments.make_helper", "check"]
@@ -395,14 +355,13 @@ def test_make_run_says_that_its_torch_cannot_use_the_cards():
         assert part in said
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
-async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
+async def test_the_wizard_goes_on_only_with_consent(monkeypatch):
     where = facts(gpus=(gpu(0), gpu(1)), **CPU)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(live_samples, "live_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: where.machine)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: where.toolchains)
-    async with wizard().run_test(size=size) as pilot:
+    async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         text = " ".join(shows(pilot).split())
         assert "2 RTX 3090 are idle: this Python's torch cannot use GPUs. F2 installs torch 2.13 for CUDA" in text
@@ -426,7 +385,6 @@ case "$*" in
     site=$(echo {envs}/*/lib/python3*/site-packages)
     echo "Downloading torch (500.0MiB)"
     while [ ! -e {folder}/go ]; do sleep 0.05; done
-    [ ! -e {folder}/fails ] || {{ echo "error: https://whl.example/: dns error"; exit 1; }}
     mkdir "$site/torch"
     echo "__version__ = '2.13.0+cu129'" > "$site/torch/__init__.py"
     printf "__version__ = '2.13.0+cu129'\\ncuda = '12.9'\\n" > "$site/torch/version.py"
@@ -446,7 +404,7 @@ esac
 
 @pytest.fixture
 def slow_uv(tmp_path, monkeypatch):
-    """Two idle cards, and a uv that waits for the file `go` and fails with the file `fails`."""
+    """Two idle cards, and a uv that waits for the file `go`."""
     for name, value in driver_environment("two-3090").items():
         monkeypatch.setenv(name, value)
     uv = tmp_path / "bin" / "uv"
@@ -498,7 +456,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("how", ["x", "fails", "leave"])
+@pytest.mark.parametrize("how", ["x", "leave"])
 async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -508,18 +466,9 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
         await shown(pilot, "Downloading torch")
         if how == "leave":
             await pilot.press("q", "down", "enter")
-        elif how == "x":
+        else:
             await pilot.press("x")
             await shown(pilot, "✗ The installation was cancelled")
-        else:
-            (slow_uv / "fails").touch()
-            (slow_uv / "go").touch()
-            await shown(pilot, "could not be installed: whl.example cannot be reached")
-        if how != "leave":
             assert app.profile.trainer.python == ""
             assert "Nothing of it is left" in shows(pilot)
-    for _ in range(100):
-        if not list(app_paths.environments_folder().iterdir()):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError("something is left")
+    until(lambda: not list(app_paths.environments_folder().iterdir()), what="something is left")

@@ -12,29 +12,20 @@ from tui_train.setup.profile_summary import profile_name, training_summary
     ("values", "name"),
     [
         ({}, "quickstart"),
-        ({"recipe.steps": 5}, "quickstart"),
         ({"trainer.data": ("/data/books.txt",)}, "books-pretrain"),
         ({"trainer.model": "/models/SmolLM2-360M", "trainer.data": ("/d/chat.jsonl",)}, "smollm2-360m-chat-finetune"),
         ({"trainer.kind": "script", "trainer.script": "/a/own_trainer.py"}, "own-trainer"),
         ({"trainer.kind": "script", "trainer.script": "/a/nanoGPT/train.py"}, "nanogpt-train"),
         ({"trainer.kind": "script", "trainer.preset": "axolotl", "trainer.config": "/a/qwen-sft.yaml"}, "qwen-sft"),
-        (
-            {
-                "trainer.kind": "script",
-                "trainer.preset": "trl",
-                "trainer.model": "/m/Qwen2.5-0.5B/",
-                "trainer.data": ("/d/chat.jsonl",),
-                "recipe.lora": True,
-            },
-            "qwen2.5-0.5b-chat-lora",
-        ),
+        ({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m/Qwen2.5-0.5B/",
+          "trainer.data": ("/d/chat.jsonl",), "recipe.lora": True}, "qwen2.5-0.5b-chat-lora"),
         ({"trainer.kind": "nemo", "nemo.recipe": "llama3_8b", "nemo.task": "finetune"}, "llama3-8b-lora"),
         ({"name": "mine", "trainer.data": ("/data/books.txt",)}, "mine"),
         ({"trainer.data": ("/data/ \u202e中文\n$(x).txt",)}, "x-pretrain"),
         ({"trainer.kind": "script", "trainer.script": "/中/文.py"}, "quickstart"),
         ({"trainer.data": (f"/data/{'long' * 30}.txt",)}, "longlonglonglonglonglonglonglonglonglong"),
     ],
-)
+)  # fmt: skip
 def test_names_say_what_is_trained(values, name):
     found = profile_name(profile(values))
     assert found == name
@@ -42,9 +33,8 @@ def test_names_say_what_is_trained(values, name):
 
 
 def test_a_summary_names_files_without_folders():
-    found = training_summary(
-        profile({"trainer.data": ("/d/a.txt", "/d/b.txt", "/d/c.txt"), "trainer.model": "/m/tiny/"})
-    )
+    several = {"trainer.data": ("/d/a.txt", "/d/b.txt", "/d/c.txt"), "trainer.model": "/m/tiny/"}
+    found = training_summary(profile(several))
     assert (found.method, found.model, found.data) == ("finetune", "tiny", "a.txt, b.txt + 1")
     assert training_summary(Profile()).method == "pretrain"
     own = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.data": ("/d/a.txt",)}

@@ -46,17 +46,3 @@ def test_what_cannot_be_known_is_a_value():
     with pytest.raises(type(setup.problem)):
         _ = setup.settled
     assert set_up(profile({}), facts()).problem is None
-
-
-def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
-    setup, asked = set_up(profile({}), facts()), []
-
-    def length(at):
-        asked.append(at)
-        return at.rung.recipe.sequence_length
-
-    assert setup.kept(length) == setup.kept(length)
-    recipe = msgspec.structs.replace(setup.settled.recipe, sequence_length=17)
-    other = setup.at(msgspec.structs.replace(setup.settled, recipe=recipe))
-    assert (other.kept(length), other.settled.recipe.sequence_length) == (17, setup.settled.recipe.sequence_length)
-    assert asked == [setup, other]
