@@ -31,7 +31,6 @@ from support import (
     until,
 )
 
-from tui_train import supervisor
 from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, SUPERVISOR_FOLDER, shown_files
 from tui_train.plan.render.script.launch import launch_script
@@ -44,6 +43,8 @@ WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch"
         for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
 COREUTILS = {"env", "nice", "readlink"}
+# Of bash, and of the supervisor: but for what bash takes from no environment, or means something by.
+NAMES = ("PYTHON", "RUN_DIR", "RUN_ID", "GRACE", "BOOT_ID", "CDPATH", "GLOBIGNORE", "child", "log", "folder", "name")
 
 
 def as_name(value):
@@ -124,20 +125,6 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
     assert not [*folder.rglob("pwned")]
     assert not Path("pwned").exists()
     assert loads((run.path / PROFILE_NAME).read_text()) == chosen
-    return run
-
-
-def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_are(tmp_path):
-    chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
-    run, plan = exported(tmp_path / "run", profile({"trainer.secrets": ("HF_TOKEN",)}, chosen), found)
-    names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", run.script.read_text())} | {"caller_env", "option"}
-    assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
-    yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names} | {"HF_TOKEN": "1"}
-    for done in each(run, plan, plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours)):
-        assert (done.returncode, done.stderr) == (0, b"")
-    for note in noted(tmp_path / "notes"):
-        assert {name: value for name, value in note["env"].items() if name in yours} == yours
-    assert not [*tmp_path.rglob("pwned")]
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
@@ -163,8 +150,7 @@ def test_every_text_field_reaches_the_training_as_it_is(tmp_path, number):
 @pytest.mark.parametrize(("launcher", "preset"), WAYS)
 def test_one_value_in_every_field_at_once(tmp_path, launcher, preset):
     value = 'it\'s $(touch pwned) `touch pwned` "x"\n\\ 中 *'
-    run = assert_handed_over(tmp_path, launcher, preset, [value], as_name(value))
-    subprocess.run(["bash", "-n", run.script], check=True)
+    assert_handed_over(tmp_path, launcher, preset, [value], as_name(value))
 
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12)
@@ -176,30 +162,15 @@ def test_any_text_reaches_the_training_as_it_is(tmp_path_factory, values, way):
     assert_handed_over(tmp_path_factory.mktemp("any"), *way, values, as_name(values[0]))
 
 
-def test_scripts_are_clean(tmp_path, shellcheck):
-    """bash and shellcheck have nothing against any script, with GPUs and without."""
+def test_scripts_are_clean(tmp_path):
+    """With hostile words; test_cases.py has those with GPUs, machines and shards."""
     scripts = []
     for number, (launcher, preset) in enumerate(WAYS):
         chosen, found = built(tmp_path, launcher, preset, [*HOSTILE[number:], *HOSTILE])
         scripts.append(exported(tmp_path / f"run-{number}", chosen, found)[0].script)
-    cards = facts(gpus=(gpu(0), gpu(1)), python="/opt/train/bin/python")
-    chosen = profile({"trainer.launcher": "accelerate", "recipe.precision": "fp16", "trainer.secrets": ("HF_TOKEN",)})
-    scripts.append(exported(tmp_path / "gpus", chosen, cards)[0].script)
-    for script in scripts:
-        subprocess.run(["bash", "-n", script], check=True)
-    shellcheck(*scripts)
-
-
-@pytest.fixture
-def shellcheck():
-    """Run shellcheck on scripts, with all its optional checks that concern safety."""
-
-    def run(*scripts):
-        tool = Path(sys.executable).with_name("shellcheck")
-        done = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[:4000]
-
-    return run
+    tool = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[:4000]
 
 
 def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch):
@@ -231,11 +202,9 @@ def test_people_are_shown_the_supervisor_as_one_entry(tmp_path):
     # What is written is whole.
     run, made = exported(tmp_path / "run", profile(), facts())
     assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
-    for module in Path(supervisor.__file__).parent.glob("*.py"):
-        assert (run.path / SUPERVISOR_FOLDER / module.name).read_text() == module.read_text()
 
 
-@pytest.mark.parametrize(("launcher", "preset"), WAYS)
+@pytest.mark.parametrize(("launcher", "preset"), sample(WAYS, 3))
 def test_dry_run_prints_what_would_be_started(tmp_path, launcher, preset):
     folder = tmp_path.resolve()
     chosen, found = built(folder, launcher, preset, [*HOSTILE[WAYS.index((launcher, preset)) :], *HOSTILE])
@@ -295,30 +264,23 @@ def test_it_needs_bash_and_coreutils_only(tmp_path):
     assert len(noted(folder / "notes")) == len(plan.attempts) > 1
 
 
-# fmt: off
-NAMES = (
-    "command", "settings", "shared", "attempts", "titles", "gpus", "checkpoint", "child", "code", "position",
-    "number", "PYTHON", "RUN_DIR", "RUN_ID", "GRACE", "BOOT_ID", "IFS", "UID", "PPID", "RANDOM", "SECONDS",
-    "CDPATH", "GLOBIGNORE", "BASH_ENV", "POSIXLY_CORRECT", "name", "log", "folder", "dry_run",
-)
-# bash takes these from no environment, or means something by them.
-NOT_AROUND = ("UID", "PPID", "RANDOM", "SECONDS", "IFS", "BASH_ENV", "POSIXLY_CORRECT")
-# fmt: on
-
-
-def test_variables_of_the_user_may_have_any_name(tmp_path):
-    """Those of the profile arrive whatever the script calls its own; around it they do when they are upper-case."""
+def test_variables_may_have_any_name(tmp_path):
+    """Those of the profile and those around it, whatever launch.sh and bash call their own."""
     folder = tmp_path.resolve()
-    mine = {name: f"mine {name}" for name in NAMES}
-    theirs = {name: value for name, value in mine.items() if name.isupper() and name not in NOT_AROUND}
-    for number, (table, around) in enumerate([(mine, {}), ({}, theirs)]):
-        chosen, found = built(folder, "python", "builtin", ["x"])
-        run, plan = exported(folder / f"run-{number}", profile({"trainer.environment": table}, chosen), found)
-        environment = plain_environment(STUB_NOTES=str(folder / f"notes-{number}"), **around, **OOM)
+    chosen, found = built(folder, "torchrun", "custom", ["x"])
+    script = exported(folder / "run", chosen, found)[0].script.read_text()
+    names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", script), "caller_env", "option", *NAMES}
+    assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
+    yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names} | {"HF_TOKEN": "1"}
+    for number, (table, around) in enumerate([(yours, {}), ({}, yours)]):
+        values = {"trainer.environment": table, "trainer.secrets": ("HF_TOKEN",) if around else ()}
+        run, plan = exported(folder / f"run-{number}", profile(values, chosen), found)
+        environment = plain_environment(STUB_NOTES=str(folder / f"notes-{number}"), **around)
         for done in each(run, plan, environment):
-            assert (done.returncode, done.stderr) == (1, b"")
+            assert (done.returncode, done.stderr) == (0, b"")
         for note, attempt in zip(noted(folder / f"notes-{number}"), plan.attempts, strict=True):
             assert_same(note, attempt.command, run, environment)
+    assert not [*folder.rglob("pwned")]
 
 
 @pytest.mark.parametrize("given", ["run dir/launch.sh", "./run dir/launch.sh", "a link", "launch.sh", "./launch.sh"])
@@ -418,7 +380,7 @@ def test_its_help_is_the_head_of_the_file(tmp_path, argument):
     assert not run.events_file.exists()
 
 
-@pytest.mark.parametrize("number", ["0", "6", "x", "-1", "01", "1x", "99999999999999999999", "1 2", "$(touch pwned)"])
+@pytest.mark.parametrize("number", ["0", "6", "-1", "01", "1x", "99999999999999999999", "$(touch pwned)"])
 def test_an_attempt_must_be_there(tmp_path, number):
     run, _ = exported(tmp_path, profile(), facts())
     for arguments in ((), ("--plain",), ("--dry-run",)):
@@ -526,13 +488,6 @@ def launch_text(folder):
     return (folder / "launch.sh").read_text()
 
 
-def test_read_from_a_pipe_it_refuses(tmp_path):
-    run, _ = exported(tmp_path, profile(), facts())
-    done = subprocess.run(["bash"], input=run.script.read_bytes(), capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (64, b"")
-    assert b"was read from a pipe" in done.stderr
-
-
 def test_sh_is_told_to_be_bash(tmp_path):
     run, _ = exported(tmp_path, profile(), facts())
     done = subprocess.run(["dash", run.script], capture_output=True, check=False)
@@ -540,20 +495,19 @@ def test_sh_is_told_to_be_bash(tmp_path):
     assert b'start it as "bash launch.sh"' in done.stderr
 
 
-@pytest.mark.parametrize("uuids", [UUIDS[:1], UUIDS])
-def test_gpus_are_chosen_by_uuid_and_others_where_it_is_started(tmp_path, uuids):
+def test_gpus_are_chosen_by_uuid_and_others_where_it_is_started(tmp_path):
     folder = tmp_path.resolve()
     python = stub(folder / "python")
-    found = facts(python=python, gpus=[gpu(number) for number in range(len(uuids))])
+    found = facts(python=python, gpus=[gpu(0), gpu(1)])
     run, _ = exported(folder / "run", profile({"trainer.launcher": "torchrun"}), found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), CUDA_VISIBLE_DEVICES="7")
     plain(run, env=environment)
     plain(run, "--gpus=GPU-x,GPU-y", env=environment)
     note, other = noted(folder / "notes")
     assert other["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-x,GPU-y"
-    assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
+    assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
     assert note["env"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert f"--nproc-per-node={len(uuids)}" in note["argv"]
+    assert "--nproc-per-node=2" in note["argv"]
 
 
 MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "recipe.global_batch": 96}
@@ -582,12 +536,7 @@ def machines(folder, gpus=2, **more):
         (["--node-rank=3"], 64, "--node-rank=3 is not one of the ranks 0 to 2"),
         (["--node-rank=x"], 64, "--node-rank=x is not one of the ranks 0 to 2"),
         (["--node-rank=99999999999999999999"], 64, "is not one of the ranks 0 to 2"),
-        (["--node-rank="], 64, "--node-rank="),
-        (
-            ["--node-rank=1"],
-            64,
-            "the GPUs in this script are those of the first machine: give --gpus=",
-        ),
+        (["--node-rank=1"], 64, "the GPUs in this script are those of the first machine: give --gpus="),
     ],
 )
 def test_a_machine_must_be_named(tmp_path, arguments, code, part):
@@ -632,9 +581,6 @@ def test_each_machine_starts_its_own_number_of_processes(tmp_path):
     ("arguments", "code", "part"),
     [
         (["--node-rank=1", "--gpus=GPU-a"], 64, "--gpus names 1, and each machine trains on 2"),
-        (["--node-rank=1", "--gpus=GPU,GPU-"], 64, "GPU is no UUID (GPU-… or MIG-…)"),
-        (["--node-rank=1", "--gpus=GPU-a,GPU-a"], 64, "--gpus=GPU-a,GPU-a names GPU-a twice"),
-        (["--node-rank=1", "--gpus=GPU-a,GPU-b,"], 64, "names a GPU that is empty or has a space"),
         (["--node-rank=1", "--gpus=GPU-a,GPU-c"], 69, "the GPU GPU-c (chosen here) is not there"),
         (["--node-rank=0"], 69, f"the GPU {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
     ],
@@ -671,31 +617,9 @@ def test_each_machine_takes_its_own_gpus(tmp_path):
         assert not (place / ".lock").exists()
     shown = bash(run, "--node-rank=1", "--dry-run", env=environment)
     assert b"# these GPUs are those of" in shown.stdout
-    shown = bash(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment)
-    assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown.stdout
-    assert b"--node-rank=1" in shown.stdout
     assert started(TUI_TRAIN_NODE_RANK="1")["argv"] == second["argv"]
     moved = started("--node-rank=1", TUI_TRAIN_ADDRESS="127.0.0.2")
     assert moved["argv"] == argv(plan.attempts[0].command, str(run.path), "", 1, "127.0.0.2")
-
-
-@pytest.mark.parametrize(
-    ("there", "told"),
-    [
-        ("GPU-a GPU-b GPU-c", "GPU 0 NVIDIA X GPU-a, GPU 1 NVIDIA X GPU-b, GPU 2 NVIDIA X GPU-c"),
-        ("GPU-a", "GPU 0 NVIDIA X GPU-a"),
-        ("", "none"),
-    ],
-)
-def test_cards_are_never_guessed(tmp_path, there, told):
-    run, _, environment = machines(tmp_path)
-    done = bash(run, "--node-rank=1", env=environment | {"THERE": there})
-    assert done.returncode == 69
-    said = f"launch.sh: each machine trains on 2 GPUs, and this one has: {told}; choose with --gpus=UUID,…\n"
-    assert done.stderr.decode() == said
-    shutil.rmtree(tmp_path / "bin")
-    done = bash(run, "--node-rank=1", env=environment)
-    assert (done.returncode, b"name the GPUs with --gpus=UUID" in done.stderr) == (69, True)
 
 
 def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path):
@@ -709,15 +633,7 @@ def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path
     assert b"--gpus" not in options
     run, *_ = machines(tmp_path, gpus=0)
     assert bash(run, "--node-rank=1", "--gpus=GPU-a").returncode == 64
-
-
-def test_scripts_for_machines_and_shards_are_clean(tmp_path, shellcheck):
-    run, _, environment = machines(tmp_path)
-    assert b"--node-rank=N" in bash(run, "--help", env=environment).stdout
-    chosen = profile({"trainer.launcher": "accelerate", "ladder.rungs": ("sharding", "offload"), "nodes.count": 1})
-    shards, _ = exported(tmp_path / "shards", chosen, facts(gpus=(gpu(0), gpu(1))))
-    assert (shards.path / "accelerate-3.yaml").is_file()
-    shellcheck(run.script, shards.script)
+    assert b"--node-rank=N" in bash(run, "--help").stdout
 
 
 def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
