@@ -51,7 +51,7 @@ USUAL = {
         ("hf-trainer", "python", "step"),
         ("total-batch", "accelerate", "loss"),
     },
-    "fails": {("total-batch", "torchrun", "step")},
+    "fails": {("builtin", "python", "loss"), ("total-batch", "torchrun", "step")},
     "ends": {("total-batch", "python", "load")},
 }
 
