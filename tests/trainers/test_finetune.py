@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -296,11 +295,9 @@ def ready_findings(packages):
 def test_data_is_prepared_before_the_training(tmp_path):
     chosen = tuning(data__evaluation=0.1, recipe__seed=3)
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
-    words = argv(step.command, "/run")
-    assert words[1:] == [
+    assert argv(step.command, "/run")[1:] == [
         "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "--find-answers",
-            "--length=1024",
-        "--method=sft", "--most-cut=0.1", "/d.jsonl",
+        "--length=1024", "--method=sft", "--most-cut=0.1", "/d.jsonl",
     ]  # fmt: skip
     (other,) = ready(
         tuning(trainer__arguments=("--chat_template_path=/t",)), facts(packages=LIBRARIES)
@@ -458,9 +455,7 @@ def test_rows_that_the_template_refuses_are_left_out_and_said(tmp_path, tokenize
     path = written(tmp_path / "d.jsonl", [CHAT, SYSTEM, CHAT, {"messages": []}, SYSTEM, CHAT, CHAT])
     words = [f"--model={tokenizer(STRICT)}", "--share=0.5", path]
     said = prepared(tmp_path / "data", *words, python=warm_python)
-    assert [f"line {number}: the template refuses" in said for number in range(1, 8)] == [
-        number in {2, 5} for number in range(1, 8)
-    ]
+    assert re.findall(r"line (\d): the template refuses", said) == ["2", "5"]
     assert "3 of 7 rows are left out, 2 of them refused" in said
     assert (rows_of(tmp_path / "data/train.jsonl"), rows_of(tmp_path / "data/test.jsonl")) == ([CHAT] * 2, [CHAT] * 2)
     # Without the model, and with one that cannot be loaded, nothing is tried.
@@ -509,9 +504,8 @@ def test_validation_data_must_have_the_same_format(tmp_path):
 
 
 def test_one_row_cannot_be_shared(tmp_path):
-    assert "cannot be split" in prepared(
-        tmp_path / "data", "--share=0.5", written(tmp_path / "d.jsonl", [CHAT]), code=65
-    )
+    one = written(tmp_path / "d.jsonl", [CHAT])
+    assert "cannot be split" in prepared(tmp_path / "data", "--share=0.5", one, code=65)
     assert not (tmp_path / "data").exists()
 
 
@@ -549,7 +543,7 @@ def test_a_preparation_that_is_stopped_leaves_nothing(tmp_path):
     assert [left.name for left in tmp_path.iterdir()] == ["d.jsonl"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b"[]", b"{}\n", b'{"messages": []}\n'])
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b'{"messages": []}\n'])
 def test_data_of_which_nothing_is_left_ends_the_run(tmp_path, content):
     (tmp_path / "d.jsonl").write_bytes(content)
     assert "data: error: " in prepared(tmp_path / "data", tmp_path / "d.jsonl", code=65)
@@ -665,34 +659,23 @@ def test_preferences_train_once_and_give_the_best_checkpoint(tmp_path, model, tr
 def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, model, trl):
     data = written(tmp_path / "d.jsonl", [{"messages": [user("a long question " * 3), says("yes")]}] * 8)
     losses = []
-    for number, only in enumerate((None, True)):
+    for number, only in enumerate((None, True, False)):
         chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
         run, plan = trained(tmp_path / f"run{number}", chosen, trl)
         assert plan.configs[-1].values.get("assistant_only_loss") is only
         assert ("only answers are learned: the chat template marks them" in log_of(run, 1)) is (only is None)
         losses += curve(run)
-    assert losses[0] == losses[1]
+    assert losses[0] == losses[1] != losses[2]
 
 
 @with_trl
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_several_processes(tmp_path, model, trl, launcher):
+def test_several_processes_of_accelerate(tmp_path, model, trl):
+    """Those of torchrun learn in test_ladder_real.py."""
     data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(16)])
-    values = {"trainer__launcher": launcher, "hardware__processes": 2, "recipe__steps": 4}
+    values = {"trainer__launcher": "accelerate", "hardware__processes": 2, "recipe__steps": 4}
     run, plan = trained(tmp_path / "run", chosen_for(model, data, recipe__learning_rate=5e-3, **values), trl)
     assert (plan.world_size, plan.accumulation) == (2, 1)
     assert curve(run)[-1] < curve(run)[0]
-
-
-@with_trl
-def test_only_answers_are_learned(tmp_path, model, trl):
-    data = written(tmp_path / "d.jsonl", [{"messages": [user("a long question " * 3), says("yes")]}] * 8)
-    losses = []
-    for number, only in enumerate((False, True)):
-        chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
-        run, _ = trained(tmp_path / f"run{number}", chosen, trl)
-        losses += curve(run)
-    assert losses[0] != losses[1]
 
 
 @with_trl
@@ -705,9 +688,8 @@ def test_a_stopped_run_resumes(tmp_path, model, trl):
     started = subprocess.Popen(
         ["bash", run.path / "launch.sh"], env=offline(tmp_path / "run"), stdout=subprocess.DEVNULL
     )
-    while "'loss'" not in (log_of(run, 1) if Path(run.attempt_log(1)).exists() else ""):
-        assert started.poll() is None
-        time.sleep(0.05)
+    until(lambda: started.poll() is not None or (run.attempt_log(1).exists() and "'loss'" in log_of(run, 1)), 300)
+    assert started.poll() is None
     started.send_signal(signal.SIGTERM)
     assert started.wait(120) == 143
     begun = len(curve(run))
@@ -904,7 +886,6 @@ def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
     run, _ = trained(tmp_path / "run", chosen_for(model, data), trl, code=65)
     assert "no row of" in log_of(run, 1)
     assert "Loading weights" not in log_of(run, 1)
-    assert isinstance(run, RunDir)
 
 
 @pytest.mark.parametrize(
@@ -922,8 +903,3 @@ def test_what_a_python_can_do_is_known(without, cuda, able):
     packages = {name: version for name, version in LIBRARIES.items() if name != without}
     assert finetune_abilities(toolchain(cuda=cuda, packages=packages)) == able
     assert finetune_abilities(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
-
-
-def test_a_trainer_says_what_it_does():
-    assert Finetune(tuning()).method() == "SFT LoRA"
-    assert Finetune(tuning(finetune__method="dpo", finetune__tuning="full")).method() == "DPO full"

@@ -342,15 +342,11 @@ def test_a_local_model_with_its_tokenizer_and_without_weights(script, whole, tmp
 
 
 def test_a_local_model_that_cannot_be_used(script, whole, tmp_path):
-    config = json.loads((whole[0] / "config.json").read_text())
-    cases = {"small": (config | {"vocab_size": 100}, 2), "unknown": ({"model_type": "no-such-model"}, 2)}
-    for name, (content, _) in cases.items():
+    small = json.loads((whole[0] / "config.json").read_text()) | {"vocab_size": 100}
+    for name, content in {"small": small, "unknown": {"model_type": "no-such-model"}}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(content))
-    runs = [start(script, tmp_path / "out", f"--model={tmp_path / name}", "--sequence_length=32") for name in cases]
-    for run, (_, code) in zip(runs, cases.values(), strict=True):
-        _, err = end(run, code)
-        assert "Traceback" not in err
+        assert refusal(script, tmp_path / "out", f"--model={tmp_path / name}", "--sequence_length=32")
 
 
 def refusal(script, output, *arguments, data=SAMPLE):
