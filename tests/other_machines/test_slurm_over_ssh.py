@@ -357,12 +357,8 @@ def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
     (tmp_path / "bin" / "asked").chmod(0o755)
     (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
     asked = {
-        "commands": [["asked", "a b"]],
-        "without": "SBATCH_(OUTPUT|WAIT)",
-        "given": "",
-        "folder": "",
-        "patience": 9,
-    }
+        "commands": [["asked", "a b"]], "without": "SBATCH_(OUTPUT|WAIT)", "given": "", "folder": "", "patience": 9,
+    }  # fmt: skip
     words = [sys.executable, "-c", submit_host._remote_program(), json.dumps(asked)]
     done = subprocess.run(words, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
     assert json.loads(done.stdout)[0]["out"] == "none /c a b\n"
