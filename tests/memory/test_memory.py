@@ -130,121 +130,81 @@ SMALL = {"layers": 2, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 2000}
 TOKENS = {"micro_batch": 2, "sequence_length": 512}
 
 
+# Weights of four bits beside LoRA, as bitsandbytes computes with them.
+PACKED = {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"}
+SHORT_SGD = {"optimizer": "sgd", "sequence_length": 16}
+TABLE = {"tied": True, "vocab": 50000}
+
+
+def like(name, **sizes):
+    """The sizes of a model whose layers are built like those of a type."""
+    return {"type": name, **layer_structures()[name], **sizes}
+
+
+SUMMED = [
+    # Its head's gradient waits for the embedding's, and they are added in a third place.
+    (TABLE, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
+    (TABLE, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
+    ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
+    # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
+    ({}, SHORT_SGD | {"sharding": "ddp", "shards": 2}, 0.05),
+    (TABLE, SHORT_SGD | {"sharding": "fsdp", "shards": 8}, 0.15),
+    # It caps the weights of attention, and so computes them one by one.
+    (like("gemma2", heads=16, head_dim=16), {"sequence_length": 1024}, 0.1),
+    # Its activation is written out, with a power that autocast takes in fp32.
+    (like("gpt2", positions=512, ffn=2048), {"autocast": "bf16"}, 0.05),
+    (like("phi", ffn=2048, layers=16), PACKED, 0.05),
+    (like("gpt2", positions=1024), {"attention": "eager", "sequence_length": 1024}, 0.05),
+    # Under autocast its norms give fp32, of which each linear layer keeps a copy.
+    (like("starcoder2"), {"weights": "bf16", "autocast": "bf16"}, 0.03),
+    # Frozen weights are cast for each pass.
+    ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
+    # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
+    (like("gpt_neox", ffn=2048, layers=16), PACKED | {"rank": 1}, 0.05),
+    # One head of values, which are a copy, and a softmax in 16 bits.
+    (
+        like("falcon", norms=1, kv=1, heads=16, ffn=2048, layers=8),
+        {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_TARGETS, "dropout": 0.1},
+        0.05,
+    ),
+    # Each of its heads of queries gets keys and values of its own, whatever attends.
+    (like("falcon", kv=4, heads=16, ffn=1024, layers=16), {"attention": "flash"}, 0.01),
+    # Eager attention copies its values, which keeps no view of all three.
+    ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
+    # Their norms multiply with the weight in fp32, or have none.
+    (like("gemma3_text", heads=4, head_dim=64, layers=8), {"weights": "bf16"}, 0.05),
+    (like("olmo", layers=8), {"weights": "bf16"}, 0.05),
+    ({"heads": 16}, {"attention": "eager"}, 0.05),
+    # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
+    (like("stablelm", ffn=1024, layers=8), PACKED | {"targets": ALL_TARGETS}, 0.05),
+    # Autocast copies weights of other 16 bits too.
+    ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
+    # Liger's norms are also those of queries and keys.
+    (like("qwen3", heads=16, head_dim=64, layers=8), {"weights": "bf16", "kernels": "liger", "loss": "fused"}, 0.05),
+    # Kept in fp32 beside packed weights, all that goes from layer to layer is.
+    ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
+    # TRL's losses, with all that is trained, and with less.
+    *(
+        ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
+        for loss in ("tiled", "checkpointed")
+        for tied, more in (
+            (False, {"autocast": "bf16"}),
+            (True, {"weights": "bf16"}),
+            (True, {"autocast": "bf16", "method": "lora"}),
+        )
+    ),
+    ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
+    # Pairs of answers, and the frozen copy that DPO compares with.
+    *(
+        ({"layers": 6}, {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more}, 0.05)
+        for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
+    ),
+]
+
+
 @pytest.mark.xdist_group("traced")
 @pytest.mark.training
-@pytest.mark.parametrize(
-    ("values", "more", "error"),
-    sample(
-        [
-            # Its head's gradient waits for the embedding's, and they are added in a third place.
-            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
-            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
-            ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
-            # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
-            ({}, {"optimizer": "sgd", "sequence_length": 16, "sharding": "ddp", "shards": 2}, 0.05),
-            (
-                {"tied": True, "vocab": 50000},
-                {"optimizer": "sgd", "sequence_length": 16, "sharding": "fsdp", "shards": 8},
-                0.15,
-            ),
-            # It caps the weights of attention, and so computes them one by one.
-            (
-                {"type": "gemma2", **layer_structures()["gemma2"], "heads": 16, "head_dim": 16},
-                {"sequence_length": 1024},
-                0.1,
-            ),
-            # Its activation is written out, with a power that autocast takes in fp32.
-            ({"type": "gpt2", **layer_structures()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
-            (
-                {"type": "phi", **layer_structures()["phi"], "ffn": 2048, "layers": 16},
-                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
-                0.05,
-            ),
-            (
-                {"type": "gpt2", **layer_structures()["gpt2"], "positions": 1024},
-                {"attention": "eager", "sequence_length": 1024},
-                0.05,
-            ),
-            # Under autocast its norms give fp32, of which each linear layer keeps a copy.
-            ({"type": "starcoder2", **layer_structures()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
-            # Frozen weights are cast for each pass.
-            ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
-            # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
-            (
-                {"type": "gpt_neox", **layer_structures()["gpt_neox"], "ffn": 2048, "layers": 16},
-                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "rank": 1},
-                0.05,
-            ),
-            # One head of values, which are a copy, and a softmax in 16 bits.
-            (
-                {
-                    "type": "falcon",
-                    **layer_structures()["falcon"],
-                    "norms": 1,
-                    "kv": 1,
-                    "heads": 16,
-                    "ffn": 2048,
-                    "layers": 8,
-                },
-                {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_TARGETS, "dropout": 0.1},
-                0.05,
-            ),
-            # Each of its heads of queries gets keys and values of its own, whatever attends.
-            (
-                {"type": "falcon", **layer_structures()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 16},
-                {"attention": "flash"},
-                0.01,
-            ),
-            # Eager attention copies its values, which keeps no view of all three.
-            ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
-            # Their norms multiply with the weight in fp32, or have none.
-            (
-                {"type": "gemma3_text", **layer_structures()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
-                {"weights": "bf16"},
-                0.05,
-            ),
-            ({"type": "olmo", **layer_structures()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
-            ({"heads": 16}, {"attention": "eager"}, 0.05),
-            # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
-            (
-                {"type": "stablelm", **layer_structures()["stablelm"], "ffn": 1024, "layers": 8},
-                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": ALL_TARGETS},
-                0.05,
-            ),
-            # Autocast copies weights of other 16 bits too.
-            ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
-            # Liger's norms are also those of queries and keys.
-            (
-                {"type": "qwen3", **layer_structures()["qwen3"], "heads": 16, "head_dim": 64, "layers": 8},
-                {"weights": "bf16", "kernels": "liger", "loss": "fused"},
-                0.05,
-            ),
-            # Kept in fp32 beside packed weights, all that goes from layer to layer is.
-            ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
-            # TRL's losses, with all that is trained, and with less.
-            *(
-                ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
-                for loss in ("tiled", "checkpointed")
-                for tied, more in (
-                    (False, {"autocast": "bf16"}),
-                    (True, {"weights": "bf16"}),
-                    (True, {"autocast": "bf16", "method": "lora"}),
-                )
-            ),
-            ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
-            # Pairs of answers, and the frozen copy that DPO compares with.
-            *(
-                (
-                    {"layers": 6},
-                    {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more},
-                    0.05,
-                )
-                for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
-            ),
-        ],
-        10,
-    ),
-)
+@pytest.mark.parametrize(("values", "more", "error"), sample(SUMMED, 10))
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):
     model = Dimensions(**{**SMALL, **values})
     how = MemorySettings(**{**TOKENS, "optimizer": "adamw_fused", **more})

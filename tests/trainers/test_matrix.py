@@ -95,14 +95,6 @@ def test_the_training_is_what_was_planned(tmp_path, trainer, launcher):
         assert {sum(map(int, held))} == {*map(int, whole)}
 
 
-def test_accelerate_hands_the_precision_over(tmp_path):
-    """A script that leaves it to accelerate gets it from the configuration."""
-    more = {"trainer.launcher": "accelerate", "hardware.processes": 2, "recipe.precision": "bf16"}
-    run, _ = exported(tmp_path / "run", chosen(tmp_path, "accelerate", **more), here())
-    assert bash(run, timeout=240).returncode == 0
-    assert "precision bf16" in log_of(run)
-
-
 def together(runs, *words, **variables):
     """Start the script of each machine at once, each with its rank; return their exit codes and what they said."""
     env = plain_environment(HF_HUB_OFFLINE="1", **variables)
@@ -157,46 +149,6 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
         resumed = "\n".join(Tail(first.attempt_log(2)).lines())
         assert "{'loss'" not in resumed
         assert "done | model saved in" in resumed
-
-
-SAVES = """
-import sys
-from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
-
-(arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
-rows = [{"input_ids": [number % 32] * 16, "labels": [number % 32] * 16} for number in range(32)]
-sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 32, "n_positions": 16}
-trainer = Trainer(GPT2LMHeadModel(GPT2Config(**sizes)), arguments, train_dataset=rows)
-trainer.train()
-trainer.save_model(arguments.output_dir + "/final")
-"""
-
-
-@pytest.mark.whole
-def test_a_script_saves_its_whole_model_when_it_is_sharded(tmp_path):
-    """Its checkpoints are sharded all the same."""
-    script = tmp_path / "saves.py"
-    script.write_text(SAVES)
-    values = {"trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": str(script)}
-    values |= {"trainer.launcher": "accelerate", "trainer.strategy": "fsdp2", "trainer.python": BASE["trainer.python"]}
-    values |= {"recipe.steps": 2, "recipe.checkpoint_every": 1, "recipe.micro_batch": 4, "recipe.global_batch": 8}
-    run, plan = exported(tmp_path / "run", profile(values), here(gpus=(gpu(0), gpu(1))))
-    words = argv(plan.attempts[0].command, str(run.path))
-    variables = parsed("accelerate", [words[3:]])["found"][0]["env"]
-    ours = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "GLOO_SOCKET_IFNAME": "lo"}
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [BASE["trainer.python"], *torchrun, SCRIPTS / "fsdp_on_cpu.py", *words[words.index(str(script)):]],
-        env=plain_environment(**{**variables, **ours, "PYTHONPATH": str(run.path / "shim")}),
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    output = run.path / "output"
-    assert [*output.glob("checkpoint-2/pytorch_model_fsdp_0/__1_*.distcp")]
-    from safetensors.numpy import load_file
-
-    saved = load_file(output / "final" / "model.safetensors")
-    assert saved["transformer.wte.weight"].shape == (32, 16)
 
 
 @pytest.mark.whole

@@ -109,7 +109,6 @@ def test_only_the_newest_checkpoints_are_kept_unless_told_otherwise(script, tmp_
     assert checkpoints(tmp_path) == ["checkpoint-3", "checkpoint-4"]
 
 
-# In a run folder, a stop of both is in test_training.py.
 @pytest.mark.parametrize(
     "launcher", sample([(), TORCHRUN], 2), ids=lambda launcher: "torchrun" if launcher else "python"
 )

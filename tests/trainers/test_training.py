@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, sample, taken, until
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, taken, until
 
 from tui_train.runs.logs.tail import Tail
 from tui_train.runs.results.result import read_result
@@ -40,9 +40,6 @@ def _python(warm_python):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TINY, "trainer.python", warm_python)
         yield
-
-
-TWO = {"hardware.processes": 2, "recipe.micro_batch": 4}
 
 
 def failing(folder, *faults):
@@ -110,31 +107,21 @@ def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(t
     assert log == f"log: {run.attempt_log(2)}"
 
 
-WAYS = [("builtin", "python"), ("builtin", "torchrun"), ("builtin", "accelerate"), ("hf-trainer", "python")]
-
-
-@pytest.mark.parametrize(("trainer", "launcher"), sample(WAYS, 2))
-def test_a_stop_saves_where_it_was(tmp_path, trainer, launcher):
-    values = {"recipe.steps": 100000, "recipe.checkpoint_every": 100000, "trainer.launcher": launcher}
-    values |= TWO if launcher != "python" else {}
-    words = ()
-    if trainer == "hf-trainer":
-        script = {"trainer.kind": "script", "trainer.preset": trainer, "trainer.script": str(SCRIPTS / "hf_trainer.py")}
-        values |= script
-        words = ("--logging_steps=1", "--report_to=none")
-    # A signal reaches real processes here, and a fork of the warm one elsewhere.
-    values["trainer.python"] = sys.executable if launcher == "torchrun" else TINY["trainer.python"]
-    chosen = profile(taken({**TINY, "trainer.arguments": words, **values}))
-    run, _ = exported(tmp_path / "run", chosen, facts(python=values["trainer.python"]))
+def test_a_stop_saves_where_the_hf_trainer_was(tmp_path):
+    """What the built-in trainer does then is in test_trainer.py."""
+    values = {
+        "trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": str(SCRIPTS / "hf_trainer.py"),
+        "trainer.arguments": ("--logging_steps=1", "--report_to=none"), "recipe.steps": 100000,
+        "recipe.checkpoint_every": 100000,
+    }  # fmt: skip
+    run, _ = exported(tmp_path / "run", profile(taken({**TINY, **values})), facts(python=TINY["trainer.python"]))
     start(run)
     until(lambda: "{'loss'" in log_of(run, 1), 120)
     assert stop_run(run).state == "stopped"
     (saved,) = (run.path / "output").glob("checkpoint-*")
     state = json.loads((saved / "trainer_state.json").read_text())
-    step = int(saved.name.removeprefix("checkpoint-"))
-    assert state["global_step"] == step > 0
-    dry = bash(run, "--dry-run").stdout.decode()
-    assert str(saved) in dry
+    assert state["global_step"] == int(saved.name.removeprefix("checkpoint-")) > 0
+    assert str(saved) in bash(run, "--dry-run").stdout.decode()
 
 
 def test_a_failed_run_says_why_and_what_to_try(tmp_path):
