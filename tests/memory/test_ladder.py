@@ -241,6 +241,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
         ({"hardware.device": "cpu"}, {}, "fused_optimizer", "only for GPUs"),
         ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "cannot be passed to this trainer"),
         ({"trainer.kind": "builtin"}, {}, "fused_optimizer", ""),
+        ({"trainer.kind": "builtin", "trainer.model": "/m"}, {}, "layers", "the loaded model has a fixed size"),
         ({"trainer.kind": "builtin"}, {}, "eval_batch", "no validation data: nothing is evaluated"),
         ({"trainer.kind": "builtin", "trainer.validation_data": ("/v",)}, {}, "eval_batch", ""),
         ({"trainer.preset": "trl"}, {"packages": {}}, "lora", "the chosen Python has no peft"),
@@ -410,12 +411,6 @@ def test_another_model_has_another_output_folder(output, wanted):
     assert attempts[0].checkpoints.folder != attempts[1].checkpoints.folder == attempts[2].checkpoints.folder
 
 
-def test_a_loaded_model_is_never_cut():
-    chosen = profile({"trainer.model": "/m", "ladder.rungs": ("layers",), "ladder.consent": ("layers",)})
-    assert titles(chosen) == ["as planned"]
-    assert why_rung_unusable("layers", Setup(chosen, CARDS).context) == "the loaded model has a fixed size"
-
-
 @pytest.mark.parametrize(
     ("preset", "arguments", "usable"),
     [
@@ -563,20 +558,14 @@ def test_sharding_and_offload_have_configurations_of_their_own():
     assert folders[0] == folders[1] != folders[2] == folders[3]
 
 
-def test_deepspeed_is_told_the_accumulation_of_each_attempt():
-    """The Hugging Face Trainer refuses to start where the two are not the same."""
-    script = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.strategy": "zero2"}
-    script |= {"trainer.arguments": ("--max_grad_norm=0.5",)}
+def test_deepspeed_clips_as_the_trainer_is_told_on_every_rung():
+    """Its accumulation, which has to be the Trainer's as well, is in test_launchers.py."""
+    script = {**HF, "trainer.strategy": "zero2", "trainer.arguments": ("--max_grad_norm=0.5",)}
     chosen = profile({**ACCELERATE, **script, "recipe.micro_batch": 4, "recipe.global_batch": 16})
-    assert len(titles(chosen, SHARED)) == 6
-    for number, attempt in enumerate(plan(chosen, SHARED).attempts):
-        told = config(chosen, number)[1]["deepspeed_config"]
-        words = argv(attempt.command, "/run")
-        assert f"--gradient_accumulation_steps={told['gradient_accumulation_steps']}" in words
-        assert told["gradient_clipping"] == 0.5
-        micro = next(word for word in words if word.startswith("--per_device")).partition("=")[2]
-        assert int(micro) * told["gradient_accumulation_steps"] * 2 == 16
-        assert told["offload_optimizer_device"] == ("cpu" if attempt.rung == "offload" else "none")
+    made = [attempt.rung for attempt in plan(chosen, SHARED).attempts]
+    told = [config(chosen, number)[1]["deepspeed_config"] for number in range(len(made))]
+    assert {each["gradient_clipping"] for each in told} == {0.5}
+    assert [each["offload_optimizer_device"] == "cpu" for each in told] == [rung == "offload" for rung in made]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 import ssh as secure_shell
 import warm
-from fake_driver import driver_environment
 from support import GIB, UUIDS, check, gpu, inside, machine, plan, profile, sample, toolchain
 from test_wizard import keys, settle, shows
 
@@ -226,27 +225,6 @@ def test_a_named_python_there_is_asked_and_a_script_read(host):
     assert auto_preset.arguments_summary(where.sources[str(script)]) == "argparse, line 2: --lr"
     assert str(script) not in where.documents
     assert next(tool.label for tool in where.toolchains if tool.python == f"{host}/mine") == "chosen"
-
-
-def test_a_host_with_tui_train_tells_all(host):
-    (host / "bin" / "tui-train").write_text(
-        "#!/bin/sh\n"
-        + secure_shell.command(
-            [sys.executable, "-m", "tui_train"], {"PYTHONPATH": str(ROOT), **driver_environment("two-3090")}
-        )
-        + ' "$@"\n'
-    )
-    where = machine_facts.facts_for(profile(), MachineSource(host="box"))
-    assert where.machine.driver_cuda == "12.8"
-    assert where.machine.gpus[0].sm_count == 82
-    assert len({tool.python for tool in where.toolchains}) == len(where.toolchains)
-
-
-def test_a_host_that_is_not_there_is_said(host):
-    said = tui("export", "quickstart", host / "out", "--host", "no-such-host-at-all", code=69).stderr
-    assert "ssh to no-such-host-at-all failed" in said
-    with pytest.raises(BadInput):
-        machine_facts.facts_for(profile(), MachineSource(host="-oProxyCommand=x"))
 
 
 # The wizard

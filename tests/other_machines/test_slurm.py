@@ -239,11 +239,10 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monkeypatch, launcher):
+def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monkeypatch):
     """Memory runs out on one of them; the next attempt resumes on both, with the same global batch."""
     values = {**TINY, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
-    save(profile({**values, "recipe.micro_batch": 4, "trainer.launcher": launcher}), overwrite=True)
+    save(profile({**values, "recipe.micro_batch": 4}), overwrite=True)
     tui("run", "two", "--slurm")
     undisturbed = rundir.find_run("last")
     for name, value in failing(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():

@@ -503,12 +503,6 @@ def test_validation_data_must_have_the_same_format(tmp_path):
     assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
 
 
-def test_one_row_cannot_be_shared(tmp_path):
-    one = written(tmp_path / "d.jsonl", [CHAT])
-    assert "cannot be split" in prepared(tmp_path / "data", "--share=0.5", one, code=65)
-    assert not (tmp_path / "data").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -543,17 +537,21 @@ def test_a_preparation_that_is_stopped_leaves_nothing(tmp_path):
     assert [left.name for left in tmp_path.iterdir()] == ["d.jsonl"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b'{"messages": []}\n'])
-def test_data_of_which_nothing_is_left_ends_the_run(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "into", "words", "code"),
+    [
+        (b"", "data", (), 65),
+        (b"\x00\xff\x00", "data", (), 65),
+        (b'{"messages": []}\n', "data", (), 65),
+        # One row cannot be split, and a file is no folder.
+        (json.dumps(CHAT).encode(), "data", ("--share=0.5",), 65),
+        (json.dumps(CHAT).encode(), "d.jsonl/data", (), 73),
+    ],
+)
+def test_what_cannot_be_prepared_ends_the_run_and_leaves_nothing(tmp_path, content, into, words, code):
     (tmp_path / "d.jsonl").write_bytes(content)
-    assert "data: error: " in prepared(tmp_path / "data", tmp_path / "d.jsonl", code=65)
+    assert "data: error: " in prepared(tmp_path / into, *words, tmp_path / "d.jsonl", code=code)
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
-
-
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
-    (tmp_path / "file").write_text("")
-    path = written(tmp_path / "d.jsonl", [CHAT])
-    assert "cannot be written" in prepared(tmp_path / "file/data", path, code=73)
 
 
 # ---- TRL itself --------------------------------------------------------------------------------------------------
