@@ -246,32 +246,6 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
     assert "sinfo" in tui("facts", "--slurm", "--on", "box").stdout
 
 
-@pytest.mark.whole
-def test_a_profile_names_the_host_and_slurm(login):
-    hosts.add("lab", "box")
-    saver(login.home, 3, **{"hardware.host": "lab", "hardware.scheduler": "slurm", "slurm.partition": "gpu"})
-    assert all(name in tui("facts", "--slurm", "--on", "lab").stdout for name in ("debug*", "long", "4 a100"))
-    planned = json.loads(tui("plan", "job", "--json").stdout)["plan"]
-    assert planned["slurm"]["partition"] == "gpu"
-    tui("run", "job", "--set", "slurm.partition=")
-    run = rundir.find_run("last")
-    assert (status(run).state, status(run).host) == ("finished", "box (Slurm)")
-    tui("run", "job", "--set", "hardware.scheduler=none")
-    assert status(rundir.find_run("last")).host == "box"
-    assert "hosts" in tui("plan", "job", "--set", "nodes.hosts=a,b", code=65).stderr
-
-
-@pytest.mark.whole
-def test_near_its_time_limit_a_job_over_ssh_is_queued_again_and_followed_on(login):
-    saver(login.home, 700, **{"slurm.time": "2"})
-    said = tui(*RUN, timeout=400).stdout
-    run = rundir.find_run("last")
-    assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
-    every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
-    assert every == [*range(1, 701)]
-    assert [line for line in said.splitlines() if line.startswith("step ")] == [f"step {step}" for step in every]
-
-
 # The rules
 
 

@@ -854,30 +854,6 @@ def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
 
 
 @with_trl
-def test_trl_trains_an_epoch_of_the_mixture(tmp_path, model, trl):
-    one = written(tmp_path / "a.jsonl", [numbered(CHAT, number) for number in range(12)])
-    two = written(tmp_path / "b.jsonl", [numbered(CHAT, number) for number in range(50, 54)])
-    chosen = chosen_for(model, one, recipe__epochs=1.0, data__weights=(1, 3))
-    run, plan = trained(tmp_path / "run", put(chosen, "trainer.data", (str(one), str(two))), trl)
-    assert len(rows_of(run.path / "data/train.jsonl")) == 16
-    assert len(curve(run)) == 16 // plan.global_batch
-
-
-@with_trl
-def test_trl_trains_on_the_rows_that_its_template_takes(tmp_path, model, trl, tokenizer):
-    """Without them left out, TRL ends at the first."""
-    import shutil
-
-    strict = Path(shutil.copytree(model, tmp_path / "strict"))
-    shutil.copy(Path(tokenizer(STRICT)) / "tokenizer_config.json", strict)
-    (strict / "chat_template.jinja").write_text(STRICT)
-    data = written(tmp_path / "d.jsonl", [SYSTEM, *(numbered(CHAT, number) for number in range(7))])
-    run, _ = trained(tmp_path / "run", chosen_for(strict, data, recipe__steps=2), trl)
-    assert "line 1: the template refuses" in log_of(run, 1)
-    assert len(curve(run)) == 2
-
-
-@with_trl
 def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
     data = tmp_path / "d.jsonl"
     data.write_text('{"messages": []}\n')
