@@ -543,21 +543,6 @@ def config(chosen, attempt, found=SHARED):
     return path, yaml.safe_load(next(file.text for file in prepared.files if file.path == path))
 
 
-def test_sharding_and_offload_have_configurations_of_their_own():
-    chosen = profile({**ACCELERATE, "recipe.micro_batch": 2, "recipe.global_batch": 8})
-    shared = ["sharding with FSDP2", "CPU offload"]
-    alone = ["instead: sharding with FSDP2", "instead: sharding with FSDP2, CPU offload"]
-    assert titles(chosen, SHARED) == ["as planned", "micro batch 2 -> 1", *shared, *alone]
-    told = [config(chosen, attempt) for attempt in range(4)]
-    names = ["accelerate.yaml", "accelerate.yaml", "accelerate-2.yaml", "accelerate-3.yaml"]
-    assert [path for path, _ in told] == names
-    assert [found["distributed_type"] for _, found in told] == ["MULTI_GPU", "MULTI_GPU", "FSDP", "FSDP"]
-    assert [found["fsdp_config"]["fsdp_offload_params"] for _, found in told[2:]] == [False, True]
-    # Checkpoints of ddp cannot be read when the model is shared out.
-    folders = [attempt.checkpoints.folder for attempt in plan(chosen, SHARED).attempts]
-    assert folders[0] == folders[1] != folders[2] == folders[3]
-
-
 def test_deepspeed_clips_as_the_trainer_is_told_on_every_rung():
     """Its accumulation, which has to be the Trainer's as well, is in test_launchers.py."""
     script = {**HF, "trainer.strategy": "zero2", "trainer.arguments": ("--max_grad_norm=0.5",)}

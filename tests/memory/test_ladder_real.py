@@ -101,16 +101,11 @@ def train(folder, cell, *, faults=(), micro=0):
     world = 1 if launcher == "python" else 2
     cards = phase != "loss"
     values = {
-        **TINY,
-        "trainer.launcher": launcher,
-        "trainer.arguments": WORDS.get(trainer, ()),
-        "hardware.processes": world,
-        "recipe.micro_batch": micro or GLOBAL // world,
-        "recipe.global_batch": GLOBAL,
-        "recipe.steps": STEPS,
-        "recipe.checkpoint_every": SAVED,
+        **TINY, "trainer.launcher": launcher, "trainer.arguments": WORDS.get(trainer, ()),
+        "hardware.processes": world, "recipe.micro_batch": micro or GLOBAL // world, "recipe.global_batch": GLOBAL,
+        "recipe.steps": STEPS, "recipe.checkpoint_every": SAVED,
         "ladder.rungs": ("micro_batch", "expandable_segments", "fused_optimizer"),
-    }
+    }  # fmt: skip
     if cards:
         values["communication.backend"] = "gloo"
     if trainer == "builtin":

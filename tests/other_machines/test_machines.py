@@ -237,14 +237,9 @@ def test_a_stop_elsewhere_counts_only_before_the_end(tmp_path, elsewhere, state,
     """A training whose ranks agree to stop may end with 0; one that had finished before the stop has finished."""
     happened(tmp_path / "node-1", ("run_started", 4000.0), ("stopping", 4100.0))
     start = SimpleNamespace(
-        planned=THREE,
-        run_dir=str(tmp_path),
-        node_rank=0,
-        stops=(0, 0, 0),
-        signals=SimpleNamespace(stop=""),
-        attempts=(SimpleNamespace(checkpoints=None),),
-        resume=False,
-    )
+        planned=THREE, run_dir=str(tmp_path), node_rank=0, stops=(0, 0, 0), signals=SimpleNamespace(stop=""),
+        attempts=(SimpleNamespace(checkpoints=None),), resume=False,
+    )  # fmt: skip
     ended = attempts.AttemptEnd(0, stopped_rank=elsewhere)
     outcome = supervised._outcome_of(start, ended, 1, 1)
     assert (outcome.state, outcome.code) == (state, code)

@@ -66,13 +66,9 @@ CHECKPOINT = "/a b/checkpoint-7"
 RANK = "--node-rank=1"
 # What the supervisor knows of a machine.
 MACHINE = {
-    "CONTAINER": "name-1",
-    "USER": "--user=7:8",
-    "MEMLOCK": "512",
-    "RUN_MOUNT": "--volume=a:b",
-    "CACHE_MOUNT": "--volume=c:d",
-    "HUGGING_FACE_MOUNT": "--volume=e:f",
-}
+    "CONTAINER": "name-1", "USER": "--user=7:8", "MEMLOCK": "512", "RUN_MOUNT": "--volume=a:b",
+    "CACHE_MOUNT": "--volume=c:d", "HUGGING_FACE_MOUNT": "--volume=e:f",
+}  # fmt: skip
 TOLD = {f"TUI_TRAIN_{name}": value for name, value in MACHINE.items()}
 TOLD |= {"TUI_TRAIN_CONTAINER_NAME": TOLD["TUI_TRAIN_CONTAINER"], "TUI_TRAIN_CONTAINER_USER": TOLD["TUI_TRAIN_USER"]}
 

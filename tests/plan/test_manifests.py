@@ -60,13 +60,9 @@ def made(kind, values, found=None, claims=None):
     chosen = with_cluster_address(profile(values), kind)
     found = found or facts()
     default = (DATA,) if MANIFESTS[kind].ACCEPTS_CLAIMS else ()
-    cluster = plan_for_cluster(
-        ready(chosen, found).plan,
-        chosen,
-        claims=default if claims is None else claims,
-        paths=found.paths,
-        toolchain=Setup(chosen, found).toolchain,
-    )
+    asked = default if claims is None else claims
+    toolchain = Setup(chosen, found).toolchain
+    cluster = plan_for_cluster(ready(chosen, found).plan, chosen, claims=asked, paths=found.paths, toolchain=toolchain)
     manifest = MANIFESTS[kind].manifest(cluster)
     return cluster, manifest, read(manifest.text)
 
@@ -396,15 +392,11 @@ def test_two_machines_train_together(tmp_path, warm_python, kind, launcher):
         works[1] = tmp_path.resolve() / "second"
     both = [
         subprocess.Popen(
-            words,
-            cwd=works[rank],
-            env=plain_environment(TUI_TRAIN_PYTHON=warm_python, **there(kind, rank)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            words, cwd=works[rank], env=plain_environment(TUI_TRAIN_PYTHON=warm_python, **there(kind, rank)),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in (0, 1)
-    ]
+    ]  # fmt: skip
     said = [process.communicate(timeout=240)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert "rank 0/2" in said[0]

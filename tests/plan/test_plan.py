@@ -28,42 +28,6 @@ def environment(chosen, found=None, attempt=0):
     return {setting.name: expand(setting.value, values) for setting in made.attempts[attempt].command.env}
 
 
-def test_the_default_is_one_process_on_the_cpu():
-    made = plan(Profile(), facts(python="/py", cpu_count=6))
-    assert (made.device, made.gpus, made.world_size, made.launcher) == ("cpu", (), 1, "python")
-    assert (made.micro_batch, made.accumulation, made.global_batch) == (8, 2, 16)
-    command = made.attempts[0].command
-    assert argv(command, "/run") == [
-        "/py",
-        "/run/pretrain.py",
-        "--data=/run/sample.txt",
-        "--output_dir=/run/output",
-        "--layers=4",
-        "--hidden_size=128",
-        "--heads=4",
-        "--sequence_length=128",
-        "--expect=1xcpu",
-        "--per_device_train_batch_size=8",
-        "--gradient_accumulation_steps=2",
-        "--learning_rate=0.003",
-        "--lr_scheduler_type=cosine",
-        "--weight_decay=0.01",
-        "--max_steps=60",
-        "--save_steps=20",
-        "--seed=1",
-        "--use_cpu=True",
-        "--warmup_steps=0.1",
-    ]
-    assert (
-        argv(command, "/run", "/run/output/checkpoint-20")[-1] == "--resume_from_checkpoint=/run/output/checkpoint-20"
-    )
-    assert expand(command.cwd, {"RUN_DIR": "/run"}) == "/run"
-    assert environment(Profile(), facts(python="/py", cpu_count=6)) == {
-        "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "6", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": "/run/shim:/before",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("warmup", "newer", "older"),
     [
@@ -173,19 +137,6 @@ def test_precision_reaches_the_hf_trainer(precision, flags):
     found = words(chosen, facts(gpus=(gpu(0),)))
     assert [word for word in found if "16=" in word] == flags
     assert "--gradient_checkpointing=True" in found
-
-
-def test_the_total_batch_is_one_of_all_gpus():
-    mine = ("--config", "configs/vlm_pretrain.yaml")
-    preset = {"trainer.preset": "total-batch", "trainer.launcher": "torchrun"}
-    chosen = profile({**preset, "trainer.arguments": mine, **SCRIPT})
-    four = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)])
-    assert words(chosen, four)[-2:] == list(mine)
-    chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 16, "recipe.learning_rate": 3e-3}, chosen)
-    assert words(chosen, four)[-4:] == ["--batch_size=16", "--lr=0.003", *mine]
-    halved = profile({"recipe.micro_batch": 2}, chosen)
-    assert words(halved, four)[-5:] == ["--batch_size=8", "--accumulation_steps=2", "--lr=0.003", *mine]
-    assert plan(chosen, four).notes == ("The preset “Total batch” cannot resume: each attempt starts from step 0.",)
 
 
 def test_custom_passes_what_is_typed_with_the_numbers_filled_in():

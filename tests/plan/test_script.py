@@ -464,6 +464,13 @@ def launch_text(folder):
     return (folder / "launch.sh").read_text()
 
 
+def test_read_from_a_pipe_it_refuses(tmp_path):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = subprocess.run(["bash"], input=run.script.read_bytes(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (64, b"")
+    assert b"was read from a pipe" in done.stderr
+
+
 def test_sh_is_told_to_be_bash(tmp_path):
     run, _ = exported(tmp_path, profile(), facts())
     done = subprocess.run(["dash", run.script], capture_output=True, check=False)
