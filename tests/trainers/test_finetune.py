@@ -872,3 +872,8 @@ def test_what_a_python_can_do_is_known(without, cuda, able):
     packages = {name: version for name, version in LIBRARIES.items() if name != without}
     assert finetune_abilities(toolchain(cuda=cuda, packages=packages)) == able
     assert finetune_abilities(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
+
+
+def test_a_trainer_says_what_it_does():
+    assert Finetune(tuning()).method() == "SFT LoRA"
+    assert Finetune(tuning(finetune__method="dpo", finetune__tuning="full")).method() == "DPO full"
