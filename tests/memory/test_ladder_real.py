@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from functools import cache
@@ -289,7 +288,7 @@ def test_the_ladder_ends(tmp_path, trainer, place, phase):
     assert all(micro_batches(one) <= {size} for one, size in zip(found.attempts, sizes, strict=phase == "loss"))
 
 
-def test_an_older_trainer_resumes_with_the_micro_batch_that_it_is_told(tmp_path):
+def test_an_older_trainer_resumes_with_the_micro_batch_that_it_is_told(tmp_path, warm_python):
     """Its own choice is the checkpoint's, with the accumulation of the smaller one: another global batch."""
     values = {"trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": "/t.py"}
     chosen = profile(taken(values) | {"recipe.micro_batch": 8, "ladder.rungs": ("micro_batch",)})
@@ -303,7 +302,7 @@ def test_an_older_trainer_resumes_with_the_micro_batch_that_it_is_told(tmp_path)
     code = "import sys; from transformers import TrainerState as S\n"
     code += "print([S.load_from_json(path).train_batch_size for path in sys.argv[1:]])"
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "8.json", tmp_path / "None.json"],
+        [warm_python, "-c", code, tmp_path / "8.json", tmp_path / "None.json"],
         env=plain_environment(PYTHONPATH=str(run.path / "shim"), TUI_TRAIN_MICRO_BATCH="4"),
         capture_output=True, text=True, check=True,
     )  # fmt: skip

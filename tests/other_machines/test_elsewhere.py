@@ -268,7 +268,10 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
             pilot.app.set_profile(put(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
             await pilot.pause()
         assert "machine" in pilot.app.looking
-        await settle(pilot)
+        for _ in range(60):
+            await pilot.pause(0.05)
+            if not pilot.app.looking:
+                break
         assert [chosen.trainer.data for chosen in asked[before:]] == [("/data",)]
         assert not pilot.app.looking
 
