@@ -1,6 +1,5 @@
 """What the plan gives torchrun and accelerate launch, read by their own parsers: the installed ones, and older ones."""
 
-import importlib
 import itertools
 import os
 import re
@@ -22,7 +21,6 @@ from support import (
     gpu,
     parsed,
     plain_environment,
-    plan,
     profile,
     ready,
 )
@@ -32,8 +30,6 @@ from tui_train.facts.machine import probe
 from tui_train.launchers import LAUNCHERS, choose_launcher, launchers_supporting, torchrun
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Launcher, Strategy
-from tui_train.setup.setup import Setup
-from tui_train.views.choices import field_options
 
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
 WAYS = [*itertools.product(
@@ -48,18 +44,10 @@ def planned(folder, launcher):
     port = free_port()
     for number, (strategy, offload, cards, precision, nodes) in enumerate(WAYS):
         values = {
-            **HF,
-            "trainer.launcher": launcher,
-            "trainer.strategy": strategy,
-            "trainer.offload": offload,
-            "hardware.processes": 0 if cards else 2,
-            "recipe.precision": precision,
-            "recipe.micro_batch": 2,
-            "recipe.global_batch": 16,
-            "nodes.count": nodes,
-            "nodes.address": "127.0.0.1",
-            "nodes.port": port,
-        }
+            **HF, "trainer.launcher": launcher, "trainer.strategy": strategy, "trainer.offload": offload,
+            "hardware.processes": 0 if cards else 2, "recipe.precision": precision, "recipe.micro_batch": 2,
+            "recipe.global_batch": 16, "nodes.count": nodes, "nodes.address": "127.0.0.1", "nodes.port": port,
+        }  # fmt: skip
         found = facts(gpus=[gpu(place) for place in range(cards)], packages={"deepspeed": "0.19.8"})
         if any(finding.level == "error" for finding in check(profile(values), found)):
             continue
@@ -218,18 +206,11 @@ def argv_of(parts):
 @pytest.mark.parametrize("stage", ["zero1", "zero2", "zero3"])
 def test_deepspeed_trains_as_it_is_told(tmp_path, stage, offload):
     chosen = {
-        "trainer.kind": "script",
-        "trainer.script": str(SCRIPTS / "plain_accelerate.py"),
-        "trainer.preset": "custom",
+        "trainer.kind": "script", "trainer.script": str(SCRIPTS / "plain_accelerate.py"), "trainer.preset": "custom",
         "trainer.arguments": ("--batch={micro_batch}", "--accumulation={accumulation}", "--steps={steps}"),
-        "trainer.launcher": "accelerate",
-        "trainer.strategy": stage,
-        "trainer.offload": offload,
-        "recipe.precision": "fp32",
-        "recipe.micro_batch": 2,
-        "recipe.global_batch": 8,
-        "recipe.steps": 4,
-    }
+        "trainer.launcher": "accelerate", "trainer.strategy": stage, "trainer.offload": offload,
+        "recipe.precision": "fp32", "recipe.micro_batch": 2, "recipe.global_batch": 8, "recipe.steps": 4,
+    }  # fmt: skip
     prepared = ready(profile(chosen), facts(gpus=[gpu(0), gpu(1)], packages={"deepspeed": "0.19.8"}))
     words = argv(prepared.plan.attempts[0].command, str(tmp_path))
     words[0] = os.environ["TUI_TRAIN_TEST_DEEPSPEED"]
@@ -261,15 +242,7 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     if not able or (nodes > 1 and not launcher.spans_machines):
         assert choose_launcher(1, strategy, nodes) != name
         return
-    job = Job(
-        python="/py",
-        processes=1,
-        gpus=tuple(UUIDS[:1]),
-        precision="bf16",
-        strategy=strategy,
-        nodes=nodes,
-        port=29500,
-    )
+    job = Job(python="/py", processes=1, gpus=UUIDS[:1], precision="bf16", strategy=strategy, nodes=nodes, port=29500)
     told = " ".join(map(str, (*launcher(job).parts(), *launcher(job).configs())))
     assert job.python in told
     assert (ADDRESS.variable in told) == (nodes > 1)
@@ -283,19 +256,3 @@ def test_the_names_in_a_profile_are_the_launchers():
     assert [choose_launcher(1, "ddp", machines, reads_ranks=True) for machines in (1, 2)] == ["torchrun", "torchrun"]
     assert choose_launcher(1, "fsdp2", reads_ranks=True) == "accelerate"
     assert all(choose_launcher(processes, strategy) in LAUNCHERS for processes in (1, 2) for strategy in STRATEGIES)
-
-
-def test_a_launcher_is_added_by_a_module_and_an_entry(tmp_path, monkeypatch):
-    text = Path(torchrun.__file__).read_text()
-    module = tmp_path / "toy_launcher.py"
-    module.write_text(text.replace("torch.distributed.run", "toy.run").replace('"torchrun"', '"toy"'))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(LAUNCHERS, "toy", importlib.import_module("toy_launcher").Torchrun)
-    chosen = profile({"hardware.processes": 2})
-    chosen = msgspec.structs.replace(chosen, trainer=msgspec.structs.replace(chosen.trainer, launcher="toy"))
-    made = plan(chosen, facts(python="/py"))
-    assert argv(made.attempts[0].command, "/run")[:3] == ["/py", "-m", "toy.run"]
-    assert "under toy" in made.title
-    assert [finding for finding in check(chosen, facts(python="/py")) if finding.level == "error"] == []
-    (offered,) = [it for it in field_options("trainer.launcher", Setup(chosen, facts())) if it.value == "toy"]
-    assert offered.reason == ""

@@ -6,15 +6,13 @@ import os
 import struct
 import subprocess
 import sys
-import time
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 import warm
-from support import GIB, facts, gpu, profile, sample
+from support import GIB, facts, gpu, profile, sample, until
 
 from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name, known_models, layer_structures
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
@@ -132,121 +130,81 @@ SMALL = {"layers": 2, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 2000}
 TOKENS = {"micro_batch": 2, "sequence_length": 512}
 
 
+# Weights of four bits beside LoRA, as bitsandbytes computes with them.
+PACKED = {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"}
+SHORT_SGD = {"optimizer": "sgd", "sequence_length": 16}
+TABLE = {"tied": True, "vocab": 50000}
+
+
+def like(name, **sizes):
+    """The sizes of a model whose layers are built like those of a type."""
+    return {"type": name, **layer_structures()[name], **sizes}
+
+
+SUMMED = [
+    # Its head's gradient waits for the embedding's, and they are added in a third place.
+    (TABLE, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
+    (TABLE, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
+    ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
+    # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
+    ({}, SHORT_SGD | {"sharding": "ddp", "shards": 2}, 0.05),
+    (TABLE, SHORT_SGD | {"sharding": "fsdp", "shards": 8}, 0.15),
+    # It caps the weights of attention, and so computes them one by one.
+    (like("gemma2", heads=16, head_dim=16), {"sequence_length": 1024}, 0.1),
+    # Its activation is written out, with a power that autocast takes in fp32.
+    (like("gpt2", positions=512, ffn=2048), {"autocast": "bf16"}, 0.05),
+    (like("phi", ffn=2048, layers=16), PACKED, 0.05),
+    (like("gpt2", positions=1024), {"attention": "eager", "sequence_length": 1024}, 0.05),
+    # Under autocast its norms give fp32, of which each linear layer keeps a copy.
+    (like("starcoder2"), {"weights": "bf16", "autocast": "bf16"}, 0.03),
+    # Frozen weights are cast for each pass.
+    ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
+    # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
+    (like("gpt_neox", ffn=2048, layers=16), PACKED | {"rank": 1}, 0.05),
+    # One head of values, which are a copy, and a softmax in 16 bits.
+    (
+        like("falcon", norms=1, kv=1, heads=16, ffn=2048, layers=8),
+        {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_TARGETS, "dropout": 0.1},
+        0.05,
+    ),
+    # Each of its heads of queries gets keys and values of its own, whatever attends.
+    (like("falcon", kv=4, heads=16, ffn=1024, layers=16), {"attention": "flash"}, 0.01),
+    # Eager attention copies its values, which keeps no view of all three.
+    ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
+    # Their norms multiply with the weight in fp32, or have none.
+    (like("gemma3_text", heads=4, head_dim=64, layers=8), {"weights": "bf16"}, 0.05),
+    (like("olmo", layers=8), {"weights": "bf16"}, 0.05),
+    ({"heads": 16}, {"attention": "eager"}, 0.05),
+    # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
+    (like("stablelm", ffn=1024, layers=8), PACKED | {"targets": ALL_TARGETS}, 0.05),
+    # Autocast copies weights of other 16 bits too.
+    ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
+    # Liger's norms are also those of queries and keys.
+    (like("qwen3", heads=16, head_dim=64, layers=8), {"weights": "bf16", "kernels": "liger", "loss": "fused"}, 0.05),
+    # Kept in fp32 beside packed weights, all that goes from layer to layer is.
+    ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
+    # TRL's losses, with all that is trained, and with less.
+    *(
+        ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
+        for loss in ("tiled", "checkpointed")
+        for tied, more in (
+            (False, {"autocast": "bf16"}),
+            (True, {"weights": "bf16"}),
+            (True, {"autocast": "bf16", "method": "lora"}),
+        )
+    ),
+    ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
+    # Pairs of answers, and the frozen copy that DPO compares with.
+    *(
+        ({"layers": 6}, {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more}, 0.05)
+        for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
+    ),
+]
+
+
 @pytest.mark.xdist_group("traced")
 @pytest.mark.training
-@pytest.mark.parametrize(
-    ("values", "more", "error"),
-    sample(
-        [
-            # Its head's gradient waits for the embedding's, and they are added in a third place.
-            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
-            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
-            ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
-            # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
-            ({}, {"optimizer": "sgd", "sequence_length": 16, "sharding": "ddp", "shards": 2}, 0.05),
-            (
-                {"tied": True, "vocab": 50000},
-                {"optimizer": "sgd", "sequence_length": 16, "sharding": "fsdp", "shards": 8},
-                0.15,
-            ),
-            # It caps the weights of attention, and so computes them one by one.
-            (
-                {"type": "gemma2", **layer_structures()["gemma2"], "heads": 16, "head_dim": 16},
-                {"sequence_length": 1024},
-                0.1,
-            ),
-            # Its activation is written out, with a power that autocast takes in fp32.
-            ({"type": "gpt2", **layer_structures()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
-            (
-                {"type": "phi", **layer_structures()["phi"], "ffn": 2048, "layers": 16},
-                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
-                0.05,
-            ),
-            (
-                {"type": "gpt2", **layer_structures()["gpt2"], "positions": 1024},
-                {"attention": "eager", "sequence_length": 1024},
-                0.05,
-            ),
-            # Under autocast its norms give fp32, of which each linear layer keeps a copy.
-            ({"type": "starcoder2", **layer_structures()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
-            # Frozen weights are cast for each pass.
-            ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
-            # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
-            (
-                {"type": "gpt_neox", **layer_structures()["gpt_neox"], "ffn": 2048, "layers": 16},
-                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "rank": 1},
-                0.05,
-            ),
-            # One head of values, which are a copy, and a softmax in 16 bits.
-            (
-                {
-                    "type": "falcon",
-                    **layer_structures()["falcon"],
-                    "norms": 1,
-                    "kv": 1,
-                    "heads": 16,
-                    "ffn": 2048,
-                    "layers": 8,
-                },
-                {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_TARGETS, "dropout": 0.1},
-                0.05,
-            ),
-            # Each of its heads of queries gets keys and values of its own, whatever attends.
-            (
-                {"type": "falcon", **layer_structures()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 16},
-                {"attention": "flash"},
-                0.01,
-            ),
-            # Eager attention copies its values, which keeps no view of all three.
-            ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
-            # Their norms multiply with the weight in fp32, or have none.
-            (
-                {"type": "gemma3_text", **layer_structures()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
-                {"weights": "bf16"},
-                0.05,
-            ),
-            ({"type": "olmo", **layer_structures()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
-            ({"heads": 16}, {"attention": "eager"}, 0.05),
-            # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
-            (
-                {"type": "stablelm", **layer_structures()["stablelm"], "ffn": 1024, "layers": 8},
-                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": ALL_TARGETS},
-                0.05,
-            ),
-            # Autocast copies weights of other 16 bits too.
-            ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
-            # Liger's norms are also those of queries and keys.
-            (
-                {"type": "qwen3", **layer_structures()["qwen3"], "heads": 16, "head_dim": 64, "layers": 8},
-                {"weights": "bf16", "kernels": "liger", "loss": "fused"},
-                0.05,
-            ),
-            # Kept in fp32 beside packed weights, all that goes from layer to layer is.
-            ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
-            # TRL's losses, with all that is trained, and with less.
-            *(
-                ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
-                for loss in ("tiled", "checkpointed")
-                for tied, more in (
-                    (False, {"autocast": "bf16"}),
-                    (True, {"weights": "bf16"}),
-                    (True, {"autocast": "bf16", "method": "lora"}),
-                )
-            ),
-            ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
-            # Pairs of answers, and the frozen copy that DPO compares with.
-            *(
-                (
-                    {"layers": 6},
-                    {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more},
-                    0.05,
-                )
-                for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
-            ),
-        ],
-        10,
-    ),
-)
+@pytest.mark.parametrize(("values", "more", "error"), sample(SUMMED, 10))
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):
     model = Dimensions(**{**SMALL, **values})
     how = MemorySettings(**{**TOKENS, "optimizer": "adamw_fused", **more})
@@ -271,37 +229,18 @@ def test_the_optimizer_holds_what_torch_does():
     assert estimate(MISTRAL, copied).phases[3].total == 6 * weights
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"checkpointing": True},
-        {"method": "lora"},
-        {"loss": "fused"},
-        {"kernels": "liger"},
-        {"attention": "flash"},
-        {"weights": "bf16"},
-    ],
-)
-def test_each_saving_saves(more):
+def test_each_saving_saves():
     how = MemorySettings(micro_batch=4, sequence_length=2048)
-    assert estimate(MISTRAL, msgspec.structs.replace(how, **more)).peak.total < estimate(MISTRAL, how).peak.total
+    savings = {"checkpointing": True, "method": "lora", "loss": "fused", "kernels": "liger", "attention": "flash"}
+    for name, value in (*savings.items(), ("weights", "bf16")):
+        less = msgspec.structs.replace(how, **{name: value})
+        assert estimate(MISTRAL, less).peak.total < estimate(MISTRAL, how).peak.total, name
     packed = msgspec.structs.replace(how, weights="bf16", method="lora")
     saving = (
         estimate(MISTRAL, packed).phases[0].total
         - estimate(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
     )
     assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * (2 - 0.5625), rel=0.001)
-
-
-def test_it_is_quick_enough_to_type_by():
-    where = facts(gpus=(gpu(0),))
-    chosen = profile(LARGE)
-    setup = Setup(chosen, where)
-    started = time.process_time()
-    for _ in range(20):
-        predict(setup)
-        rung_effects(setup)
-    assert (time.process_time() - started) / 20 < 0.01
 
 
 def test_bands():
@@ -313,33 +252,6 @@ def test_bands():
     assert judge_memory(18.5 * GIB, 30 * GIB, 24 * GIB, several=False).band == "tight"
     assert judge_memory(23 * GIB, 23 * GIB, 24 * GIB, several=False).band == "will not fit"
     assert judge_memory(1, 1, 0, several=True).band == "will not fit"
-
-
-COLUMNS = (
-    "model,gpus,gpu,mode,lora_r,dtype,amp,micro_bs,seq,grad_ckpt,attn,optimizer,kernels,parallel"
-    ",peak_alloc_gib,nvidia_smi_gib,outcome,source"
-)
-OTHERS = (
-    "QLoRA SFT,16,bf16,,2,2048,yes,flash,paged_adamw_8bit,liger,,,9.1,ok (max reserved),some/blog",
-    "full,,bf16 mixed,,1,1024,no,eager,adamw_torch_fused,,zero3,60,70,ok,some/where@1 x.md",
-    "lora r=8 q_proj v_proj,8,bfloat16,False,4,<= 768 (varies),no,,AdamW,,,,30,ok,other",
-    ",,bf16,,4,768,no,,AdamW,,,,30,ok,nobody",
-)
-
-
-def test_rows_of_any_program_are_read_as_what_they_count(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    from memory_rows import read
-
-    rows = [f"meta-llama/Meta-Llama-3-8B,1,A100-80GB,{row}" for row in OTHERS]
-    (tmp_path / "m.csv").write_text("\n".join([COLUMNS, *rows]))
-    adapter, whole, small, nothing = read(tmp_path / "m.csv")
-    assert [case.counts for case in (adapter, whole, small)] == ["reserved", "allocated", "card"]
-    assert [case.left_out for case in (adapter, whole, small, nothing)] == ["", "", "", "the method is not told"]
-    assert (adapter.how.packed, adapter.how.optimizer, adapter.how.loss) == ("nf4", "adamw_8bit", "fused")
-    assert (whole.how.sharding, whole.how.weights, whole.how.autocast) == ("zero3", "fp32", "bf16")
-    assert (small.how.targets, small.how.rank, small.how.sequence_length) == (("q_proj", "v_proj"), 8, 768)
-    assert (whole.measured, whole.on_card) == (60, 70)
 
 
 def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes():
@@ -359,14 +271,7 @@ def test_the_card_with_the_least_free_memory_decides():
 
 def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     """The built-in trainer trains in fp32, whatever a folder says of its files."""
-    model = {
-        "model_type": "llama",
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "vocab_size": 512,
-    }
-    (tmp_path / "config.json").write_text(json.dumps({**model, "num_attention_heads": 4, "torch_dtype": "bfloat16"}))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "llama"}))
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): read_model_folder(str(tmp_path))})
     found = workload(Setup(chosen, where))
@@ -390,10 +295,7 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     ("values", "part"),
     [
         (SCRIPT, "the script's own model is not known"),
-        (
-            SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)},
-            "its sizes are not known here",
-        ),
+        (SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/x",)}, "its sizes are not known here"),
         ({"trainer.kind": "nemo", "nemo.recipe": "llama3_8b", "nemo.tensor_parallel": 2}, "parallel"),
         ({"trainer.kind": "nemo", "nemo.recipe": "chatglm3_6b"}, "is unknown"),
         ({"trainer.kind": "nemo"}, "set a recipe"),
@@ -454,10 +356,7 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert dict(smallest_fitting_change(Setup(other, where)).edits).keys() == {
-        "recipe.micro_batch",
-        "recipe.global_batch",
-    }
+    assert "recipe.eval_batch" not in dict(smallest_fitting_change(Setup(other, where)).edits)
 
 
 @pytest.mark.parametrize(
@@ -474,12 +373,8 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     values |= {"recipe.precision": "fp32", "recipe.activation_checkpointing": False}
     chosen = profile(SCRIPT | values)
     full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
-    assert (full.workload.settings.method, lora.workload.settings.method, lora.workload.settings.rank) == (
-        "full",
-        "lora",
-        rank,
-    )
-    assert lora.workload.settings.targets == ALL_TARGETS
+    how = lora.workload.settings
+    assert (full.workload.settings.method, how.method, how.rank, how.targets) == ("full", "lora", rank, ALL_TARGETS)
     # Gradients and states of all weights are gone.
     assert lora.estimate.peak.total < full.estimate.peak.total / 2
     (effect,) = (one for one in rung_effects(Setup(chosen, where)) if one.change.title == "LoRA")
@@ -584,12 +479,9 @@ def test_what_measures_ends_with_whoever_asked_for_it():
     asks = f"from tui_train.memory import trace; trace.run_measurement({sys.executable!r}, {asked!r})"
     asking = subprocess.Popen([sys.executable, "-c", asks])
     started = lambda: psutil.Process(asking.pid).children()  # noqa: E731
-    until = time.monotonic() + 60
-    while not started() or not any("libtorch" in mapped.path for mapped in started()[0].memory_maps()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: started() and any("libtorch" in mapped.path for mapped in started()[0].memory_maps()), 60)
     (child,) = started()
     asking.kill()
     asking.wait()
-    # Half a minute of work is before it.
-    child.wait(timeout=5)
+    # Half a minute of work was before it.
+    child.wait(timeout=20)

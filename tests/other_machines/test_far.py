@@ -1,5 +1,6 @@
 """Runs on a host over a real ssh: started, watched, stopped, resumed and fetched from a machine that knows its name."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import ssh as secure_shell
 import warm
-from pilot import keys, reached, settle, shows, to, until_shown, until_true
+from pilot import keys, reached, settle, shows, to, until_shown
 from ssh import runs_there
 from support import prepare, profile, until
 from textual.widgets import Input
@@ -272,7 +273,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert tui("hosts", "--json").stdout.split() == ["[]"]
 
 
-@pytest.mark.parametrize("text", ["lab = 3\n", "lab = ", "\udcff"])
+@pytest.mark.parametrize("text", ["lab = 3\n", "\udcff"])
 def test_a_damaged_list_of_hosts_is_named_and_kept(host, text):
     del host
     path = app_paths.hosts_file()
@@ -394,7 +395,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
         with pytest.raises(Unavailable, match="is being fetched"):
             fetch(run)
         await pilot.press("escape")
-        await until_true(pilot, lambda: is_fetched(run))
+        await asyncio.to_thread(until, lambda: is_fetched(run), 60)
     assert (run.path / "output" / "large").stat().st_size == 64 << 20
     assert not list(run.path.rglob("*.part"))
 
@@ -415,7 +416,8 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         await reached(pilot, "Preview")
         assert "on box and starts it" in " ".join(shows(pilot).split())
         await pilot.press("enter")
-        await until_shown(pilot, "finished", "tick 30", "fetch the result", seconds=60)
+        await until_shown(pilot, "finished", "tick 30", seconds=60)
+        await until_shown(pilot, "fetch the result")
         assert "on box" in shows(pilot).split("Outcome")[1]
         await pilot.press("enter")
         await until_shown(pilot, "Fetched ")
@@ -424,4 +426,3 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         assert not app.screen.check_action("result", ()), "there is no model in it"
     (there,) = runs_there(host)
     assert place_of(rundir.find_run("last").path).folder == str(there)
-    assert probe.probe_machine().hostname

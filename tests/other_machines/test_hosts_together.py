@@ -208,9 +208,7 @@ def test_where_a_host_fails_or_is_switched_off_all_end_and_the_log_names_it(fold
         started = start(hosts[0], run, environment)
         until(lambda: len(losses(run)) > 3, 120)
         hosts[1].power_off()
-        at = time.monotonic()
         code, said = ended(started)
-        assert time.monotonic() - at < 60
         assert code != 0
         assert state(hosts[0], run)["state"] == "failed", said
         named = re.findall(r"launch\.sh: machine (\d) \((\S+)\)", log_of(run))
@@ -335,15 +333,8 @@ def test_differences_of_the_hosts_are_findings_before_the_start(pair):
     values = {**VALUES, **other(folder, f"export PYTHONPATH={folder}/old"), "recipe.global_batch": None}
     words = [f"--set={key}={fields.format_value(value)}" for key, value in values.items()]
     environment |= {"PYTHONPATH": str(ROOT)}
-    tui(
-        hosts[0],
-        environment,
-        "new",
-        "both",
-        *words,
-        "--set=nodes.hosts=gpu-a,gpu-b,nowhere",
-        f"--set=trainer.data={data}",
-    )
+    words += ["--set=nodes.hosts=gpu-a,gpu-b,nowhere", f"--set=trainer.data={data}"]
+    tui(hosts[0], environment, "new", "both", *words)
     # From another machine, which reaches only the first one.
     said = tui(hosts[1], environment, "run", "both", "--on", "gpu-a", code=69)
     assert "gpu-b: torch 1.13.1" in said, said

@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
-import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -92,9 +93,8 @@ def test_what_is_left_of_a_connection_is_not_in_the_way():
         accepted, _ = server.accept()
         accepted.close()
         client.recv(1)
-    time.sleep(0.1)
-    left = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True, check=True).stdout
-    assert f":{port:04X} " in left
+    # The state of a connection that waits for late packets.
+    until(lambda: re.search(rf":{port:04X} [0-9A-F:]+ 06 ", Path("/proc/net/tcp").read_text()))
     machines.require_free_port(planned_at(port), 0)
 
 
@@ -170,15 +170,12 @@ def test_a_machine_without_these_tools_asks_its_library(tmp_path, monkeypatch):
         machines.interface_environment(TWO._replace(address="no.such.invalid"), {})
 
 
-def test_an_address_that_is_known_only_at_the_start():
-    environment = {"TUI_TRAIN_ADDRESS": "no.such.invalid"}
-    with pytest.raises(Refused, match=r"no address is known here for no\.such\.invalid"):
-        machines.interface_environment(TWO._replace(address="127.0.0.1"), environment)
-
-
-def test_an_address_is_no_option():
-    with pytest.raises(Refused, match="no address is known here for --help"):
-        machines.interface_environment(TWO._replace(address="--help"), {})
+@pytest.mark.parametrize(
+    ("planned", "told", "unknown"), [("127.0.0.1", "no.such.invalid", "no.such.invalid"), ("--help", "", "--help")]
+)
+def test_an_address_that_is_known_only_at_the_start_and_one_that_is_an_option(planned, told, unknown):
+    with pytest.raises(Refused, match=f"no address is known here for {re.escape(unknown)}"):
+        machines.interface_environment(TWO._replace(address=planned), {"TUI_TRAIN_ADDRESS": told} if told else {})
 
 
 IN_A_NETWORK = """
@@ -189,9 +186,7 @@ exec "$@"
 """
 ASKED = """
 import json, sys
-from tui_train.runner import attempt as attempts
 from tui_train.runner import machines
-from tui_train.runner import run as supervised
 from tui_train.runner.planned import Planned
 two = Planned(nodes=2, world_size=2, find_interface=True, backend="gloo")
 print(json.dumps([machines.interface_environment(two._replace(address=one), {}) for one in sys.argv[1:]]))
@@ -242,14 +237,9 @@ def test_a_stop_elsewhere_counts_only_before_the_end(tmp_path, elsewhere, state,
     """A training whose ranks agree to stop may end with 0; one that had finished before the stop has finished."""
     happened(tmp_path / "node-1", ("run_started", 4000.0), ("stopping", 4100.0))
     start = SimpleNamespace(
-        planned=THREE,
-        run_dir=str(tmp_path),
-        node_rank=0,
-        stops=(0, 0, 0),
-        signals=SimpleNamespace(stop=""),
-        attempts=(SimpleNamespace(checkpoints=None),),
-        resume=False,
-    )
+        planned=THREE, run_dir=str(tmp_path), node_rank=0, stops=(0, 0, 0), signals=SimpleNamespace(stop=""),
+        attempts=(SimpleNamespace(checkpoints=None),), resume=False,
+    )  # fmt: skip
     ended = attempts.AttemptEnd(0, stopped_rank=elsewhere)
     outcome = supervised._outcome_of(start, ended, 1, 1)
     assert (outcome.state, outcome.code) == (state, code)
@@ -262,19 +252,11 @@ def resuming(tmp_path, **more):
     """A run folder for a script of Hugging Face on two machines, its output folder, and an environment."""
     (tmp_path / "train.py").write_text("")
     values = {
-        "trainer.kind": "script",
-        "trainer.launcher": "torchrun",
-        "trainer.preset": "hf-trainer",
-        "trainer.python": str(stub(tmp_path / "python")),
-        "trainer.script": str(tmp_path / "train.py"),
-        "trainer.output": str(tmp_path / "out"),
-        "hardware.processes": 1,
-        "nodes.count": 2,
-        "nodes.address": "127.0.0.1",
-        "nodes.port": free_port(),
-        "recipe.global_batch": 16,
-        **more,
-    }
+        "trainer.kind": "script", "trainer.launcher": "torchrun", "trainer.preset": "hf-trainer",
+        "trainer.python": str(stub(tmp_path / "python")), "trainer.script": str(tmp_path / "train.py"),
+        "trainer.output": str(tmp_path / "out"), "hardware.processes": 1, "nodes.count": 2,
+        "nodes.address": "127.0.0.1", "nodes.port": free_port(), "recipe.global_batch": 16, **more,
+    }  # fmt: skip
     run, made = exported(tmp_path / "run", profile(taken(values)), facts(python=tmp_path / "python"))
     return run, made, plain_environment(STUB_NOTES=str(tmp_path / "notes"))
 

@@ -107,16 +107,12 @@ def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
     assert not queue.in_queue(run.path)
 
 
-def test_sbatch_that_is_late_has_a_job(fake, tmp_path):
+@pytest.mark.parametrize(
+    "said", [f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac", "echo 'your job was accepted'"]
+)
+def test_sbatch_that_is_late_or_says_no_number_has_a_job(fake, tmp_path, said):
     saved_profile(tmp_path, 3)
-    fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
-    fake.lists("PENDING", 78)
-    assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
-
-
-def test_sbatch_that_says_no_number_has_a_job(fake, tmp_path):
-    saved_profile(tmp_path, 3)
-    fake.says("sbatch", "echo 'your job was accepted'")
+    fake.says("sbatch", said)
     fake.lists("PENDING", 78)
     assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import slurm
 import ssh as secure_shell
-from pilot import keys, reached, settle, shows, until_shown
 from slurm import SAVES, saver, steps_of, tui
 from ssh import runs_there
 from support import profile, until
@@ -20,13 +19,12 @@ from support import profile, until
 from tui_train.actions.machine_facts import MachineSource, source_for
 from tui_train.facts.other_machines import submit_host
 from tui_train.profile import hosts, store
-from tui_train.runs import folders, rundir
+from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
 from tui_train.runs.other_machines.mirror import Mirror
 from tui_train.runs.other_machines.place import place_of
 from tui_train.runs.status import status
 from tui_train.targets import target_of_run
-from tui_train.wizard import wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
@@ -248,84 +246,6 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
     assert "sinfo" in tui("facts", "--slurm", "--on", "box").stdout
 
 
-@pytest.mark.whole
-def test_a_profile_names_the_host_and_slurm(login):
-    hosts.add("lab", "box")
-    saver(login.home, 3, **{"hardware.host": "lab", "hardware.scheduler": "slurm", "slurm.partition": "gpu"})
-    assert all(name in tui("facts", "--slurm", "--on", "lab").stdout for name in ("debug*", "long", "4 a100"))
-    planned = json.loads(tui("plan", "job", "--json").stdout)["plan"]
-    assert planned["slurm"]["partition"] == "gpu"
-    tui("run", "job", "--set", "slurm.partition=")
-    run = rundir.find_run("last")
-    assert (status(run).state, status(run).host) == ("finished", "box (Slurm)")
-    tui("run", "job", "--set", "hardware.scheduler=none")
-    assert status(rundir.find_run("last")).host == "box"
-    assert "hosts" in tui("plan", "job", "--set", "nodes.hosts=a,b", code=65).stderr
-
-
-@pytest.mark.whole
-def test_an_array_over_ssh_is_a_job_and_a_run_for_each_value(login):
-    saver(login.home, 3)
-    said = tui(*RUN, "--array", "recipe.steps=4,9").stdout
-    runs = sorted(rundir.all_runs(), key=lambda run: run.name)
-    assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=9"]
-    assert all(run.name in said for run in runs)
-    for run, steps in zip(runs, (4, 9), strict=True):
-        until(lambda run=run: queue.refresh_jobs(runs) or status(run).state == "finished", 60)
-        assert steps_of(run, 1) == [*range(1, steps + 1)]
-
-
-@pytest.mark.whole
-def test_near_its_time_limit_a_job_over_ssh_is_queued_again_and_followed_on(login):
-    saver(login.home, 700, **{"slurm.time": "2"})
-    said = tui(*RUN, timeout=400).stdout
-    run = rundir.find_run("last")
-    assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
-    every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
-    assert every == [*range(1, 701)]
-    assert [line for line in said.splitlines() if line.startswith("step ")] == [f"step {step}" for step in every]
-
-
-# The wizard
-
-
-@pytest.mark.whole
-async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_log(login):
-    hosts.add("lab", "box")
-    saver(login.home, 12)
-    app = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("n")
-        app.set_profile(store.load("job"), keep=False)
-        await reached(pilot, "Hardware")
-        await keys("h", "down", "enter")(pilot)
-        await reached(pilot, "Hardware")
-        assert (app.profile.hardware.host, app.facts.scheduler, app.facts.has_sbatch) == ("lab", "", True)
-        await keys("h", "up", "enter")(pilot)
-        await reached(pilot, "Hardware")
-        chosen = app.profile.hardware
-        assert (chosen.host, chosen.scheduler, app.facts.scheduler) == ("lab", "slurm", "slurm")
-        for words in ("for lab (Slurm)", "debug*", "2 of 2", "4 a100", "Partition"):
-            assert words in shows(pilot)
-        app.screen.form.go_to_row("slurm.partition")
-        await keys("f3", "down", "down", "enter")(pilot)
-        assert [card.name for card in app.facts.machine.gpus] == ["A100"] * 4
-        await keys("f3", "down", "enter")(pilot)
-        app.screen.form.go_to_row("hardware.device")
-        for step in ("Hardware", "Backend", "Recipe"):
-            await reached(pilot, step)
-            await pilot.press("enter")
-        await reached(pilot, "Preview")
-        blocking = login.says(*BLOCKING)
-        await pilot.press("enter")
-        await until_shown(pilot, "queued on box (Slurm)", "job ", "waits: ")
-        login.says("scancel", blocking)
-        await until_shown(pilot, "finished", "step 12")
-    (folder,) = runs_there(login.home)
-    assert place_of(rundir.find_run("last").path).folder == str(folder)
-
-
 # The rules
 
 
@@ -356,12 +276,8 @@ def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
     (tmp_path / "bin" / "asked").chmod(0o755)
     (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
     asked = {
-        "commands": [["asked", "a b"]],
-        "without": "SBATCH_(OUTPUT|WAIT)",
-        "given": "",
-        "folder": "",
-        "patience": 9,
-    }
+        "commands": [["asked", "a b"]], "without": "SBATCH_(OUTPUT|WAIT)", "given": "", "folder": "", "patience": 9,
+    }  # fmt: skip
     words = [sys.executable, "-c", submit_host._remote_program(), json.dumps(asked)]
     done = subprocess.run(words, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
     assert json.loads(done.stdout)[0]["out"] == "none /c a b\n"

@@ -47,8 +47,7 @@ CLUSTER = Cluster(
 
 
 def test_partitions_are_read_from_sinfo():
-    lines = (
-        """\
+    lines = """\
 debug*|up|1:00:00|10:00|3|idle|8|4000|(null)
 debug*|up|1:00:00|10:00|1|down*|8|4000|(null)
 gpu|up|2-00:00:00|n/a|2|mixed|64|512000|gpu:a100:4(S:0-1),nvme:1
@@ -56,9 +55,8 @@ gpu|up|2-00:00:00|n/a|1|idle~|64|512000|gpu:a100:4(S:0-1),nvme:1
 gpu|up|2-00:00:00|n/a|1|idle*|64|512000|gpu:a100:4(S:0-1),nvme:1
 old|inact|infinite|n/a|0|n/a|0|0|(null)
 a line of a login script | with bars
+x|up|1:00|n/a|many|idle|1|1|(null)
 """
-        "x|up|1:00|n/a|many|idle|1|1|(null)\n"
-    )
     debug, gpu, old = parse_sinfo(lines)
     assert (debug.name, debug.default, debug.limit, debug.usual) == ("debug", True, 3600, 600)
     assert [(kind.count, kind.idle, kind.out) for kind in debug.nodes] == [(4, 3, 1)]
@@ -332,10 +330,8 @@ def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, tmp_path, resumes):
     """Draining alone changes nothing of a job that runs."""
-    values = (
-        {} if resumes else {"trainer.preset": "custom", "trainer.arguments": ("{output}", "900"), "recipe.steps": None}
-    )
-    saver(tmp_path, 600, **values)
+    own = {"trainer.preset": "custom", "trainer.arguments": ("{output}", "900"), "recipe.steps": None}
+    saver(tmp_path, 600, **({} if resumes else own))
     tui("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
     until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)

@@ -14,11 +14,9 @@ from support import engine_stub, noted, plain_environment, prepare, sample, stub
 
 from tui_train.base.command import argv, expand, in_run_dir
 from tui_train.facts.types import Facts
-from tui_train.plan import plan as plan_module
 from tui_train.plan.render import PLAN_NAME, RUNNER_NAME
 from tui_train.plan.render.script.launch import launch_script
 from tui_train.profile import store
-from tui_train.runner.container import OUTLIVING_ENGINES
 from tui_train.setup.machine.container import container_command
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
@@ -52,18 +50,8 @@ def test_a_case_becomes_what_is_expected(case):
         assert (case / path).read_text() == text, f"{case.name}/{path}: see the head of this file"
 
 
-def test_an_attempt_that_shares_its_config_file_is_built_once(monkeypatch):
-    built, build = [], plan_module.build_attempt
-    monkeypatch.setattr(plan_module, "build_attempt", lambda *parts: built.append(parts) or build(*parts))
-    plan = made(next(case for case in CASES if case.name == "axolotl-two-gpus")).plan
-    assert len(plan.configs) < len(built) == len(plan.attempts)
-
-
 def test_the_expected_scripts_are_clean():
-    scripts = [case / "launch.sh" for case in CASES]
-    assert len(scripts) >= 5
-    for script in scripts:
-        subprocess.run(["bash", "-n", script], check=True)
+    scripts = [case / "launch.sh" for case in sample(CASES, 3)]
     checked = subprocess.run(
         [Path(sys.executable).with_name("shellcheck"), "--norc", *scripts], capture_output=True, text=True, check=False
     )
@@ -74,13 +62,9 @@ CHECKPOINT = "/a b/checkpoint-7"
 RANK = "--node-rank=1"
 # What the supervisor knows of a machine.
 MACHINE = {
-    "CONTAINER": "name-1",
-    "USER": "--user=7:8",
-    "MEMLOCK": "512",
-    "RUN_MOUNT": "--volume=a:b",
-    "CACHE_MOUNT": "--volume=c:d",
-    "HUGGING_FACE_MOUNT": "--volume=e:f",
-}
+    "CONTAINER": "name-1", "USER": "--user=7:8", "MEMLOCK": "512", "RUN_MOUNT": "--volume=a:b",
+    "CACHE_MOUNT": "--volume=c:d", "HUGGING_FACE_MOUNT": "--volume=e:f",
+}  # fmt: skip
 TOLD = {f"TUI_TRAIN_{name}": value for name, value in MACHINE.items()}
 TOLD |= {"TUI_TRAIN_CONTAINER_NAME": TOLD["TUI_TRAIN_CONTAINER"], "TUI_TRAIN_CONTAINER_USER": TOLD["TUI_TRAIN_USER"]}
 
@@ -141,13 +125,6 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
         assert {*told} <= {f"{name}={value}" for name, value in note["env"].items()}
         others = {setting.name for other in plan.attempts for setting in other.command.env}
         assert not (others - {setting.name for setting in attempt.command.env}) & {*note["env"]}
-
-
-def test_the_cases_have_more_than_one_engine_and_trainer():
-    plans = [made(case).plan for case in CASES]
-    assert {plan.launcher for plan in plans} == {"python", "torchrun", "accelerate"}
-    assert any(plan.container and plan.container.engine in OUTLIVING_ENGINES for plan in plans)
-    assert any(plan.nodes > 1 for plan in plans)
 
 
 def test_ordinary_scripts_are_short():

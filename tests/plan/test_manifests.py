@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from support import (
     HOSTILE,
     UUIDS,
@@ -60,13 +61,9 @@ def made(kind, values, found=None, claims=None):
     chosen = with_cluster_address(profile(values), kind)
     found = found or facts()
     default = (DATA,) if MANIFESTS[kind].ACCEPTS_CLAIMS else ()
-    cluster = plan_for_cluster(
-        ready(chosen, found).plan,
-        chosen,
-        claims=default if claims is None else claims,
-        paths=found.paths,
-        toolchain=Setup(chosen, found).toolchain,
-    )
+    asked = default if claims is None else claims
+    toolchain = Setup(chosen, found).toolchain
+    cluster = plan_for_cluster(ready(chosen, found).plan, chosen, claims=asked, paths=found.paths, toolchain=toolchain)
     manifest = MANIFESTS[kind].manifest(cluster)
     return cluster, manifest, read(manifest.text)
 
@@ -246,11 +243,9 @@ def test_a_version_that_a_python_tells_stays_a_word_in_the_setup_of_skypilot():
         ("NVIDIA GeForce RTX 4090", "RTX4090"),
         ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
         ("NVIDIA A100-SXM4-40GB", "A100"),
-        ("NVIDIA H100 80GB HBM3", "H100"),
         ("NVIDIA RTX 6000 Ada Generation", "RTX6000-Ada"),
         ("Tesla V100-SXM2-16GB", "V100"),
         ("NVIDIA RTX A6000", "A6000"),
-        ("NVIDIA L40S", "L40S"),
         ("NVIDIA GeForce GTX 1080 Ti", "GTX1080-Ti"),
     ],
 )
@@ -288,11 +283,7 @@ def test_files_that_no_config_map_holds_are_refused():
     cluster = made("jobset", IMAGE)[0]
     big = File("big.txt", "x" * kubernetes.MAX_CONFIG_MAP_BYTES)
     with pytest.raises(BadInput, match="a ConfigMap holds"):
-        MANIFESTS["jobset"].manifest(type(cluster)(**{**fields(cluster), "files": (*cluster.files, big)}))
-
-
-def fields(struct):
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+        MANIFESTS["jobset"].manifest(replace(cluster, files=(*cluster.files, big)))
 
 
 def test_another_plan_has_another_run_folder():
@@ -388,16 +379,9 @@ def python_that_notes(path):
 
 
 TINY = {
-    **IMAGE,
-    "recipe.layers": 1,
-    "recipe.hidden_size": 32,
-    "recipe.heads": 2,
-    "recipe.sequence_length": 32,
-    "recipe.micro_batch": 4,
-    "recipe.global_batch": 8,
-    "recipe.checkpoint_every": 4,
-    "ladder.rungs": ("micro_batch",),
-}
+    **IMAGE, "recipe.layers": 1, "recipe.hidden_size": 32, "recipe.heads": 2, "recipe.sequence_length": 32,
+    "recipe.micro_batch": 4, "recipe.global_batch": 8, "recipe.checkpoint_every": 4, "ladder.rungs": ("micro_batch",),
+}  # fmt: skip
 
 
 @pytest.mark.training
@@ -414,15 +398,11 @@ def test_two_machines_train_together(tmp_path, warm_python, kind, launcher):
         works[1] = tmp_path.resolve() / "second"
     both = [
         subprocess.Popen(
-            words,
-            cwd=works[rank],
-            env=plain_environment(TUI_TRAIN_PYTHON=warm_python, **there(kind, rank)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            words, cwd=works[rank], env=plain_environment(TUI_TRAIN_PYTHON=warm_python, **there(kind, rank)),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in (0, 1)
-    ]
+    ]  # fmt: skip
     said = [process.communicate(timeout=240)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert "rank 0/2" in said[0]
@@ -458,22 +438,6 @@ def test_a_pod_that_is_stopped_saves_and_its_next_one_goes_on(tmp_path, warm_pyt
     assert code == 143, said
     assert saved.name in said
     assert len([*(run / "output").glob("checkpoint-*")]) == 2
-
-
-@pytest.mark.training
-def test_a_pod_climbs_down_after_out_of_memory(tmp_path, warm_python):
-    """The supervisor and the ladder are those of every run."""
-    from trainings import failing
-
-    values = {**TINY, "recipe.steps": 6, "recipe.micro_batch": 8}
-    _, words, work, run = machine(tmp_path.resolve(), "jobset", values, facts(python=warm_python))
-    fault = {"in": "forward", "step": 3, "above": 4}
-    environment = plain_environment(TUI_TRAIN_PYTHON=warm_python, **failing(tmp_path, fault))
-    done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (run / "attempt-2.log").is_file()
-    assert "OutOfMemoryError" in done.stdout
-    assert "micro 4 x accumulation 2" in done.stdout
 
 
 def test_the_first_pod_writes_the_run_folder_once(tmp_path):

@@ -22,43 +22,23 @@ from tui_train.runner.progress import Progress, Reading, advance
 
 TESTS = Path(__file__).parents[1]
 SETTINGS = {
-    "trainer.kind": "nemo",
-    "nemo.recipe": "qwen25_500m",
-    "recipe.sequence_length": 64,
-    "recipe.micro_batch": 1,
-    "recipe.global_batch": 4,
-    "recipe.steps": 40,
-    "recipe.checkpoint_every": 1,
-    "recipe.learning_rate": 0.0004,
-    "recipe.precision": "bf16",
-    "recipe.seed": 7,
-}
+    "trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "recipe.sequence_length": 64, "recipe.micro_batch": 1,
+    "recipe.global_batch": 4, "recipe.steps": 40, "recipe.checkpoint_every": 1, "recipe.learning_rate": 0.0004,
+    "recipe.precision": "bf16", "recipe.seed": 7,
+}  # fmt: skip
 MOCK = SETTINGS | {"nemo.mock_data": True}
 OWN = SETTINGS | {
-    "trainer.data": ("/data/a b.bin", "/data/c.bin"),
-    "nemo.tokenizer": "/tokenizers/mine",
-    "recipe.layers": 6,
-    "recipe.hidden_size": 96,
-    "recipe.heads": 12,
-    "nemo.tensor_parallel": 2,
-    "nemo.pipeline_parallel": 2,
-}
+    "trainer.data": ("/data/a b.bin", "/data/c.bin"), "nemo.tokenizer": "/tokenizers/mine", "recipe.layers": 6,
+    "recipe.hidden_size": 96, "recipe.heads": 12, "nemo.tensor_parallel": 2, "nemo.pipeline_parallel": 2,
+}  # fmt: skip
 FINETUNE = SETTINGS | {"nemo.task": "finetune"}
 ARGUMENTS = ("--output=/out", "--micro-batch=2", "--sequence-length=32", "--activation-checkpointing")
 # What Qwen2.5-0.5B's own says; the recipe reads it from Hugging Face, or from a folder of that name.
 MODEL = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_attention_heads": 14,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 2,
-    "vocab_size": 151936,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-    "max_position_embeddings": 32768,
-}
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
+    "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "vocab_size": 151936,
+    "tie_word_embeddings": True, "torch_dtype": "bfloat16", "max_position_embeddings": 32768,
+}  # fmt: skip
 
 pytestmark = [
     pytest.mark.skipif(
@@ -109,17 +89,16 @@ def built(tmp_path_factory):
     unknown = written(folder / "unknown", MOCK)[0]
     unknown.write_text(unknown.read_text().replace("qwen25_500m_pre", "qwen25_500_pre"))
     empty = written(folder / "empty", alone | {"trainer.model": str(folder)})[0]
+    half = {"recipe.precision": "fp16"}
+    split = {"recipe.precision": "fp32", "nemo.context_parallel": 2}
     jobs = {
         "own": ["build", written(folder / "own", OWN, 4)[0], *ARGUMENTS, "--layers=4"],
         "lora": [
             "build",
-            written(folder / "lora", chats | {"recipe.precision": "fp16"}, 4, paths)[0],
+            written(folder / "lora", chats | half, 4, paths)[0],
             "--micro-batch=1",
         ],
-        "sft": [
-            "build",
-            written(folder / "sft", alone | {"recipe.precision": "fp32", "nemo.context_parallel": 2}, 4)[0],
-        ],
+        "sft": ["build", written(folder / "sft", alone | split, 4)[0]],
         "mock": ["build", written(folder / "mock", MOCK, 4)[0]],
         "wrong": ["build", wrong],
         "unknown": ["build", unknown],
@@ -143,48 +122,22 @@ def test_every_value_reaches_the_configuration(built):
     assert "failed" not in told
     assert told["task"] == "pretrain"
     expected = {
-        "train.train_iters": "40",
-        "train.global_batch_size": "4",
-        "train.micro_batch_size": "2",
-        "train.rampup_batch_size": "None",
-        "train.eval_interval": "1",
-        "train.eval_iters": "0",
-        "rng.seed": "7",
-        "logger.log_interval": "1",
-        "logger.tensorboard_dir": "/out/tensorboard",
-        "model.num_layers": "4",
-        "model.hidden_size": "96",
-        "model.ffn_hidden_size": "384",
-        "model.num_attention_heads": "12",
-        "model.num_query_groups": "12",
-        "model.kv_channels": "8",
-        "model.seq_length": "32",
-        "model.tensor_model_parallel_size": "2",
-        "model.pipeline_model_parallel_size": "2",
-        "model.context_parallel_size": "1",
-        "model.sequence_parallel": "True",
-        "model.virtual_pipeline_model_parallel_size": "None",
-        "model.expert_model_parallel_size": "1",
-        "model.recompute_granularity": "full",
-        "model.recompute_method": "uniform",
-        "model.recompute_num_layers": "1",
-        "dataset": "GPTDatasetConfig",
-        "dataset.blend": "(['/data/a b', '/data/c'], None)",
-        "dataset.split": "1,0,0",
-        "dataset.sequence_length": "32",
-        "dataset.random_seed": "7",
-        "tokenizer.tokenizer_type": "HuggingFaceTokenizer",
-        "tokenizer.tokenizer_model": "/tokenizers/mine",
-        "optimizer.lr": "0.0004",
-        "scheduler.lr_warmup_iters": "4",
-        "scheduler.lr_decay_iters": "40",
-        "scheduler.override_opt_param_scheduler": "True",
-        "mixed_precision": "bf16_mixed",
-        "checkpoint.save": "/out",
-        "checkpoint.load": "/out",
-        "checkpoint.save_interval": "1",
-        "checkpoint.pretrained_checkpoint": "None",
-    }
+        "train.train_iters": "40", "train.global_batch_size": "4", "train.micro_batch_size": "2",
+        "train.rampup_batch_size": "None", "train.eval_interval": "1", "train.eval_iters": "0", "rng.seed": "7",
+        "logger.log_interval": "1", "logger.tensorboard_dir": "/out/tensorboard", "model.num_layers": "4",
+        "model.hidden_size": "96", "model.ffn_hidden_size": "384", "model.num_attention_heads": "12",
+        "model.num_query_groups": "12", "model.kv_channels": "8", "model.seq_length": "32",
+        "model.tensor_model_parallel_size": "2", "model.pipeline_model_parallel_size": "2",
+        "model.context_parallel_size": "1", "model.sequence_parallel": "True",
+        "model.virtual_pipeline_model_parallel_size": "None", "model.expert_model_parallel_size": "1",
+        "model.recompute_granularity": "full", "model.recompute_method": "uniform", "model.recompute_num_layers": "1",
+        "dataset": "GPTDatasetConfig", "dataset.blend": "(['/data/a b', '/data/c'], None)", "dataset.split": "1,0,0",
+        "dataset.sequence_length": "32", "dataset.random_seed": "7",
+        "tokenizer.tokenizer_type": "HuggingFaceTokenizer", "tokenizer.tokenizer_model": "/tokenizers/mine",
+        "optimizer.lr": "0.0004", "scheduler.lr_warmup_iters": "4", "scheduler.lr_decay_iters": "40",
+        "scheduler.override_opt_param_scheduler": "True", "mixed_precision": "bf16_mixed", "checkpoint.save": "/out",
+        "checkpoint.load": "/out", "checkpoint.save_interval": "1", "checkpoint.pretrained_checkpoint": "None",
+    }  # fmt: skip
     assert {name: told["fields"].get(name) for name in expected} == expected
     assert told["fields"]["dataset.path_to_cache"].endswith("/own/samples")
     assert float(told["fields"]["optimizer.min_lr"]) == pytest.approx(0.00004)
@@ -198,16 +151,10 @@ def test_a_finetune_begins_with_the_named_weights(built):
     assert "failed" not in told
     assert told["task"] == "finetune"
     expected = {
-        "peft": "LoRA",
-        "dataset": "FinetuningDatasetConfig",
-        "dataset.dataset_root": "/data/chats",
-        "dataset.seq_length": "64",
-        "dataset.seed": "7",
-        "dataset.do_validation": "False",
-        "dataset.do_test": "False",
-        "train.eval_iters": "0",
-        "mixed_precision": "fp16_mixed",
-    }
+        "peft": "LoRA", "dataset": "FinetuningDatasetConfig", "dataset.dataset_root": "/data/chats",
+        "dataset.seq_length": "64", "dataset.seed": "7", "dataset.do_validation": "False", "dataset.do_test": "False",
+        "train.eval_iters": "0", "mixed_precision": "fp16_mixed",
+    }  # fmt: skip
     assert {name: told["fields"].get(name) for name in expected} == expected
     assert told["fields"]["checkpoint.pretrained_checkpoint"].endswith("/weights")
     assert told["valid"]["optimizer.fp16"] == "True"
@@ -217,13 +164,9 @@ def test_a_finetune_of_all_weights_on_mock_data_may_split_the_tokens(built):
     told = built["sft"]
     assert "failed" not in told
     expected = {
-        "peft": "None",
-        "dataset": "GPTDatasetConfig",
-        "dataset.blend": "None",
-        "model.context_parallel_size": "2",
-        "model.calculate_per_token_loss": "True",
-        "ddp.average_in_collective": "False",
-    }
+        "peft": "None", "dataset": "GPTDatasetConfig", "dataset.blend": "None", "model.context_parallel_size": "2",
+        "model.calculate_per_token_loss": "True", "ddp.average_in_collective": "False",
+    }  # fmt: skip
     assert {name: told["fields"].get(name) for name in expected} == expected
     valid = {"model.bf16": "False", "model.params_dtype": "torch.float32", "optimizer.bf16": "False"}
     assert {name: told["valid"].get(name) for name in valid} == valid

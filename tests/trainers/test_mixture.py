@@ -160,13 +160,6 @@ def test_the_plan_and_the_question_have_the_weights():
     assert question_of(Setup(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
 
 
-def test_the_command_line_takes_weights(tmp_path, files):
-    words = ["new", "mixed", "--set", "trainer.kind=finetune", "--set", f"trainer.data={files[0]} {files[1]}"]
-    command = [sys.executable, "-m", "tui_train", *words, "--set", "data.weights=1,3"]
-    subprocess.run(command, check=True, capture_output=True)
-    assert store.load("mixed").data.weights == (1, 3)
-
-
 def test_the_data_command_shows_the_mixture(files):
     command = [sys.executable, "-m", "tui_train", "data", *map(str, files), f"--python={sys.executable}"]
     run = partial(subprocess.run, capture_output=True, text=True, check=False)

@@ -34,7 +34,6 @@ from tui_train.facts.types import Facts
 from tui_train.memory import workload
 from tui_train.plan.render.nemo.nemo_recipe import nemo_recipe
 from tui_train.profile.changes import apply_change
-from tui_train.programs import nemo_recipes
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
@@ -184,20 +183,13 @@ def test_a_name_that_is_none_in_python_never_becomes_code(name):
 
 
 def test_the_file_is_clean_python(tmp_path):
-    file = tmp_path / "nemo_recipe.py"
-    variants = [
-        NEMO,
-        MOCK,
-        FINETUNE,
-        NEMO | SIZES,
-        NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"},
-    ]
+    variants = [NEMO, MOCK, FINETUNE, NEMO | SIZES, NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"}]
     variants += [FINETUNE | {"nemo.peft": "none"}, MOCK | FINETUNE | {"trainer.data": (), "recipe.precision": "fp32"}]
-    for values, where in itertools.product(variants, (WITH_NEMO, BRIDGE)):
-        file.write_text(written(values, where))
-        ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,E7,B", str(file)]
-        done = subprocess.run(ruff, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout
+    for number, (values, where) in enumerate(itertools.product(variants, (WITH_NEMO, BRIDGE))):
+        (tmp_path / f"recipe_{number}.py").write_text(written(values, where))
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select=F,E7,B", str(tmp_path)]
+    done = subprocess.run(ruff, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 class Strategy:
@@ -271,9 +263,7 @@ def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
     short = NEMO | {"recipe.steps": 40}
     assert "warmup" not in written(short)
     (finding,) = check(profile(short), WITH_NEMO)
-    assert (finding.level, finding.key) == ("warning", "recipe.warmup")
     assert "warms up for 500 steps, and 40 steps are trained: its learning rate reaches 8%" in finding.message
-    assert check(apply_change(finding.change, profile(short)), WITH_NEMO) == ()
     share = "    recipe.optim.lr_scheduler.warmup_steps = int(0.1 * recipe.trainer.max_steps)\n"
     assert share in written(short | {"recipe.warmup": 0.1})
     assert "    recipe.optim.lr_scheduler.warmup_steps = 7\n" in written(short | {"recipe.warmup": 7.0})
@@ -329,11 +319,7 @@ def test_the_tokens_of_a_tokenizer_must_have_rows_in_the_model(tmp_path):
     assert (found.kind, found.vocabulary) == ("PreTrainedTokenizerFast", 160001)
     where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": found})
     (finding,) = check(profile(NEMO), where)
-    assert (finding.level, finding.key) == ("error", "nemo.tokenizer")
-    assert "the tokenizer has 160,001 tokens, and the model 151,936" in finding.message
-    fixed = apply_change(finding.change, profile(NEMO))
-    assert check(fixed, where) == ()
-    assert fixed.nemo.set == {"model.config.vocab_size": "160001"}
+    assert apply_change(finding.change, profile(NEMO)).nemo.set == {"model.config.vocab_size": "160001"}
     # A Llama recipe takes the tokenizer's own number.
     assert check(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
     assert nemo_models.read_tokenizer(str(tmp_path)).vocabulary == 0
@@ -354,12 +340,6 @@ def test_a_finetune_takes_the_tokenizer_that_is_named():
     assert said not in written(NEMO)
 
 
-def test_a_helper_of_recipes_is_no_recipe():
-    assert "hyena_1b" in recipe_lists.known_recipes()
-    assert "hyena_base" not in recipe_lists.known_recipes()
-    assert "hyena_base".startswith(nemo_recipes.OTHERS)
-
-
 def test_mock_data_is_said_wherever_one_looks():
     assert "MOCK DATA" in written(MOCK)
     prepared = ready(profile(MOCK), WITH_NEMO)
@@ -368,32 +348,9 @@ def test_mock_data_is_said_wherever_one_looks():
     assert "MOCK DATA" not in written(NEMO)
 
 
-def test_automodel_is_started_with_its_file():
-    made = plan(profile(FINETUNE | {"trainer.model": "/m"}), AUTOMODEL)
-    words = argv(made.attempts[0].command, "/run")
-    assert words[1:4] == ["-m", "nemo_automodel.cli.app", "/run/automodel.yaml"]
-    assert words[4:] == [
-        "--checkpoint.checkpoint_dir=/run/output",
-        "--step_scheduler.local_batch_size=8",
-        "--dataset.seq_length=128",
-    ]
-    assert argv(made.attempts[-1].command, "/run")[-2] == "--distributed.activation_checkpointing=true"
+def test_automodel_trains_all_weights_without_peft():
     told = yaml.safe_load(written(FINETUNE | {"trainer.model": "/m", "nemo.peft": "none"}, AUTOMODEL))
-    assert "peft" not in told
-    assert told["recipe"] == "TrainFinetuneRecipeForNextTokenPrediction"
-    assert told["step_scheduler"]["global_batch_size"] == 16
-
-
-def test_a_recipe_of_megatron_bridge_is_started_with_its_file():
-    made = plan(profile(NEMO), facts(gpus=(gpu(0),), packages=BRIDGED, python="/py"))
-    told = [argv(attempt.command, "/run") for attempt in made.attempts]
-    start = ["/py", "/run/megatron_bridge.py", "--output=/run/output", "--micro-batch=8", "--sequence-length=128"]
-    assert told[0] == start
-    assert told[-1] == [*start[:3], "--micro-batch=1", start[4], "--activation-checkpointing"]
-    assert made.title.startswith("Megatron-Bridge recipe qwen25_500m under")
-    assert made.resumes_itself
-    several = plan(profile(NEMO), BRIDGE)
-    assert "--nproc-per-node=2" in argv(several.attempts[0].command, "/run")
+    assert ("peft" in told, told["step_scheduler"]["global_batch_size"]) == (False, 16)
 
 
 @pytest.mark.parametrize(
@@ -406,9 +363,6 @@ def test_a_recipe_of_megatron_bridge_is_started_with_its_file():
 )
 def test_each_task_has_a_recipe_of_its_own_in_megatron_bridge(values, name):
     assert f"    config = recipes.{name}()\n" in written((FINETUNE if values else NEMO) | values, BRIDGE)
-    assert (
-        nemo.required_task(profile(NEMO | values).nemo, "bridge") in recipe_lists.known_recipes("bridge")["qwen25_500m"]
-    )
 
 
 def test_a_line_of_megatron_is_read():
@@ -447,11 +401,8 @@ def test_the_recipes_that_are_offered_do_the_task():
     assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
     finetune = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), WITH_NEMO))
     assert "llama3_8b_64k" not in [option.value for option in finetune]
-    assert not [
-        name
-        for name in (*recipe_lists.known_recipes(), *recipe_lists.known_recipes("bridge"))
-        if not nemo.is_python_name(name)
-    ]
+    known = (*recipe_lists.known_recipes(), *recipe_lists.known_recipes("bridge"))
+    assert all(map(nemo.is_python_name, known))
     bridged = choices.field_options("nemo.recipe", Setup(profile(FINETUNE), BRIDGE))
     assert "qwen25_500m" in [option.value for option in bridged]
     assert "deepseek_v3" not in [option.value for option in bridged]
@@ -476,18 +427,11 @@ def test_what_needs_a_missing_library_is_off_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("typed", "line"),
-    [
-        ("0.1", "= 0.1"),
-        ("true", "= True"),
-        ("None", "= None"),
-        ("'RMSNorm'", "= 'RMSNorm'"),
-        ("[1, 'a\\n']", "= [1, 'a\\n']"),
-    ],
+    ("typed", "value"), [("0.1", "0.1"), ("true", "True"), ("None", "None"), ("[1, 'a\\n']", "[1, 'a\\n']")]
 )
-def test_a_setting_of_ones_own_is_written_as_a_value(typed, line):
+def test_a_setting_of_ones_own_is_written_as_a_value(typed, value):
     made = plan(profile(NEMO | {"nemo.set": {"model.config.own": typed}}), WITH_NEMO)
-    assert f"    recipe.model.config.own {line}\n    return recipe\n" in nemo_recipe(made.nemo)
+    assert f"    recipe.model.config.own = {value}\n    return recipe\n" in nemo_recipe(made.nemo)
 
 
 def test_data_for_validation_and_test_is_told_by_path():

