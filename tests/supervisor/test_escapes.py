@@ -3,14 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import uuid
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support import exported, facts, profile, until
+from support import exported, facts, sleeping, until
 from test_hosts import patched
 from test_survival import with_word
 from tui_train.screens.run.run_state import run_state_lines
@@ -55,14 +54,7 @@ def word():
 def training(folder, word, seconds, into=None):
     script = folder / "daemon.py"
     script.write_text(DAEMON.format(word=word, seconds=seconds))
-    values = {
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(script),
-        "trainer.python": sys.executable,
-    }
-    return exported(into or folder / "run", profile(values), facts())[0]
+    return exported(into or folder / "run", sleeping(**{"trainer.script": str(script)}), facts())[0]
 
 
 @pytest.fixture

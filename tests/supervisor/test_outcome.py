@@ -11,7 +11,7 @@ import sys
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, until
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, sleeping, until
 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
@@ -25,9 +25,6 @@ from tui_train.supervisor.group_check import trained_apart
 from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_patterns import OUT_OF_MEMORY
 from tui_train.supervisor.progress import Reading
-
-OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
-SLEEPS = {**OURS, "trainer.script": str(SCRIPTS / "sleeper.py")}
 
 
 def begun(run):
@@ -47,14 +44,14 @@ def ended(process):
 def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_path):
     output = tmp_path / "out"
     (tmp_path / "link").symlink_to(tmp_path)
-    first, _ = exported(tmp_path / "one", profile({**SLEEPS, "trainer.output": str(output)}), facts())
-    other = {**SLEEPS, "trainer.output": f"{tmp_path}/link/./out"}
-    second, _ = exported(tmp_path / "two", profile(other), facts())
+    first, _ = exported(tmp_path / "one", sleeping(**{"trainer.output": str(output)}), facts())
+    spelled = f"{tmp_path}/link/./out"
+    second, _ = exported(tmp_path / "two", sleeping(**{"trainer.output": spelled}), facts())
     process = begun(first)
     try:
         done = bash(second)
         assert done.returncode == 75, done.stdout
-        assert f"a training writes to {other['trainer.output']} already (process {process.pid})" in done.stderr.decode()
+        assert f"a training writes to {spelled} already (process {process.pid})" in done.stderr.decode()
         assert not second.events()
     finally:
         ended(process)
@@ -65,7 +62,7 @@ def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_pa
 
 
 def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_trains(tmp_path):
-    chosen = profile({**SLEEPS, "trainer.output": str(tmp_path / "out")})
+    chosen = sleeping(**{"trainer.output": str(tmp_path / "out")})
     first, second = (exported(tmp_path / name, chosen, facts())[0] for name in ("one", "two"))
     process = begun(first)
     leader = until(lambda: status(first).leader)
@@ -182,8 +179,8 @@ def trained(folder, steps, source, name):
     script = folder / "train.py"
     script.write_text(source)
     chosen = profile({
-        **OURS, "trainer.preset": "hf-trainer", "trainer.python": warm.training(), "trainer.script": str(script),
-        "trainer.output": str(folder / "out"),
+        "trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.python": warm.training(),
+        "trainer.script": str(script), "trainer.output": str(folder / "out"),
         "recipe.steps": steps, "recipe.checkpoint_every": 2, "recipe.micro_batch": 2, "recipe.global_batch": 2,
     })  # fmt: skip
     run, plan = exported(folder / name, chosen, facts(python=warm.training()))
