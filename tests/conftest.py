@@ -11,6 +11,7 @@ import counting
 import pytest
 import rig
 import warm
+from hypothesis import HealthCheck, settings
 from support import SCRIPTS, WHOLE
 
 from tui_train.facts.machine.child_process import cancel_children
@@ -18,6 +19,9 @@ from tui_train.facts.machine.child_process import cancel_children
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Another test may have the processor.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

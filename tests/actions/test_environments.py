@@ -104,7 +104,7 @@ def test_uv_and_pip_are_told_the_same():
         assert "--index-url" not in plan.commands[2]
     assert with_pip.commands[0] == (sys.executable, "-m", "venv", "/e/hf")
     assert with_pip.variables == {}
-    from_pypi = making.plan_install(wanted, path, sys.executable, Wheel("", ""), "/bin/uv")
+    from_pypi = making.plan_install(wanted, path, sys.executable, Wheel("", ""), "")
     assert from_pypi.commands[1][-1] == "torch==2.13.0"
 
 

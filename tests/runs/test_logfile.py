@@ -36,7 +36,7 @@ def in_small_blocks(folder, data):
     return LogFile(path)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(data=LOGS)
 def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +50,7 @@ def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, dat
             assert [*log.backward(offset)] == [line for line in lines if line.start < offset][::-1]
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(data=LOGS)
 def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
     lines = whole(in_small_blocks(tmp_path_factory, data))
@@ -59,7 +59,7 @@ def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
     assert not any(line.cut for line in lines)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(data=LOGS)
 def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
@@ -129,7 +129,7 @@ def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monk
     assert [line.data for line in islice(log.forward((1 << 40) + 3), 2)] == [b"line", b"line"]
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_colours_leave_the_text_as_it_is(text):
     line = text.encode()

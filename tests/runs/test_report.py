@@ -156,7 +156,7 @@ def test_half_a_key_is_masked_too():
     assert secrets.mask("a line\n" + end)[0].startswith("a line\n")
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(st.text(), st.lists(st.text(min_size=6)))
 def test_known_values_are_gone_from_any_text(text, values):
     masked, _ = secrets.mask(text + "".join(values), values)

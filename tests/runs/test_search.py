@@ -37,7 +37,7 @@ def shown(filtered):
     return [line.data.decode() for line in filtered.forward(0)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lines=st.lists(st.sampled_from(LINES), max_size=30),
     expression=st.sampled_from(["loss", "LOSS", "^loss \\d$", "s+ [2-4]", "x$", "é", "$", "\\sloss", "o.s"]),

@@ -362,7 +362,7 @@ def test_every_wording_passes_the_quick_look(expression):
 
     from tui_train.supervisor import tracebacks
 
-    @settings(max_examples=30, deadline=None, database=None)
+    @settings(max_examples=30, database=None)
     @given(st.from_regex(expression))
     def passes(text):
         assert tracebacks._QUICK_CHECK.search(text)

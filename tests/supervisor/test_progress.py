@@ -5,7 +5,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tui_train.runs.logs.tail import Tail
@@ -291,7 +291,6 @@ def test_the_rate_and_the_tokens_are_kept_by_step():
     assert found.tokens == 8192
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 2000), max_size=60), st.integers(0, 1600), st.integers(1, 50))
 def test_a_curve_is_its_points(steps, before, most):
     expected = [Point(step, 0.5) for step in range(1, before + 1)]
