@@ -12,6 +12,7 @@ import psutil
 import pytest
 import rig
 import warm
+from hypothesis import HealthCheck, settings
 from pilot import BARE, CPU, CUDA, DOCKER
 from results import LOG, chat_model, ended
 from support import SCRIPTS, WHOLE, marked
@@ -25,6 +26,9 @@ from tui_train.runs.status import status
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Another test may have the processor.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

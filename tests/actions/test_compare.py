@@ -2,17 +2,17 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pilot import finished_run, keys, settle, shows, until_shown
 from support import sample
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import loss_text
+from tui_train.cli.app import cli
 from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.runs.rundir import RunDir, all_runs
@@ -58,6 +58,10 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     assert cell(rows, "Memory, peak").best == 1
     assert cell(rows, "Tokens/s, last").best is None, "one step says little"
     assert not cell(rows, "Steps").differs
+    # The last loss is the one that Home shows.
+    digests = DigestCache()
+    shown = tuple(loss_text(digests.digest_of(run).loss) for run in two)
+    assert cell(rows, "Loss, last").cells == shown
 
 
 @pytest.mark.parametrize(
@@ -75,12 +79,11 @@ def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> Non
 
 
 def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
-    changed = put(store.load(str(two[1].profile)), "recipe.seed", 7)
-    changed = put(put(changed, "recipe.layers", 2), "recipe.steps", two[0].plan()["steps"])
+    changed = put(put(store.load(str(two[1].profile)), "recipe.seed", 7), "recipe.layers", 2)
+    changed = put(changed, "recipe.steps", two[0].plan()["steps"])
     two[1].profile.write_text(store.dumps(changed))
     rows = {row.key: row.cells for row in setting_rows(read_compared(two))}
-    assert rows["recipe.seed"] == ("1 (default)", "7")
-    assert rows["recipe.layers"] == ("4 (default)", "2")
+    assert (rows["recipe.seed"], rows["recipe.layers"]) == (("1 (default)", "7"), ("4 (default)", "2"))
     assert "recipe.steps" not in rows, "both train as many"
     (found,) = (change for change in effective_changes(read_previous(two[0]), changed) if change.key == "recipe.layers")
     assert (found.before, found.after) == ("4 (default)", "2")
@@ -92,12 +95,6 @@ def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
     (row,) = (row for row in setting_rows(read_compared(two)) if row.key == "trainer.environment")
     assert "hf_abcdefghij" not in row.cells[1]
     assert "HF_TOKEN" in row.cells[1]
-
-
-def test_the_last_loss_is_the_one_that_home_shows(two: tuple[RunDir, RunDir]) -> None:
-    digests = DigestCache()
-    shown = tuple(loss_text(digests.digest_of(run).loss) for run in two)
-    assert cell(result_rows(read_compared(two)), "Loss, last").cells == shown
 
 
 def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunDir, RunDir]) -> None:
@@ -148,43 +145,21 @@ def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_p
     assert run_before(two[0]) is None
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tui_train", "compare", *words], capture_output=True, text=True, check=False
-    )
-
-
-def test_the_command_prints_tables_that_fit_80_columns(two: tuple[RunDir, RunDir]) -> None:
-    done = command(*(run.name for run in two))
-    assert done.returncode == 0, done.stderr
-    printed = [line.split() for line in done.stdout.splitlines()]
-    assert ["Eval", "loss,", "best", "1.200", "1.105", "-0.0946"] in printed
-    assert ["Learning", "rate", "0.0001", "0.0002"] in printed
-    assert all(len(line) <= 80 for line in done.stdout.splitlines())
-
-
-def test_the_command_prints_json(two: tuple[RunDir, RunDir]) -> None:
-    found = json.loads(command("--json", *(run.name for run in two)).stdout)
-    assert [each["run"] for each in found] == [run.name for run in two]
-    assert [each["settings"] for each in found] == [
-        {"recipe.learning_rate": "0.0001"},
-        {"recipe.learning_rate": "0.0002"},
-    ]
-    assert len(found[0]["losses"]) == 300
-    assert [step for step, _ in found[0]["eval_losses"]] == [50, 100, 150, 200, 250, 300]
-
-
-def test_the_name_of_a_profile_means_its_newest_run(two: tuple[RunDir, RunDir]) -> None:
+def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
     named = put(store.load(str(two[0].profile)), "name", "mine")
     two[0].profile.write_text(store.dumps(named))
-    plan = json.loads(two[0].plan_file.read_text())
-    two[0].plan_file.write_text(json.dumps({**plan, "name": "mine"}))
-    found = json.loads(command("--json", "last", "mine").stdout)
+    two[0].plan_file.write_text(json.dumps({**two[0].plan(), "name": "mine"}))
+    # A profile's name means its newest run.
+    found = json.loads(CliRunner().invoke(cli, ["compare", "--json", "last", "mine"]).output)
     assert [each["run"] for each in found] == [two[1].name, two[0].name]
-
-
-def test_the_command_refuses_one_run(two: tuple[RunDir, RunDir]) -> None:
-    assert command(two[0].name).returncode == BadInput.exit_code
+    assert [each["settings"]["recipe.learning_rate"] for each in found] == ["0.0002", "0.0001"]
+    assert len(found[0]["losses"]) == 300
+    assert [step for step, _ in found[0]["eval_losses"]] == [50, 100, 150, 200, 250, 300]
+    shown = CliRunner().invoke(cli, ["compare", *(run.name for run in two)]).output.splitlines()
+    printed = [line.split() for line in shown]
+    assert ["Eval", "loss,", "best", "1.200", "1.105", "-0.0946"] in printed
+    assert ["Learning", "rate", "0.0001", "0.0002"] in printed
+    assert all(len(line) <= 80 for line in shown)
 
 
 @pytest.mark.parametrize("size", sample([(80, 24), (120, 40), (200, 50)], 3), ids=str)
@@ -212,19 +187,12 @@ async def test_marked_runs_are_compared_by_a_key(
 
 
 async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[RunDir, RunDir]) -> None:
-    app = wizard(str(two[1].path))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "300 of 300")
-        await keys("c")(pilot)
-        await until_shown(pilot, "A slow  B fast")
-        await keys("escape")(pilot)
-        await until_shown(pilot, "300 of 300")
-        await settle(pilot)
-
-
-async def test_runs_of_one_name_are_told_apart_by_their_time(machine: Any, two: tuple[RunDir, RunDir]) -> None:
+    """Runs of one name are told apart by their time."""
     later = two[1].path.rename(two[1].path.parent / "20260102-133000-slow")
     async with wizard(str(later)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "300 of 300")
         await keys("c")(pilot)
         await until_shown(pilot, "A slow 01-01 12:00  B slow 01-02 13:30")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "300 of 300")
+        await settle(pilot)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import warm
-from support import GIB, SCRIPTS, facts, gpu, marked, plain_environment, profile, ready, sample, until
+from support import GIB, SCRIPTS, examples, facts, gpu, marked, plain_environment, profile, ready, sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.actions.tune import summary as words
@@ -64,18 +64,15 @@ class Card:
 
     def space(self):
         grid = [Setting(micro, saving, "bf16") for micro in self.micros for saving in (False, True)]
-        told = {one: self.memory(one) * self.off for one in grid} if self.known else {}
+        sizes = {one: int(self.memory(one) * self.off * GIB) for one in grid} if self.known else {}
         return grid, Space(
             profile_setting=self.own,
             global_batch=64,
             micro_batches=self.micros,
             precisions=("bf16",),
             checkpointing=True,
-            bands={
-                one: judge_memory(int(size * GIB), int(size * GIB), 24 * GIB, several=False).band
-                for one, size in told.items()
-            },
-            cannot_fit=frozenset(one for one, size in told.items() if size * 0.85 > 24),
+            bands={one: judge_memory(size, size, 24 * GIB, several=False).band for one, size in sizes.items()},
+            cannot_fit=frozenset(one for one, size in sizes.items() if size * 0.85 > 24 * GIB),
         )
 
     def tried(self, one):
@@ -87,7 +84,7 @@ class Card:
 def test_few_trials_find_what_a_full_grid_would():
     chance = random.Random(7)
     most = 0
-    for _ in range(1500):
+    for _ in range(examples(1500)):
         card = Card(chance)
         grid, among = card.space()
         fitting = [card.rate(one) for one in grid if card.memory(one) <= 24]
@@ -167,12 +164,8 @@ def test_what_cannot_be_tuned_is_refused(values, said):
 
 def test_an_own_script_may_need_less_than_is_predicted():
     """It is tried although nothing of it is predicted to fit, about as large as it is."""
-    values = {
-        **SCRIPT,
-        "trainer.preset": "hf-trainer",
-        "trainer.arguments": ("--model_name_or_path=NousResearch/Llama-2-7b-hf",),
-    }
-    chosen = profile({**values, "recipe.micro_batch": 1, "recipe.global_batch": 64})
+    words = {"trainer.preset": "hf-trainer", "trainer.arguments": ("--model_name_or_path=NousResearch/Llama-2-7b-hf",)}
+    chosen = profile({**SCRIPT, **words, "recipe.micro_batch": 1, "recipe.global_batch": 64})
     among = search_space(Setup(chosen, CARD))
     assert {*among.bands.values()} == {"will not fit"}
     assert next_setting(among, ()) == among.profile_setting
@@ -211,29 +204,30 @@ def test_trials_have_one_global_batch_and_a_folder_of_their_own():
     assert len(batches) == 1
 
 
-def test_the_first_steps_do_not_count():
+FIVE = [(1, 10.0), (2, 15.0), (3, 16.0), (4, 17.0), (5, 18.0)]
+
+
+@pytest.mark.parametrize(
+    ("records", "known", "seconds"),
+    [
+        # The first steps do not count.
+        (FIVE, False, 1.0),
+        ([*FIVE, (6, 19.0)], True, 1.0),
+        # However many there are, they must take their time.
+        ([(step, step / 40) for step in range(1, 100)], False, 1 / 40),
+        # Slow steps are timed as far as there are any.
+        ([(1, 10.0)], False, 0.0),
+        ([(1, 10.0), (2, 70.0)], False, 60.0),
+        # A bar that jumps is divided by all the steps that it jumped over.
+        ([(5, 0.0), (15, 1.0), (60, 4.0)], True, 3 / 45),
+    ],
+)
+def test_the_pace_of_steps(records, known, seconds):
     pace = Pace()
-    for step, now in ((1, 10.0), (2, 15.0), (3, 16.0), (4, 17.0), (5, 18.0)):
-        pace.record(step, now)
+    for step, now in records:
         assert not pace.is_known
-    pace.record(6, 19.0)
-    assert (pace.is_known, pace.step_seconds, pace.steps) == (True, 1.0, 3)
-    # However many there are, they must take their time.
-    quick = Pace()
-    for step in range(1, 100):
-        quick.record(step, step / 40)
-    assert not quick.is_known
-    # Slow steps are timed as far as there are any.
-    slow = Pace()
-    slow.record(1, 10.0)
-    assert (slow.step_seconds, slow.steps) == (0.0, 0)
-    slow.record(2, 70.0)
-    assert (slow.is_known, slow.step_seconds) == (False, 60.0)
-    # A bar that jumps is divided by all the steps that it jumped over.
-    fast = Pace()
-    for step, now in ((5, 0.0), (15, 1.0), (60, 4.0)):
-        fast.record(step, now)
-    assert (fast.is_known, fast.step_seconds) == (True, 3 / 45)
+        pace.record(step, now)
+    assert (pace.is_known, pace.step_seconds) == (known, pytest.approx(seconds))
 
 
 def test_the_change_says_what_it_gains():

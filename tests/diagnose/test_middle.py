@@ -16,8 +16,8 @@ from hypothesis.errors import Unsatisfiable
 from support import sample
 
 from tui_train.diagnose import Evidence, diagnose, diagnose_log, reader
-from tui_train.diagnose.anchors import alternation, anchors, normalized
-from tui_train.diagnose.middle import MiddleLines, _by_word, _expressions, _possible_expressions
+from tui_train.diagnose.anchors import anchors, normalized
+from tui_train.diagnose.middle import MiddleLines, _expressions, _possible_expressions
 from tui_train.diagnose.reader import relevant_lines
 
 STEP = "step {} | loss 2.5 | lr 1.0e-03\n"
@@ -177,8 +177,8 @@ def test_what_an_expression_matches_is_looked_at(part):
     for number in range(part, len(known), 8):
 
         @settings(
-            max_examples=3, deadline=None, database=None, phases=[Phase.generate],
-            suppress_health_check=[HealthCheck.filter_too_much],
+            max_examples=3, database=None, phases=[Phase.generate],
+            suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
         )  # fmt: skip
         @given(st.from_regex(known[number].pattern), st.just(number))
         def looked_at(text, number):
@@ -186,19 +186,6 @@ def test_what_an_expression_matches_is_looked_at(part):
 
         with contextlib.suppress(Unsatisfiable):  # some only look ahead for what must not be there
             looked_at()
-
-
-@given(st.sets(st.binary(min_size=1, max_size=4), min_size=1), st.binary())
-def test_any_of_some_words(words, text):
-    import re
-
-    short = {word for word in words if not any(other != word and other in word for other in words)}
-    assert (re.search(alternation(short), text, re.DOTALL) is not None) == any(word in text for word in short)
-
-
-def test_the_words_are_those_that_are_looked_for():
-    words = [*_by_word()]
-    assert not any(word != other and word in other for word in words for other in words)
 
 
 # ---- a log so large that its end is read first

@@ -49,13 +49,8 @@ def sleeping(folder, engine, *arguments, **more):
     """A training that sleeps, in a folder of its own."""
     (folder / "mine").mkdir(parents=True)
     shutil.copy(SCRIPTS / "sleeper.py", folder / "mine")
-    values = {
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(folder / "mine/sleeper.py"),
-        "trainer.arguments": arguments,
-    }
-    return made(folder / "run, 中", engine, values | more)
+    script = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(folder / "mine/sleeper.py")}
+    return made(folder / "run, 中", engine, script | {"trainer.arguments": arguments} | more)
 
 
 def training(run):
@@ -176,17 +171,15 @@ def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatc
 
 @pytest.mark.whole
 def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypatch):
-    monkeypatch.setenv("TUI_TRAIN_GRACE", "60")
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "600")
     run = sleeping(tmp_path, engine, "--ignore-signals")
     start(run)
     training(run)
     pid = status(run).pid
     os.kill(pid, signal.SIGTERM)
     until(lambda: status(run).state == "stopping")
-    began = time.monotonic()
     os.kill(pid, signal.SIGINT)
     assert wait_for_end(run).state == "stopped"
-    assert time.monotonic() - began < 20
     assert gone(run, containers)
 
 

@@ -3,14 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import uuid
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support import change_runner, exported, facts, profile, until, with_word
+from support import change_runner, exported, facts, sleeping, until, with_word
 from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.run.screen import RunScreen
 
@@ -53,14 +52,7 @@ def word():
 def training(folder, word, seconds, into=None):
     script = folder / "daemon.py"
     script.write_text(DAEMON.format(word=word, seconds=seconds))
-    values = {
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(script),
-        "trainer.python": sys.executable,
-    }
-    return exported(into or folder / "run", profile(values), facts())[0]
+    return exported(into or folder / "run", sleeping(**{"trainer.script": str(script)}), facts())[0]
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, stub, until
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, sleeping, until
 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
@@ -26,18 +25,6 @@ from tui_train.runs.follow import watch
 from tui_train.runs.health import health_problems
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-
-OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
-SLEEPS = {**OURS, "trainer.script": str(SCRIPTS / "sleeper.py")}
-
-
-def test_a_script_that_is_read_from_a_pipe_is_refused(tmp_path):
-    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
-    with run.script.open("rb") as file:
-        done = subprocess.run(["bash"], stdin=file, env=plain_environment(), capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (64, b"")
-    assert b"read from a pipe" in done.stderr
-    assert "attempt-1.log" not in {path.name for path in run.path.iterdir()}
 
 
 def begun(run):
@@ -57,14 +44,14 @@ def ended(process):
 def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_path):
     output = tmp_path / "out"
     (tmp_path / "link").symlink_to(tmp_path)
-    first, _ = exported(tmp_path / "one", profile({**SLEEPS, "trainer.output": str(output)}), facts())
-    other = {**SLEEPS, "trainer.output": f"{tmp_path}/link/./out"}
-    second, _ = exported(tmp_path / "two", profile(other), facts())
+    first, _ = exported(tmp_path / "one", sleeping(**{"trainer.output": str(output)}), facts())
+    spelled = f"{tmp_path}/link/./out"
+    second, _ = exported(tmp_path / "two", sleeping(**{"trainer.output": spelled}), facts())
     process = begun(first)
     try:
         done = bash(second)
         assert done.returncode == 75, done.stdout
-        assert f"a training writes to {other['trainer.output']} already (process {process.pid})" in done.stderr.decode()
+        assert f"a training writes to {spelled} already (process {process.pid})" in done.stderr.decode()
         assert not second.events()
     finally:
         ended(process)
@@ -75,7 +62,7 @@ def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_pa
 
 
 def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_trains(tmp_path):
-    chosen = profile({**SLEEPS, "trainer.output": str(tmp_path / "out")})
+    chosen = sleeping(**{"trainer.output": str(tmp_path / "out")})
     first, second = (exported(tmp_path / name, chosen, facts())[0] for name in ("one", "two"))
     process = begun(first)
     leader = until(lambda: status(first).leader)
@@ -93,32 +80,6 @@ def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_
     assert status(second).state == "stopped"
 
 
-def test_a_port_that_another_program_has_by_now_is_named(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        python = stub(tmp_path / "python")
-        meets = {"nodes.count": 2, "nodes.address": "127.0.0.1", "nodes.port": port}
-        chosen = {**SLEEPS, **meets, "trainer.launcher": "torchrun", "trainer.python": str(python)}
-        run, _ = exported(tmp_path / "run", profile(chosen), facts(python=python))
-        environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"))
-        done = bash(run, "--node-rank=0", env=environment)
-        assert done.returncode == 75, done.stdout
-        assert f"port {port} of this machine is in use by another program" in done.stderr.decode()
-        assert not (tmp_path / "notes").exists()
-    bash(run, "--node-rank=0", env=environment)
-    assert (tmp_path / "notes").exists(), "a port that is free again is taken"
-
-
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_a_python_that_cannot_be_run_is_named_as_that(tmp_path, kind):
-    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
-    python = tmp_path / "python"
-    python.mkdir() if kind == "folder" else python.write_text("#!/bin/sh\n")
-    done = bash(run, env=plain_environment(TUI_TRAIN_PYTHON=str(python)))
-    assert done.returncode == 69
-    assert f"cannot run {python}: set TUI_TRAIN_PYTHON" in done.stderr.decode()
-
-
 def of_text(text):
     return diagnose(Evidence(lines=relevant_lines(io.BytesIO(text.encode())), exit_code=1))
 
@@ -128,12 +89,16 @@ def of_text(text):
 
 FULL = [
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-    "RuntimeError: CUDA out of memory",
-    "RuntimeError: CUDA out of memory.",
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity)",
     "RuntimeError: CUDA out of memory. (simulated)",
+    "torch.AcceleratorError: CUDA error: out of memory",
+    "RuntimeError: CUDA driver error: out of memory",
+    "RuntimeError: cuda runtime error (2) : out of memory at THCStorage.cu:66",
+    "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "RuntimeError: Triton Error [CUDA]: out of memory",
+    "ncclUnhandledCudaError: Call to CUDA function failed. Last error: Cuda failure 2 'out of memory'",
     "[rank1]: RuntimeError: HIP out of memory.",
     "torch.cuda.OutOfMemoryError",
-    "CUDA out of memory.",
     "ERROR: CUDA out of memory",
     "RuntimeError: CUDA error: out of memory",
     "  what():  CUDA error: out of memory",
@@ -167,16 +132,10 @@ def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
     [
         ([" 50%|#####     | 500/1000 [00:01<00:02,  2.00it/s]", " 50%|#####     | 501/1000 [00:01<00:02]"], False),
         (["  0%|          | 1/1000 [00:01<00:02,  2.00it/s]"], True),
-        (
-            ["Loading checkpoint shards:  50%|##  | 1/2 [00:01<00:01]", " 50%|### | 501/1000 [00:01<00:02]"],
-            False,
-        ),
+        (["Loading checkpoint shards:  50%|##  | 1/2 [00:01<00:01]", " 50%|### | 501/1000 [00:01<00:02]"], False),
         (["Tokenizing train dataset: 100%|####| 40/40 [00:00<00:00, 9 examples/s]"], False),
         (
-            [
-                "Map (num_proc=2): 100%|####| 40/40 [00:00<00:00]",
-                "Skipping the first batches:   2%| | 12/500 [00:00<00:01]",
-            ],
+            ["Map (num_proc=2): 100%|####| 40/40 [0<0]", "Skipping the first batches:   2%| | 12/500 [0<1]"],
             False,
         ),
         (["Map: 100%|####| 40/40 [00:00<00:00]", "{'loss': 2.1, 'epoch': 0.1}", "  0%|  | 2/1000 [00:01<00:02]"], True),
@@ -220,8 +179,8 @@ def trained(folder, steps, source, name):
     script = folder / "train.py"
     script.write_text(source)
     chosen = profile({
-        **OURS, "trainer.preset": "hf-trainer", "trainer.python": warm.training(), "trainer.script": str(script),
-        "trainer.output": str(folder / "out"),
+        "trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.python": warm.training(),
+        "trainer.script": str(script), "trainer.output": str(folder / "out"),
         "recipe.steps": steps, "recipe.checkpoint_every": 2, "recipe.micro_batch": 2, "recipe.global_batch": 2,
     })  # fmt: skip
     run, plan = exported(folder / name, chosen, facts(python=warm.training()))
@@ -248,9 +207,7 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     assert attempt.resumed == 4
     assert attempt.ignored_checkpoint is not loads
     events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
-    assert [event.get("ignored_checkpoint") for event in events if event["event"] == "attempt_ended"] == [
-        None if loads else True
-    ]
+    assert events[-2].get("ignored_checkpoint") is (None if loads else True)
     assert ("the training does not load it" in said) is not loads
     told = [*watch(run, lambda: False)][-1]
     worried = health_problems(told.progress, 0, None, told.not_resumed)
@@ -291,11 +248,7 @@ def test_a_name_that_only_an_error_tells_is_not_to_be_installed(module, words):
     ("line", "failure"),
     [
         ("RuntimeError: Failure to acquire lock /nfs/cache/x.lock", "file_lock_timeout"),
-        ("OSError: [Errno 37] No locks available", "file_lock_timeout"),
-        (
-            "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc failed",
-            "oci_runtime_failed",
-        ),
+        ("docker: Error response from daemon: failed to create shim task: OCI runtime", "oci_runtime_failed"),
         ("Error: OCI runtime error: crun: unknown version specified", "podman_failed"),
     ],
 )

@@ -3,7 +3,6 @@
 import itertools
 import math
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -72,23 +71,10 @@ def test_the_built_in_trainer():
     assert found.tokens_per_second == pytest.approx(11711)
 
 
-def test_a_script_that_tells_its_steps():
-    found = advance(Progress(), SCRIPT.splitlines())
-    assert (found.step, found.steps) == (2, 60)
-    assert found.curve.points() == (Point(1, 5.5689101, 5e-4), Point(2, 5.1223001, 1e-3))
-    assert (found.learning_rate, found.tokens_per_second) == pytest.approx((0.001, 11711))
-
-
 def test_steps_that_are_told_again_replace_what_came_after():
     found = advance(Progress(), (SCRIPT + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines())
     assert losses(found.curve) == [(1, 5.5689101), (2, 5.1223001), (3, 4.5)]
     assert (found.step, found.tokens_per_second) == (3, 900)
-
-
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "NaN"])
-def test_a_loss_that_is_no_number(number):
-    found = advance(Progress(), [f"step 1/2 | loss {number} | lr 1.0e-3 | grad_norm nan | tokens/s 5"])
-    assert not math.isfinite(found.curve.points()[0].loss)
 
 
 def test_lines_may_come_one_by_one_or_all_at_once():
@@ -139,52 +125,21 @@ def test_only_what_is_progress_counts(line, step, steps):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (
-            (
-                "Training epoch 0, iteration 0/1 | lr: 5.988e-07 | global_batch_size: 2 | global_step: 0 | "
-                "reduced_train_loss: 11.93 | train_step_timing in s: 3.62 | consumed_samples: 4"
-            ),
-            (1, 2, 11.93, 5.988e-07, None, None),
-        ),
-        (
-            (
-                "i.llm/0 [default1]:Training epoch 1, iteration 4/9 | lr: 1e-06 | global_step: 14 | "
-                "reduced_train_loss: 2.5 | train_step_timing in s: 3.62"
-            ),
-            (15, 20, 2.5, 1e-6, None, None),
-        ),
-        (
-            (
-                "2026-11-20 22:46:52 | INFO | root | step 0 | epoch 0 | loss 6.2784 | grad_norm 1.8242 | lr 1.00e-04 | "
-                "mem 0.00 GiB | tps 4.65(2.32/gpu) | num_label_tokens 76"
-            ),
-            (1, 0, 6.2784, 1e-4, 1.8242, 4.65),
-        ),
-        (
-            (
-                " [2026-11-20 22:46:52] iteration       10/     100 | consumed samples:          160 | "
-                "elapsed time per iteration (ms): 123.4 | learning rate: 1.500000E-04 | lm loss: 1.067332E+01 | "
-                "loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   0 |"
-            ),
-            (10, 100, 10.67332, 1.5e-4, 1.234, None),
-        ),
-        ("iter 10: loss 3.2000, time 12.34ms, mfu 3.00%", (10, 0, 3.2, None, None, None)),
-        (
-            "Steps:  40%|####      | 2/5 [00:00<00:00, 18.29it/s, loss=6.24, lr=0.001]",
-            (2, 5, 6.24, 0.001, None, None),
-        ),
-        ("steps: 10 loss: 2.3456 iter time (s): 0.52 samples/sec: 15.3", (10, 0, 2.3456, None, None, None)),
-        (
-            "[2026-11-20 22:46:52,123] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[1e-05]",
-            (10, 0, None, 1e-5, None, None),
-        ),
-        (
-            "step 3/60 | loss nan | lr 5.000e-04 | grad_norm inf | tokens/s 10711",
-            (3, 60, math.nan, 5e-4, math.inf, 10711),
-        ),
+        (("Training epoch 0, iteration 0/1 | lr: 5.988e-07 | global_batch_size: 2 | global_step: 0 | "
+          "reduced_train_loss: 11.93 | train_step_timing in s: 3.62 | consumed_samples: 4"),
+         (1, 2, 11.93, 5.988e-07, None, None)),
+        (("i.llm/0 [default1]:Training epoch 1, iteration 4/9 | lr: 1e-06 | global_step: 14 | "
+          "reduced_train_loss: 2.5 | train_step_timing in s: 3.62"), (15, 20, 2.5, 1e-6, None, None)),
+        (("2026-11-20 22:46:52 | INFO | root | step 0 | epoch 0 | loss 6.2784 | grad_norm 1.8242 | lr 1.00e-04 | "
+          "mem 0.00 GiB | tps 4.65(2.32/gpu) | num_label_tokens 76"), (1, 0, 6.2784, 1e-4, 1.8242, 4.65)),
+        ((" [2026-11-20 22:46:52] iteration       10/     100 | consumed samples:          160 | elapsed time per "
+          "iteration (ms): 123.4 | learning rate: 1.500000E-04 | lm loss: 1.067332E+01 | loss scale: 1.0 | "
+          "grad norm: 1.234 | number of skipped iterations:   0 |"), (10, 100, 10.67332, 1.5e-4, 1.234, None)),
+        ("Steps:  40%|####      | 2/5 [00:00<00:00, 18.29it/s, loss=6.24, lr=0.001]", (2, 5, 6.24, 0.001, None, None)),
+        ("[2026-11-20 22:46:52,123] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[1e-05]",
+         (10, 0, None, 1e-5, None, None)),
+        ("step 3/60 | loss nan | lr 5.000e-04 | grad_norm inf | tokens/s 9", (3, 60, math.nan, 5e-4, math.inf, 9)),
         ("[rank1]: Step: 7 of 70, Loss=1.25e-2, learning_rate=3e-4", (7, 70, 0.0125, 3e-4, None, None)),
-        ("step 10: val loss 2.0", (0, 0, None, None, None, None)),
-        (" validation loss at iteration 10 | lm loss value: 1.2E+00 |", (0, 0, None, None, None, None)),
         ("checkpoint-10/loss 5", (0, 0, None, None, None, None)),
     ],
 )  # fmt: skip
@@ -197,14 +152,7 @@ def test_what_trainers_print(line, told):
 
 def test_a_long_line_takes_no_time():
     line = "step 1 loss" + " loss: step " * 100_000
-    begin = time.perf_counter()
-    advance(Progress(), [line] * 10)
-    assert time.perf_counter() - begin < 5
-
-
-def test_hf_without_bars_still_tells_the_losses():
-    found = advance(Progress(), ["{'loss': 2.5, 'epoch': 0.1}", "{'loss': 2.25, 'epoch': 0.2}", "{'train_loss': 1.0}"])
-    assert [point.loss for point in found.curve.points()] == [2.5, 2.25]
+    assert not advance(Progress(), [line] * 10).curve.size
 
 
 def test_a_loss_that_is_none_is_a_loss():
@@ -251,21 +199,13 @@ def test_a_number_without_end_of_a_presets_own_is_not_told():
     assert [point.loss for point in found.curve.points()] == [2.5]
 
 
-def work(begun, times):
-    """How many seconds it takes to read on, a loss at a time."""
-    progress = Progress(curve=begun)
-    begin = time.perf_counter()
-    for number in range(times):
-        progress = advance(progress, [f"step {10**6 + number} | loss 2.0"])
-    seconds = time.perf_counter() - begin
-    assert progress.last == Point(10**6 + times - 1, 2.0)
-    return seconds
-
-
-def test_to_advance_costs_what_is_new_however_long_the_curve():
-    short, long = (curve.curve_of(Point(step, 2.0) for step in range(1, size)) for size in (1000, 200_000))
-    # Of the whole curve it would be 200 times as much.
-    assert min(work(long, 500) for _ in range(5)) < 20 * min(work(short, 500) for _ in range(5))
+def test_to_advance_leaves_what_was_there_where_it_is():
+    """It costs what is new, however long the curve is."""
+    long = curve.curve_of(Point(step, 2.0) for step in range(1, 200_000))
+    longer = advance(Progress(curve=long), ["step 1000000 | loss 2.0"]).curve
+    assert longer.last == Point(10**6, 2.0)
+    assert len(long.chunks) > 10
+    assert all(one is other for one, other in zip(long.chunks, longer.chunks, strict=True))
 
 
 @pytest.mark.whole
@@ -292,10 +232,6 @@ def test_a_thinned_curve_is_resumed_from_an_earlier_step():
 # How trainers print an evaluation, as they were seen to: the steps and losses of the training, and of evaluations.
 BAR = " 50%|#####     | 4/8 [00:00<00:00, 36.35it/s]"
 EVALUATED = {
-    "HF Trainer, by its bar": (
-        [BAR, "{'loss': '3.9', 'epoch': '0.2'}", "{'eval_loss': '3.8', 'eval_runtime': '0.2'}"],
-        [(4, 3.9)], [(4, 3.8)],
-    ),
     "a bar that is behind": (
         [BAR, "{'loss': '3.9'}", "{'eval_loss': '3.8'}", BAR, "{'loss': '3.7'}"], [(4, 3.7)], [(4, 3.8)],
     ),
@@ -312,10 +248,6 @@ EVALUATED = {
          for at, loss in enumerate((4.1, 4.1, 4.1, 3.9, 3.9))],
         [(at, 1.5) for at in range(1, 6)], [(1, 4.1), (4, 3.9)],
     ),
-    "Lightning's bar": (
-        ["Epoch 0:  40%|####      | 4/10 [00:01<00:01, 9.9it/s, v_num=0, train_loss=2.30, val_loss=2.20]"],
-        [(4, 2.3)], [(4, 2.2)],
-    ),
     "Megatron": (
         [" iteration       10/     100 | lm loss: 1.2E+01 |",
          " validation loss at iteration 10 | lm loss value: 7.487306E+00 | lm loss PPL: 1.785236E+03 | ",
@@ -327,7 +259,6 @@ EVALUATED = {
          '2026-11-20 22:46:52 | INFO | root | [val] name "default" | step 8 | epoch 0 | loss 1.9 | lr 1.00e-05 |'],
         [(9, 2.0)], [(9, 1.9)],
     ),
-    "nanoGPT": (["step 250: train loss 2.4, val loss 2.5"], [(250, 2.4)], [(250, 2.5)]),
     "a line of its own": (
         ["step 5/9 | loss 2.0", "eval | step 5 | loss 1.5", "step 5/9 | eval_loss 1.25"], [(5, 2.0)], [(5, 1.25)],
     ),
@@ -360,23 +291,11 @@ def test_the_rate_and_the_tokens_are_kept_by_step():
     assert found.tokens == 8192
 
 
-def test_an_earlier_state_of_a_curve_stays_what_it_was():
-    early = advance(Progress(), [f"step {step} | loss 2.0" for step in range(1, 1500)])
-    points = early.curve.points()
-    resumed = advance(early, ["step 700 | loss 1.0"])
-    other = advance(early, ["step 1500 | loss 3.0"])
-    assert early.curve.points() == points
-    assert resumed.curve.points() == (*points[:699], Point(700, 1.0))
-    assert other.curve.points() == (*points, Point(1500, 3.0))
-    assert early.curve != other.curve
-    assert early.curve == advance(early, ["nothing"]).curve
-
-
 @given(st.lists(st.integers(1, 2000), max_size=60), st.integers(0, 1600), st.integers(1, 50))
 def test_a_curve_is_its_points(steps, before, most):
     expected = [Point(step, 0.5) for step in range(1, before + 1)]
-    found = curve.curve_of(expected)
-    growing = curve.CurveBuilder(found)
+    begun = curve.curve_of(expected)
+    growing = curve.CurveBuilder(begun)
     for step in steps:
         growing.add(Point(step, 1.0))
         while expected and expected[-1].step >= step:
@@ -384,6 +303,7 @@ def test_a_curve_is_its_points(steps, before, most):
         expected.append(Point(step, 1.0))
     found = growing.curve()
     assert found.points() == tuple(expected)
+    assert begun.points() == tuple(Point(step, 0.5) for step in range(1, before + 1)), "it stays what it was"
     assert [*found.backwards()] == expected[::-1]
     assert (found.size, found.first, found.last) == (
         len(expected),

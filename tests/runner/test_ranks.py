@@ -11,11 +11,11 @@ import msgspec
 import pytest
 import warm
 from support import UUIDS, bash, exported, facts, plain_environment, profile, sample
+from tui_train.screens.run.run_state import run_state_lines
 
 import tui_train
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import diagnose_run
-from tui_train.facts.machine import probe
 from tui_train.runs.follow import read_ranks, watch
 from tui_train.runs.ranks import (
     MAX_RANKS,
@@ -27,7 +27,6 @@ from tui_train.runs.ranks import (
     ranks_summary,
 )
 from tui_train.runs.status import status
-from tui_train.wizard import wizard
 
 SHIM = os.path.join(os.path.dirname(tui_train.__file__), "programs/shim/sitecustomize.py")  # noqa: PTH118, PTH120
 NAME = "NVIDIA GeForce RTX 3090"
@@ -98,31 +97,31 @@ def child(folder, code, path=(), python=sys.executable, **environment):
 
 # ---- what lines tell
 
-
-def test_a_line_is_read():
-    assert parse_ranks([LINE]) == (rank(),)
-    assert parse_ranks(["[default0]:" + LINE, "[rank1]: " + LINE.replace("0/2", "1/2")])[1].rank == 1
+CPU_LINE = "rank 1/2 | host box | device cpu | backend gloo"
+ON_CPU = {"device": "cpu", "name": "", "uuid": "", "backend": "gloo"}
 
 
-def test_lines_that_share_a_line_or_follow_other_words():
-    cpu = "rank 1/2 | host box | device cpu | backend gloo"
-    assert [found.rank for found in parse_ranks([f"50%|###  | 5/10{LINE}{cpu}"])] == [0, 1]
-    assert parse_ranks([cpu + cpu.replace("1/2", "0/2") + " done"])[1].backend == "gloo"
-    assert parse_ranks([LINE + " and more"])[0].backend == "nccl"
-
-
-def test_the_uuid_is_read_with_and_without_its_beginning_and_may_be_missing():
-    assert parse_ranks([LINE.replace("GPU-", "")]) == (rank(),)
-    assert parse_ranks([LINE.replace("GPU-ac50e9bd", "AC50E9BD")]) == (rank(),)
-    found = parse_ranks(["rank 0/1 | host box | device cuda:0 NVIDIA T4 | backend none"])[0]
-    assert (found.name, found.uuid) == ("NVIDIA T4", "")
-    mig = parse_ranks([LINE.replace("GPU-", "MIG-")])[0]
-    assert mig.uuid == UUIDS[0].replace("GPU-", "MIG-")
-
-
-def test_what_is_no_such_line_is_passed_over():
-    other = "rank 0/2 | stage pretrain | batch 8 | in /src"
-    assert parse_ranks([other, "rank", "", "rank 0/2 | host box", LINE[:-20], "rank " * 100_000]) == ()
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        ([LINE], [rank()]),
+        ([LINE] * 3, [rank()]),
+        (["[default0]:" + LINE, "[rank1]: " + CPU_LINE], [rank(), rank(1, **ON_CPU)]),
+        # Lines that share a line, or follow other words.
+        ([f"50%|###  | 5/10{LINE}{CPU_LINE}"], [rank(), rank(1, **ON_CPU)]),
+        ([CPU_LINE + CPU_LINE.replace("1/2", "0/2") + " done"], [rank(0, **ON_CPU), rank(1, **ON_CPU)]),
+        ([LINE + " and more"], [rank()]),
+        # The UUID with and without its beginning, of a part of a card, and none.
+        ([LINE.replace("GPU-", "")], [rank()]),
+        ([LINE.replace("GPU-ac50e9bd", "AC50E9BD")], [rank()]),
+        ([LINE.replace("GPU-", "MIG-")], [rank(uuid=UUIDS[0].replace("GPU-", "MIG-"))]),
+        ([LINE.replace(f" {UUIDS[0]}", "")], [rank(uuid="")]),
+        (["rank 0/2 | stage pretrain | batch 8 | in /src", "rank", "", "rank 0/2 | host box"], []),
+        ([LINE[:-20], "rank " * 100_000], []),
+    ],
+)
+def test_lines_are_read(shown, found):
+    assert parse_ranks(shown) == tuple(found)
 
 
 def test_a_log_cannot_bring_control_characters_or_endless_ranks():
@@ -131,7 +130,6 @@ def test_a_log_cannot_bring_control_characters_or_endless_ranks():
     assert "\u202e" not in found.name
     many = [LINE.replace("0/2", f"{number}/2") for number in range(50)]
     assert len(parse_ranks(many, limit=4)) == 4
-    assert parse_ranks([LINE] * 3) == (rank(),)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b'{"world_size": "x"}', b'{"gpus": 3}', b'{"device": "\xff"}'])
@@ -142,42 +140,65 @@ def test_a_foreign_plan_promises_nothing(data):
 
 # ---- what is compared
 
-
-def test_as_planned_nothing_is_said():
-    assert differences([rank(0), rank(1)], TWO) == ()
-    assert differences([rank(0), rank(1)], msgspec.structs.replace(TWO, backend="nccl")) == ()
-    assert differences([], TWO) == ()
-    cpu = [rank(number, device="cpu", name="", uuid="", backend="gloo") for number in (0, 1)]
-    assert differences(cpu, PlannedRanks(world_size=2, device="cpu", backend="gloo")) == ()
-
-
-def test_a_card_that_was_not_chosen_is_named_beside_those_that_were():
-    plan = msgspec.structs.replace(TWO, world_size=1, gpus=UUIDS[:1], gpu_names=(NAME,))
-    found = differences([rank(world_size=1, name="NVIDIA T4", uuid=OTHER)], plan)
-    assert found == ("rank 0 uses NVIDIA T4 …44abcd, planned: NVIDIA GeForce RTX 3090 …663b60",)
-    assert differences([rank(world_size=1, uuid="", name="NVIDIA T4")], plan) == (
-        "rank 0 uses NVIDIA T4, planned: NVIDIA GeForce RTX 3090 …663b60",
-    )
-    assert differences([rank(world_size=1, uuid="", name="GeForce RTX 3090")], plan) == ()
-    assert differences([rank(world_size=1, uuid="", name="")], plan) == ()
+T4 = "NVIDIA T4"
+ONE = msgspec.structs.replace(TWO, world_size=1, gpus=UUIDS[:1], gpu_names=(NAME,))
+NCCL = msgspec.structs.replace(TWO, backend="nccl")
+MACHINES = msgspec.structs.replace(TWO, world_size=4, nodes=2)
+PART = PlannedRanks(world_size=1, device="cuda", gpus=(UUIDS[0].replace("GPU", "MIG"),), gpu_names=("A100 MIG 1g",))
+THERE = [rank(number, world_size=4, host="other", uuid=OTHER[:-1] + str(number)) for number in (2, 3)]
+SHARED = [msgspec.structs.replace(one, uuid=OTHER) for one in THERE]
+MIXED = "cpu:gloo,cuda:nccl"
 
 
-def test_two_ranks_on_one_card():
-    same = [rank(0), rank(1, uuid=UUIDS[0])]
-    assert differences(same, TWO) == ("ranks 0, 1 share one GPU, NVIDIA GeForce RTX 3090 …663b60",)
-    shared = msgspec.structs.replace(TWO, gpus=UUIDS[:1], gpu_names=(NAME,))
-    assert differences(same, shared) == ()
+@pytest.mark.parametrize(
+    ("ranks", "plan"),
+    [
+        ([rank(0), rank(1)], NCCL),
+        ([], TWO),
+        ([rank(0, **ON_CPU), rank(1, **ON_CPU)], PlannedRanks(world_size=2, device="cpu", backend="gloo")),
+        # A name is enough, also a part of it, and where nothing is known nothing is said.
+        ([rank(world_size=1, uuid="", name="GeForce RTX 3090")], ONE),
+        ([rank(world_size=1, uuid="", name="")], ONE),
+        # Two on one card, as planned.
+        ([rank(0), rank(1, uuid=UUIDS[0])], msgspec.structs.replace(TWO, gpus=UUIDS[:1], gpu_names=(NAME,))),
+        # The cards of other machines need only be like those of the first.
+        ([rank(0, world_size=4), rank(1, world_size=4), *THERE], MACHINES),
+        (THERE, MACHINES),
+        # The backend counts where one was promised, and processes talk.
+        ([rank(0, backend="gloo"), rank(1, backend="gloo")], TWO),
+        ([rank(backend=MIXED)], NCCL),
+        ([rank(world_size=1, backend="none")], msgspec.structs.replace(NCCL, world_size=1)),
+        # Parts of a card are only counted.
+        ([rank(world_size=1, uuid=OTHER)], PART),
+    ],
+)
+def test_as_planned_nothing_is_said(ranks, plan):
+    assert differences(ranks, plan) == ()
 
 
-def test_the_cards_of_other_machines_need_only_be_like_those_of_the_first():
-    plan = msgspec.structs.replace(TWO, world_size=4, nodes=2)
-    there = [rank(number, world_size=4, host="other", uuid=OTHER[:-1] + str(number)) for number in (2, 3)]
-    assert differences([rank(0, world_size=4), rank(1, world_size=4, uuid=UUIDS[1]), *there], plan) == ()
-    assert differences(there, plan) == ()
-    assert differences([rank(0, world_size=4, uuid=OTHER), *there], plan)
-    assert differences([rank(0, world_size=4), *there, rank(1, world_size=4, host="other", name="NVIDIA T4")], plan)
-    same = [rank(number, world_size=4, host="other", uuid=OTHER) for number in (2, 3)]
-    assert differences([rank(0, world_size=4), *same], plan)
+@pytest.mark.parametrize(
+    ("ranks", "plan", "said"),
+    [
+        ([rank(world_size=1, name=T4, uuid=OTHER)], ONE, f"rank 0 uses {T4} …44abcd, planned: {NAME} …663b60"),
+        ([rank(world_size=1, name=T4, uuid="")], ONE, f"rank 0 uses {T4}, planned: {NAME} …663b60"),
+        ([rank(0), rank(1, uuid=UUIDS[0])], TWO, f"ranks 0, 1 share one GPU, {NAME} …663b60"),
+        ([rank(0, world_size=4, uuid=OTHER), *THERE], MACHINES, "rank 0 uses"),
+        ([rank(0, world_size=4), *THERE, rank(1, world_size=4, host="other", name=T4)], MACHINES, "rank 1 uses"),
+        ([rank(0, world_size=4), *SHARED], MACHINES, "ranks 2, 3 share"),
+        ([rank(0, **ON_CPU), rank(1, **ON_CPU)], TWO, "ranks 0, 1 train on the CPU, 2 GPUs were planned"),
+        ([rank(1, **ON_CPU)], TWO, "rank 1 trains on the CPU, 2 GPUs were planned"),
+        ([rank(0)], PlannedRanks(world_size=2, device="cpu"), f"rank 0 uses {NAME} …663b60, the CPU was planned"),
+        ([rank(world_size=1)], TWO, "the training sees 1 process, 2 were planned: the processes are not connected"),
+        ([rank(world_size=4)], TWO, "the training sees 4 processes, 2 were planned"),
+        ([rank(world_size=2)], ONE, "the training sees 2 processes, 1 was planned"),
+        ([rank(0, backend="gloo"), rank(1, backend="gloo")], NCCL, "ranks 0, 1 talk through gloo, nccl was planned"),
+        ([rank(backend=MIXED)], msgspec.structs.replace(TWO, backend="gloo"), f"rank 0 talks through {MIXED}, gloo"),
+        ([rank(0, uuid=OTHER), rank(1, uuid=OTHER)], PART, "the training sees 2 processes, 1 was planned"),
+    ],
+)
+def test_what_is_not_as_planned_is_said(ranks, plan, said):
+    (sentence,) = differences(ranks, plan)
+    assert sentence.startswith(said)
 
 
 def test_of_thousands_of_ranks_a_few_are_named():
@@ -186,48 +207,6 @@ def test_of_thousands_of_ranks_a_few_are_named():
     assert len(differences(every, plan)) < 12
     assert str(MAX_RANKS - 8) in " ".join(differences(every, plan))
     assert ranks_summary(every).startswith("8192 ranks")
-
-
-def test_the_cpu_instead_of_cards_and_cards_instead_of_the_cpu():
-    cpu = {"device": "cpu", "name": "", "uuid": "", "backend": "gloo"}
-    assert differences([rank(0, **cpu), rank(1, **cpu)], TWO) == ("ranks 0, 1 train on the CPU, 2 GPUs were planned",)
-    assert differences([rank(1, **cpu)], TWO) == ("rank 1 trains on the CPU, 2 GPUs were planned",)
-    plan = PlannedRanks(world_size=2, device="cpu")
-    assert differences([rank(0)], plan) == ("rank 0 uses NVIDIA GeForce RTX 3090 …663b60, the CPU was planned",)
-
-
-@pytest.mark.parametrize(
-    ("seen", "wanted", "sentence"),
-    [
-        (1, 2, "the training sees 1 process, 2 were planned: the processes are not connected"),
-        (4, 2, "the training sees 4 processes, 2 were planned"),
-        (2, 1, "the training sees 2 processes, 1 was planned"),
-        (2, 2, None),
-    ],
-)
-def test_the_number_of_processes(seen, wanted, sentence):
-    found = differences([rank(world_size=seen)], msgspec.structs.replace(TWO, world_size=wanted))
-    assert found == ((sentence,) if sentence else ())
-
-
-def test_the_backend_where_one_was_promised():
-    gloo = [rank(0, backend="gloo"), rank(1, backend="gloo")]
-    assert differences(gloo, TWO) == ()
-    assert differences(gloo, msgspec.structs.replace(TWO, backend="nccl")) == (
-        "ranks 0, 1 talk through gloo, nccl was planned",
-    )
-    assert differences([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="nccl")) == ()
-    assert differences([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="gloo"))
-    assert (
-        differences([rank(world_size=1, backend="none")], msgspec.structs.replace(TWO, world_size=1, backend="nccl"))
-        == ()
-    )
-
-
-def test_mig_is_only_counted():
-    plan = PlannedRanks(world_size=1, device="cuda", gpus=(UUIDS[0].replace("GPU", "MIG"),), gpu_names=("A100 MIG 1g",))
-    assert differences([rank(world_size=1, uuid=OTHER)], plan) == ()
-    assert len(differences([rank(0, uuid=OTHER), rank(1, uuid=OTHER)], plan)) == 1
 
 
 def test_in_a_few_words():
@@ -274,6 +253,7 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     told = [*watch(run, lambda: False)][-1]
     sentence = "the training sees 1 process, 2 were planned: the processes are not connected"
     assert told.mismatch == (sentence,)
+    assert f"! {sentence}" in [line.plain for line in run_state_lines(run.name, told, (), 80)]
     printed.print_logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"error: {sentence}\n"
     found = diagnose_run(run)
@@ -291,37 +271,6 @@ def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
     assert [(one.rank, one.world_size) for one in told.ranks] == [(0, 2), (1, 2)]
     assert told.mismatch == ()
     assert diagnose_run(run) is None
-
-
-@pytest.mark.training
-def test_one_process_alone_is_no_failure_of_a_plan_of_one(tmp_path):
-    run = made(tmp_path, script(tmp_path), 1, "torchrun")
-    trained(run)
-    assert status(run).state == "finished"
-    assert diagnose_run(run) is None
-
-
-@pytest.mark.training
-def test_accelerate_that_starts_one_process_instead_of_two_is_found(tmp_path):
-    words = ["-m", "accelerate.commands.launch", "--num_processes=2", "--cpu", script(tmp_path)]
-    environment = plain_environment(PYTHONPATH=os.path.dirname(SHIM))  # noqa: PTH120
-    done = subprocess.run([warm.training(), *words], env=environment, capture_output=True, text=True, check=True)
-    found = parse_ranks(done.stderr.splitlines())
-    assert len(found) == 1
-    assert "sees 1 process, 2 were planned" in differences(found, PlannedRanks(world_size=2, device="cpu"))[0]
-
-
-@pytest.mark.training
-@pytest.mark.whole
-def test_the_python_path_and_a_module_of_the_same_name_stay(tmp_path):
-    mine = tmp_path / "my modules"
-    mine.mkdir()
-    (mine / "sitecustomize.py").write_text("import builtins, os\nbuiltins.mine = os.environ['PYTHONPATH']\n")
-    before = "import builtins, sitecustomize; print('mine', builtins.mine, sitecustomize.__file__)"
-    run = made(tmp_path, script(tmp_path, before), python=sys.executable)
-    log = trained(run, PYTHONPATH=str(mine))
-    assert f"mine {run.path}/shim:{mine} {mine}/sitecustomize.py" in log
-    assert len(lines(log)) == 1
 
 
 GATHERS = """
@@ -349,9 +298,12 @@ def test_models_that_are_freed_after_a_gather_over_gloo_let_the_training_end(tmp
 
 
 @pytest.mark.training
-def test_it_can_be_turned_off(tmp_path):
-    run = made(tmp_path, script(tmp_path), trainer__environment={"TUI_TRAIN_SHOW_DEVICES": "0"})
-    assert lines(trained(run)) == []
+def test_it_can_be_turned_off_and_the_python_path_stays(tmp_path):
+    source = script(tmp_path, "print(os.environ['PYTHONPATH'])")
+    run = made(tmp_path, source, trainer__environment={"TUI_TRAIN_SHOW_DEVICES": "0"})
+    log = trained(run, PYTHONPATH=str(tmp_path))
+    assert lines(log) == []
+    assert f"{run.path}/shim:{tmp_path}\n" in log
 
 
 @pytest.mark.whole
@@ -389,14 +341,6 @@ def test_a_run_inside_a_run_starts_python_once_and_runs_the_module_behind_both(t
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["mine", f"{folders[2]}/sitecustomize.py"]
     assert done.stderr == ""
-
-
-def test_a_second_one_on_the_path_adds_nothing(tmp_path):
-    (tmp_path / "other").mkdir()
-    with open(SHIM) as file:  # noqa: PTH123
-        (tmp_path / "other/sitecustomize.py").write_text(file.read())
-    code = "import sys; print([getattr(finder, 'tui_train', 0) for finder in sys.meta_path].count(True))"
-    assert child(tmp_path, code, [tmp_path / "other"]).stdout == "1\n"
 
 
 FAKE = f"""
@@ -516,32 +460,3 @@ def test_half_a_line_is_waited_for(tmp_path):
         file.write(LINE[-2:] + "\n")
     found.read()
     assert found.known == (rank(),)
-
-
-async def shown(run, size=(80, 24)):
-    """The lines of the screen that shows a run, once it has read all."""
-    app = wizard(str(run.path))
-    async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        await app.workers.wait_for_complete()
-        await pilot.pause(1.5)  # the state of a run is drawn once a second
-        return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
-
-
-@pytest.mark.whole
-async def test_the_screen_has_a_line_more_only_where_something_is_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: facts().machine)
-    monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: ())
-    run = made(tmp_path, script(tmp_path), 2, "torchrun")
-    run.events_file.write_text(
-        '{"time":1,"event":"run_started"}\n{"time":1,"event":"attempt_started","attempt":1,"position":1}\n'
-    )
-    cpu = "rank {}/{} | host box | device cpu | backend gloo\n"
-    run.attempt_log(1).write_text(cpu.format(0, 2) + cpu.format(1, 2) + "first\n")
-    good = await shown(run)
-    run.attempt_log(1).write_text(cpu.format(0, 1) + cpu.format(0, 1) + "first\n")
-    bad = await shown(run)
-    at = next(number for number, line in enumerate(good) if "2 ranks on CPU, gloo" in line)
-    assert not good[at + 1].startswith(" !")
-    assert bad[at + 1].startswith(" ! the training sees 1 process, 2 were planned: the processes are not")
-    assert not bad[at + 2].startswith(" !")

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import rig
-from support import SCRIPTS, until
+from support import SCRIPTS, examples, until
 
 from tui_train.runner import attempt as attempts
 from tui_train.runner import container, rejoin
@@ -64,7 +64,7 @@ def test_what_a_log_lacks(log, out, err, rest):
     assert beyond(log, out, err) == (rest, b"")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_no_line_is_lost_and_none_is_there_twice(seed):
     """However two streams of lines and bars came one between the other, in whatever pieces they were written."""
     chance = random.Random(seed)

@@ -1,13 +1,12 @@
 """The runner's modules for themselves: nothing but the standard library, under the oldest Python that they name."""
 
 import ast
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import old_python
 
 from tui_train.plan.render import RUNNER_NAME, runner_file
 
@@ -30,23 +29,12 @@ CALLS = {
 }
 
 
-def pythons():
-    """Pythons 3.8 of this machine, by their usual names and places."""
-    named = [shutil.which("python3.8"), *map(str, Path.home().glob(".pyenv/versions/3.8*/bin/python3.8"))]
-    return [path for path in filter(None, named) if _answers(path)]
-
-
-def _answers(path):
-    done = subprocess.run([path, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, check=False)
-    return done.stdout.strip() == b"(3, 8)"
-
-
 @pytest.fixture(scope="module")
 def python():
-    found = pythons()
+    found = old_python()
     if not found:
         pytest.skip("there is no Python 3.8 on this machine")
-    return found[0]
+    return found
 
 
 # Each module is imported first, as if the others had not been, and the failures of all are told at once.
@@ -80,13 +68,11 @@ def test_each_module_works_under_python_3_8(python, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_itself_and_the_standard_library_alone(module):
-    for node in ast.walk(ast.parse((FOLDER / f"{module}.py").read_text())):
-        if isinstance(node, ast.Import):
-            assert {alias.name.partition(".")[0] for alias in node.names} <= sys.stdlib_module_names
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            assert node.module.partition(".")[0] in sys.stdlib_module_names
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 1
-            assert os.path.exists(FOLDER / f"{(node.module or '__init__').partition('.')[0]}.py")  # noqa: PTH110
+def test_a_module_imports_itself_and_the_standard_library_alone():
+    for module in MODULES:
+        for node in ast.walk(ast.parse((FOLDER / f"{module}.py").read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
+            assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names, module
+            assert not isinstance(node, ast.ImportFrom) or node.level < 2, module

@@ -85,13 +85,6 @@ def test_the_one_file_must_be_whole(tmp_path, data, is_whole):
     assert newest(rule, "") == (str(tmp_path / "ckpt.pt") if is_whole else "")
 
 
-def test_a_relative_folder_is_the_runs(tmp_path):
-    folder(tmp_path / "output" / "checkpoint-3")
-    assert newest(CheckpointRule("output", "checkpoint-", ("state.json",)), str(tmp_path)) == str(
-        tmp_path / "output" / "checkpoint-3"
-    )
-
-
 def test_where_nothing_can_be_read_there_is_none(tmp_path):
     rule = CheckpointRule(str(tmp_path / "none"), "checkpoint-", ())
     assert newest(rule, "") == ""

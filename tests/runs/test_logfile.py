@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from itertools import islice
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from tui_train.runner.lines import MAX_LINE, RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
+from tui_train.runner.lines import RANK_PREFIX, StyledPart, fold, fold_styled, rank_of
 from tui_train.runs.logs import logfile
 from tui_train.runs.logs.logfile import BLOCK, Line, LogFile, fold_bars, fold_bars_up, is_same_bar
 
@@ -37,7 +36,7 @@ def in_small_blocks(folder, data):
     return LogFile(path)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(data=LOGS)
 def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +50,7 @@ def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, dat
             assert [*log.backward(offset)] == [line for line in lines if line.start < offset][::-1]
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(data=LOGS)
 def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
     lines = whole(in_small_blocks(tmp_path_factory, data))
@@ -60,7 +59,7 @@ def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
     assert not any(line.cut for line in lines)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(data=LOGS)
 def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +77,7 @@ def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
 
 
 def test_a_line_below_the_limit_is_never_cut(log):
-    for before in range(1, 70):
+    for before in (1, 2, 31, 32, 33, 62, 63, 64, 65, 69):
         log.path.write_bytes(b"x" * before * 1021 + b"\n" + b"y" * (logfile.BLOCK - 1) + b"\nend")
         assert [line.data[:1] for line in whole(log) if not line.cut][-2:] == [b"y", b"e"]
         assert [len(line.data) for line in whole(log)][-2] == logfile.BLOCK - 1
@@ -130,7 +129,7 @@ def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monk
     assert [line.data for line in islice(log.forward((1 << 40) + 3), 2)] == [b"line", b"line"]
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_colours_leave_the_text_as_it_is(text):
     line = text.encode()
@@ -153,13 +152,6 @@ def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
 
 def test_colours_without_end_cost_nothing():
     assert max(len(run.colour) for run in fold_styled(b"\x1b[1;31mx" * 10_000)[0]) < 300
-
-
-def test_a_line_of_control_bytes_costs_little():
-    began = time.thread_time()
-    for _ in range(20):
-        assert fold(b"\0" * MAX_LINE)[0].startswith("\\x00\\x00")
-    assert time.thread_time() - began < 0.5
 
 
 @pytest.mark.parametrize(

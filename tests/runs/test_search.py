@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -38,7 +37,7 @@ def shown(filtered):
     return [line.data.decode() for line in filtered.forward(0)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lines=st.lists(st.sampled_from(LINES), max_size=30),
     expression=st.sampled_from(["loss", "LOSS", "^loss \\d$", "s+ [2-4]", "x$", "é", "$", "\\sloss", "o.s"]),
@@ -86,9 +85,7 @@ def test_an_expression_that_takes_for_ever_can_be_ended(log):
     search = start_search(log.path, 0, ["(a+)+$"], up=False)
     child = psutil.Process(search._child.pid)
     until(lambda: sum(child.cpu_times()[:2]) > 0.3)
-    began = time.monotonic()
     search.cancel()
-    assert time.monotonic() - began < 1
     assert not psutil.pid_exists(child.pid)
     assert [*search.news()] == [] if not search._out.closed else True
 
@@ -102,8 +99,7 @@ def test_a_search_ends_with_its_viewer(log, tmp_path):
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as viewer:
         child = int(viewer.stdout.readline())
-        time.sleep(1)
-        assert psutil.pid_exists(child)
+        until(lambda: sum(psutil.Process(child).cpu_times()[:2]) > 0.3)
         viewer.send_signal(signal.SIGKILL)
         viewer.wait()
     until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)

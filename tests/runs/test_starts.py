@@ -41,8 +41,8 @@ def word(tmp_path):
         stop_run(run, at_once=True)
 
 
-def command(folder, *options):
-    words = [sys.executable, "-m", "tui_train", "run", str(folder / "sleeper.toml"), *options]
+def command(folder, *options, verb="run"):
+    words = [sys.executable, "-m", "tui_train", verb, *[str(folder / "sleeper.toml")] * (verb == "run"), *options]
     return subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -89,15 +89,6 @@ def agrees(said, so):
     return claim(said) == so or (so == "nothing" and not said.strip())
 
 
-def tried(folder, word, number, options, moment):
-    """Send a signal at a moment, and return what was said, what is so, and the exit code."""
-    process = command(folder, *options)
-    moment()
-    process.send_signal(number)
-    said = process.communicate(timeout=90)[0]
-    return said, truth(word), process.returncode
-
-
 def folder_is_there():
     """Wait until the run's folder is being made; more often than `until` looks."""
     deadline = time.monotonic() + 60
@@ -113,19 +104,13 @@ def test_a_signal_while_a_run_starts(tmp_path, word, number):
     # One of three comes while Python is started and the machine is probed, the others around the start itself.
     early = number // 6 % 3 == 2
     delay = chance.uniform(0.1, 2.0) if early else chance.uniform(0.0, 1.0)
-
-    def moment():
-        if not early:
-            folder_is_there()
-        time.sleep(delay)
-
-    said, so, code = tried(tmp_path, word, sent, options, moment)
-    when = "from its begin" if early else "from its folder"
-    how = "--detach" if options else "followed"
-    sys.stdout.write(
-        f"OUTCOME {sent.name} {how} {delay:.2f} s {when}: {code}, says {claim(said) or 'nothing at all'}, {so}\n"
-    )
-    assert agrees(said, so), (said, so, code)
+    process = command(tmp_path, *options)
+    if not early:
+        folder_is_there()
+    time.sleep(delay)
+    process.send_signal(sent)
+    said, so, code = process.communicate(timeout=90)[0], truth(word), process.returncode
+    assert agrees(said, so), (sent, options, early, delay, said, so, code)
     assert "Traceback" not in said
 
 
@@ -175,16 +160,17 @@ def test_a_command_that_is_killed_leaves_a_run_or_a_folder_that_is_listed_as_new
 
 
 @pytest.mark.whole
-def test_a_command_that_is_ended_before_it_starts_anything_says_so(tmp_path, word):
+@pytest.mark.parametrize(("verb", "number"), [("run", signal.SIGTERM), ("quickstart", signal.SIGINT)])
+def test_a_command_that_is_ended_before_it_starts_anything_says_so(tmp_path, word, verb, number):
     """It waits for a Python that does not answer."""
     asked, python = tmp_path / "asked", tmp_path / "python"
     python.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 60\n")
     python.chmod(0o755)
-    process = command(tmp_path, "--detach", "--set", f"trainer.python={python}")
+    process = command(tmp_path, "--set", f"trainer.python={python}", verb=verb)
     until(asked.exists, 60)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     assert claim(process.communicate(timeout=60)[0]) == "nothing"
-    assert process.returncode == 143
+    assert process.returncode == 128 + number
     assert truth(word) == "nothing"
 
 
@@ -230,16 +216,3 @@ def test_a_lost_terminal_does_not_keep_a_run_from_being_stopped():
         raise OSError(5, "Input/output error")
 
     Interrupts(lost).say("stopping")
-
-
-@pytest.mark.whole
-def test_a_quickstart_that_is_ended_before_it_starts_anything_says_so(tmp_path):
-    asked, python = tmp_path / "asked", tmp_path / "python"
-    python.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 60\n")
-    python.chmod(0o755)
-    words = [sys.executable, "-m", "tui_train", "quickstart", "--set", f"trainer.python={python}"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until(asked.exists, 60)
-    process.send_signal(signal.SIGINT)
-    assert claim(process.communicate(timeout=60)[0]) == "nothing"
-    assert process.returncode == 130

@@ -42,7 +42,7 @@ def test_lines_come_when_they_are_whole(log):
     assert (tail.read(), tail.unfinished, tail.unread_bytes) == (["two", "", "three"], "", 0)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40)))
 def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     log = tmp_path_factory.mktemp("tail") / "log"
