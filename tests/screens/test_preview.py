@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from hostile import WAYS, built
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pilot import SEED, keys, opened, settle, shows
-from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready, sample
+from pilot import keys, opened, settle, shows
+from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.code import FileViewer, fold_comments, names_lines, search_hits
@@ -171,18 +171,6 @@ def test_plan_says_the_five_lines_first_and_what_changed():
 
 
 # The screen
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (120, 40), (160, 50), (200, 50)], 3), ids=str)
-async def test_the_answer_is_seen_at_every_size(machine, size):
-    machine(SEED)
-    async with opened(*TO_PREVIEW, size=size) as pilot:
-        shown = shows(pilot)
-        for label in ("Model", "Data", "Batch", "Rate", "Steps", "Memory per GPU", "Findings", "Command"):
-            assert label in shown
-        assert ("#!/usr/bin/env bash" in shown) == (size[1] >= 34)
-        assert ("If memory runs out" in shown) == (size[0] >= 140)
 
 
 @pytest.mark.whole
