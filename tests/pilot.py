@@ -1,8 +1,9 @@
 """What drives the screens by Textual's pilot: the machines and the run that they show, keys, and waiting."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tui_train.facts.gpus.pci import no_driver_gap
 from tui_train.facts.types import ContainerEngine, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
+from tui_train.wizard import wizard
 
 HOST = Machine(
     hostname="gpu-box",
@@ -195,3 +197,21 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why:
     lines.insert(20, "[bold]no markup[/] \x1b[31mred\x1b[0m \x1b[2J \x07 中文")
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
     return run
+
+
+def out_of_memory(tmp_path: Path) -> rundir.RunDir:
+    """Return the folder of a run whose last attempt ended in this as well."""
+    run = finished_run(tmp_path, state="failed", code=1, why="the plan has no further fallback")
+    with run.attempt_log(2).open("a") as log:
+        log.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
+    return run
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    *pressed: str, run: rundir.RunDir | None = None, size: tuple[int, int] = (80, 24), **more: Any
+) -> AsyncIterator[Pilot[Any]]:
+    """Open the wizard, on a run where one is given, and press keys, each of which has its effect before the next."""
+    async with wizard(str(run.path) if run else "").run_test(size=size, **more) as pilot:
+        await keys(*pressed)(pilot)
+        yield pilot

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -43,11 +44,12 @@ def invoke(*words):
 
 
 def test_keys_lists_values_and_default_of_every_key():
+    shown = invoke("keys")[0].splitlines()
+    assert [line.split()[0] for line in shown if re.match(r"  \S", line)] == [*fields.FIELDS]
+    assert max(map(len, shown)) <= 80
     data = {row["key"]: row for row in json.loads(invoke("keys", "--json")[0])}
     assert list(data) == list(fields.FIELDS)
-    for key, row in fields.FIELDS.items():
-        for option in row.options:
-            assert option in data[key]["values"]
+    assert all(option in data[key]["values"] for key, row in fields.FIELDS.items() for option in row.options)
     assert data["recipe.micro_batch"]["default"].endswith("8")
     assert [row["key"] for row in json.loads(invoke("keys", "global", "--json")[0])] == ["recipe.global_batch"]
     with pytest.raises(BadInput):
@@ -67,11 +69,17 @@ def test_every_word_of_the_screen_can_be_set(found):
                     assert str(fields.format_value(fields.parse(row, choices.value_of(row.key, word)))) == option.value
 
 
-def test_set_takes_a_label():
-    assert apply_edits(Profile(), ("hardware.device=CPU",)).hardware.device == "cpu"
-    assert apply_edits(Profile(), ("hardware.device=gpu",)).hardware.device == "cuda"
-    assert apply_edits(Profile(), ("trainer.preset=Hugging Face Trainer",)).trainer.preset == "hf-trainer"
-    assert apply_edits(Profile(), ("recipe.precision=not set",)).recipe.precision is None
+@pytest.mark.parametrize(
+    ("edit", "value"),
+    [
+        ("hardware.device=CPU", "cpu"),
+        ("hardware.device=gpu", "cuda"),
+        ("trainer.preset=Hugging Face Trainer", "hf-trainer"),
+        ("recipe.precision=not set", None),
+    ],
+)
+def test_set_takes_a_label(edit, value):
+    assert fields.get(apply_edits(Profile(), (edit,)), edit.partition("=")[0]) == value
     with pytest.raises(BadInput):
         apply_edits(Profile(), ("hardware.device=TPU",))
 
@@ -79,7 +87,7 @@ def test_set_takes_a_label():
 # Batch
 
 
-@pytest.mark.parametrize("whole", [8, 16, 24, 64, 128])
+@pytest.mark.parametrize("whole", [8, 24, 128])
 def test_a_default_micro_batch_follows_a_chosen_global_batch(whole):
     chosen = apply_edits(Profile(), (f"recipe.global_batch={whole}",))
     assert check(chosen, EIGHT) == ()
@@ -87,11 +95,6 @@ def test_a_default_micro_batch_follows_a_chosen_global_batch(whole):
     plan = ready(chosen, EIGHT).plan
     assert plan.global_batch == whole == plan.micro_batch * plan.accumulation * 8
     assert plan.micro_batch == max(size for size in range(1, 9) if whole // 8 % size == 0)
-
-
-def test_a_chosen_micro_batch_stays():
-    found = check(profile({"recipe.micro_batch": 8, "recipe.global_batch": 16}), EIGHT)
-    assert [finding.key for finding in found] == ["recipe.global_batch"]
 
 
 # Tables
@@ -113,7 +116,7 @@ def test_a_line_of_blocks_leaves_out_what_is_no_number(values, drawn):
 def test_a_table_is_cut_only_to_fit():
     rows = [("run", "state", "why"), ("20260101-name", "failed", "x" * 100), ("b", "finished", "short")]
     assert max(map(len, text_table(rows).splitlines())) > 100
-    for room in (40, 60, 80):
+    for room in (40, 80):
         lines = text_table(rows, room).splitlines()
         assert max(map(len, lines)) <= room
         assert lines[1].startswith("20260101-name"), "the name is the last to be cut"
@@ -179,12 +182,13 @@ def test_each_shell_has_a_script(name):
 def test_bash_completes_values_behind_the_equals_sign(shell):
     bash_there = pexpect.spawn("bash", ["--norc", "-i"], env=shell.environment, encoding="utf-8", timeout=30)
     try:
-        bash_there.sendline('eval "$(tui-train completion bash)"; echo rea""dy')
-        bash_there.expect("ready")
-        bash_there.send("tui-train plan quickstart --set recipe.precision=b\t")
-        bash_there.expect("recipe.precision=bf16")
-        bash_there.send("\x15tui-train plan qui\t")
-        bash_there.expect("quickstart ")
+        for line, shown in (
+            ('eval "$(tui-train completion bash)"; echo rea""dy\n', "ready"),
+            ("tui-train plan quickstart --set recipe.precision=b\t", "recipe.precision=bf16"),
+            ("\x15tui-train plan qui\t", "quickstart "),
+        ):
+            bash_there.send(line)
+            bash_there.expect(shown)
     finally:
         bash_there.close(force=True)
 
@@ -223,8 +227,7 @@ def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
         with subprocess.Popen([*started, "--plain"], stderr=subprocess.PIPE, text=True) as beside:
             assert "already" in beside.stderr.readline()
             beside.kill()
-        stop = [sys.executable, str(run.path / RUNNER_NAME), "stop", "--now"]
-        assert subprocess.run(stop, capture_output=True, check=False).returncode == 0
+        subprocess.run([sys.executable, str(run.path / RUNNER_NAME), "stop", "--now"], capture_output=True, check=True)
         first.stdout.read()
 
 
@@ -256,21 +259,18 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
     assert user_frame(lines[:1], lines[0]) is None
 
 
-@pytest.mark.parametrize("micro", [1, 4])
-def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro):
+@pytest.mark.parametrize(("micro", "position"), [(1, 3), (4, 1)])
+def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro, position):
     chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
     run = rundir.create_run("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
-    position = {1: 3, 4: 1}[micro]
-    times = {"time": 1000.0}
     events = [
-        {**times, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
-        {**times, "event": "attempt_started", "attempt": 1, "position": position},
-        {**times, "event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True, "phase": "loss"},
-        {**times, "event": "run_ended", "state": "failed", "exit_code": 1},
+        {"event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+        {"event": "attempt_started", "attempt": 1, "position": position},
+        {"event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True, "phase": "loss"},
+        {"event": "run_ended", "state": "failed", "exit_code": 1},
     ]
-    run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    run.events_file.write_text("".join(f"{json.dumps({'time': 1000.0, **event})}\n" for event in events))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     diagnosis = diagnose_run(run)
-    titles = diagnosis.change.title if diagnosis.change else ""
-    assert ("Halve" in diagnosis.remedy) == (micro == 4)
-    assert ("micro batch" in titles) == (micro == 4)
+    title = diagnosis.change.title if diagnosis.change else ""
+    assert ("Halve" in diagnosis.remedy, "micro batch" in title) == (micro == 4, micro == 4)

@@ -21,7 +21,6 @@ from support import (
     check,
     exported,
     facts,
-    gpu,
     installed,
     plain_environment,
     plan,
@@ -149,10 +148,6 @@ def test_each_preset_passes_the_recipe(name, tmp_path):
             assert f"/run/{own}.filled.yaml" in words or f"/run/{own}.yaml" in words
 
 
-def test_every_shipped_preset_has_its_row():
-    assert {*PASSED, "builtin"} == {*shipped_presets()}
-
-
 def noted_run(folder, name, launcher, **more):
     """Run the noting script under a launcher as this preset starts it, through launch.sh; return what each rank got."""
     notes, project = folder / "notes", folder / "my project"
@@ -191,13 +186,16 @@ def noted_run(folder, name, launcher, **more):
 
 @pytest.mark.parametrize(
     ("name", "launcher"),
-    [
-        *((name, "python") for name in sorted(set(shipped_presets()) - {"builtin"})),
-        ("axolotl", "torchrun"),
-        ("nanogpt", "torchrun"),
-        ("llama-factory", "accelerate"),
-        ("total-batch-yaml", "accelerate"),
-    ],
+    sample(
+        [
+            *((name, "python") for name in sorted(set(shipped_presets()) - {"builtin"})),
+            ("axolotl", "torchrun"),
+            ("nanogpt", "torchrun"),
+            ("llama-factory", "accelerate"),
+            ("total-batch-yaml", "accelerate"),
+        ],
+        2,
+    ),
 )
 def test_the_script_receives_what_the_plan_says(tmp_path, name, launcher):
     run, made, told = noted_run(
@@ -218,12 +216,6 @@ def test_the_script_receives_what_the_plan_says(tmp_path, name, launcher):
             assert seen == json.loads(text.replace('"@TUI_TRAIN_CHECKPOINT@"', "null"))
         if name == "accelerate":
             assert one["mixed"] == "no"
-
-
-def test_precision_reaches_a_script_that_has_no_argument_for_it(tmp_path):
-    chosen, _ = chosen_for("accelerate", tmp_path, **{"recipe.precision": "bf16"})
-    env = {item.name: item.value for item in plan(chosen, facts(gpus=(gpu(0), gpu(1)))).attempts[0].command.env}
-    assert env["ACCELERATE_MIXED_PRECISION"] == "bf16"
 
 
 def test_paths_of_any_name_stand_in_the_file_as_they_are(tmp_path):
@@ -426,13 +418,22 @@ def test_a_yaml_that_cannot_be_the_base_says_why(text, problem):
     assert found.problem.isprintable()
 
 
-def test_a_yaml_file_is_read_bounded(tmp_path):
-    assert "it is a folder" in read_document(str(tmp_path)).problem
-    assert read_document(str(tmp_path / "none")).problem == "it does not exist"
-    (tmp_path / "big").write_bytes(b"# " + b"x" * 2**20)
-    assert read_document(str(tmp_path / "big")).problem.endswith("it is larger than 1 MiB")
-    os.mkfifo(tmp_path / "pipe")
-    assert "it is a pipe" in read_document(str(tmp_path / "pipe")).problem
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (Path.mkdir, "it is a folder"),
+        (lambda path: None, "it does not exist"),
+        (lambda path: path.write_bytes(b"# " + b"x" * 2**20), "it is larger than 1 MiB"),
+        (os.mkfifo, "it is a pipe"),
+    ],
+    ids=["folder", "none", "large", "pipe"],
+)
+def test_a_yaml_file_is_read_bounded(tmp_path, make, problem):
+    make(tmp_path / "file")
+    assert problem in read_document(str(tmp_path / "file")).problem
+
+
+def test_an_empty_yaml_file_has_no_values():
     assert parse_document(b"") == YamlDocument()
 
 
@@ -542,8 +543,6 @@ def test_the_command_lists_and_prints_them(folder, capsys):
 
 
 def test_what_is_not_passed_is_said():
-    assert "sequence_length" not in accepted_placeholders(shipped_presets()["total-batch"])
-    assert {"layers", "heads", "hidden_size"} <= accepted_placeholders(shipped_presets()["nanogpt"])
     assert accepted_placeholders(shipped_presets()["custom"], ("--x={seed}",)) == {"seed"}
 
 
@@ -608,21 +607,8 @@ def test_the_help_of_absl():
     )
 
 
-@pytest.mark.whole
-@pytest.mark.training
-def test_the_help_of_hf_argument_parser(monkeypatch):
-    # A busy machine takes long to import torch.
-    monkeypatch.setattr("tui_train.facts.scripts.script_help._DEADLINE", 100.0)
-    found = read_script_help(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
-    names = {flag.name for flag in found.flags}
-    preset_words = [word for argument in shipped_presets()["hf-trainer"].arguments for word in argument.words]
-    # Of the two for the warm-up each version of transformers takes one.
-    passed = {word.partition("=")[0] for word in preset_words if word.startswith("--")} - {"--warmup_ratio"}
-    assert passed <= names
-    assert "--memory_for" in names
-    shown = [flag.name for flag in offered_flags(found.flags)]
-    assert "--max_steps" in shown
-    assert "--max-steps" not in shown
+def test_an_argument_with_two_spellings_is_offered_once():
+    assert [flag.name for flag in offered_flags((Flag("--max_steps"), Flag("--max-steps")))] == ["--max_steps"]
 
 
 @pytest.mark.parametrize(
@@ -763,26 +749,6 @@ def test_the_accelerate_examples_understand_the_course(tmp_path):
     assert not re.search("warmup|epochs|scheduler|decay", unset)
 
 
-@parsers
-@pytest.mark.whole
-def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
-    chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN, **COURSE})
-    # A Python that has imported transformers without peft says that there is none.
-    words = argv(plan(chosen, found).attempts[0].command, "/run")
-    told = parsed(real, """
-        import json, sys
-        from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser, get_peft_config
-        _, read, model = TrlParser((ScriptArguments, SFTConfig, ModelConfig)).parse_args_and_config(
-            [*sys.argv[1:], "--dataset_name=x"])
-        lora = get_peft_config(model)
-        print(json.dumps([read.per_device_eval_batch_size, read.eval_accumulation_steps, model.use_peft,
-              model.lora_target_modules, lora.target_modules, lora.r, SFTConfig.per_device_eval_batch_size,
-              [read.num_train_epochs, read.warmup_steps, read.lr_scheduler_type, read.weight_decay]]))
-    """, *words[words.index("trl.scripts.sft") + 1 :], python=sys.executable)  # fmt: skip
-    course = [2.0, 0.05, "cosine", 0.1]
-    assert told == [1, 8, True, "all-linear", "all-linear", 16, shipped_presets()["trl"].eval_batch, course]
-
-
 def parsed(real, code, *words, python=None):
     environment = plain_environment(PYTHONPATH=str(real), DISABLE_VERSION_CHECK="1", HF_HUB_OFFLINE="1")
     command = [python or warm.training(), "-c", textwrap.dedent(code), *words]
@@ -838,16 +804,26 @@ def test_trl_itself_takes_for_its_loss_what_is_traced_and_loads_in_fp32(real):
 
 @parsers
 def test_trl_itself_understands_its_arguments(real, tmp_path):
-    chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": ""})
+    chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN, **COURSE})
     words = argv(plan(chosen, found).attempts[0].command, "/run", "/run/output/checkpoint-3")
     told = parsed(real, """
         import json, sys
-        from trl import SFTConfig, TrlParser
-        (read,) = TrlParser((SFTConfig,)).parse_args_and_config(sys.argv[1:])
-        print(json.dumps([read.per_device_train_batch_size, read.gradient_accumulation_steps, read.max_length,
-              read.bf16, read.gradient_checkpointing, read.learning_rate, read.max_steps, read.resume_from_checkpoint]))
+        from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser
+        _, read, model = TrlParser((ScriptArguments, SFTConfig, ModelConfig)).parse_args_and_config(
+            [*sys.argv[1:], "--dataset_name=x"])
+        print(json.dumps([
+            [read.per_device_train_batch_size, read.gradient_accumulation_steps, read.max_length, read.bf16,
+             read.gradient_checkpointing, read.learning_rate, read.max_steps, read.resume_from_checkpoint],
+            [read.per_device_eval_batch_size, read.eval_accumulation_steps, SFTConfig.per_device_eval_batch_size],
+            [model.use_peft, model.lora_target_modules, model.lora_r],
+            [read.num_train_epochs, read.warmup_steps, read.lr_scheduler_type, read.weight_decay]]))
     """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
-    assert told == [4, 4, 64, False, False, 1e-5, 9, "/run/output/checkpoint-3"]
+    assert told == [
+        [4, 4, 64, False, False, 1e-5, 9, "/run/output/checkpoint-3"],
+        [1, 8, shipped_presets()["trl"].eval_batch],
+        [True, "all-linear", 16],
+        [2.0, 0.05, "cosine", 0.1],
+    ]
 
 
 @parsers
@@ -898,46 +874,30 @@ def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
 @parsers
 @pytest.mark.whole
 def test_llama_factory_itself_understands_its_file(real, tmp_path):
-    chosen, found = chosen_for("llama-factory", tmp_path)
-    made = plan(chosen, found)
-    values = {
-        key: value for key, value in made.configs[0].values.items() if key not in parse_document(MINE.encode()).values
-    }
-    values |= {"output_dir": "/o", "model_name_or_path": "/m", "resume_from_checkpoint": None}
-    config = msgspec.structs.replace(made.configs[0], values=values)
-    (tmp_path / "config.yaml").write_text(config_yaml(config))
-    told = parsed(real, """
-        import json
-        from llamafactory.hparams.parser import _TRAIN_ARGS, read_args
-        from transformers import HfArgumentParser
-        model, data, training, *_ = HfArgumentParser(_TRAIN_ARGS).parse_dict(read_args())
-        print(json.dumps([training.per_device_train_batch_size, training.gradient_accumulation_steps, data.cutoff_len,
-              training.learning_rate, training.max_steps, model.disable_gradient_checkpointing, training.save_steps]))
-    """, str(tmp_path / "config.yaml"))  # fmt: skip
-    assert told == [4, 4, 64, 1e-5, 9, True, 3]
-
-
-@parsers
-@pytest.mark.whole
-def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("llama-factory", tmp_path, **FALLEN)
-    values = {key: value for key, value in plan(chosen, found).configs[0].values.items() if key not in
-              parse_document(MINE.encode()).values}  # fmt: skip
+    config, mine = plan(chosen, found).configs[0], parse_document(MINE.encode()).values
+    values = {key: value for key, value in config.values.items() if key not in mine}
     values |= {"output_dir": "/o", "model_name_or_path": "/m", "resume_from_checkpoint": None}
-    (tmp_path / "config.yaml").write_text(json.dumps(values))
+    (tmp_path / "config.yaml").write_text(config_yaml(msgspec.structs.replace(config, values=values)))
     told = parsed(real, """
         import json
         from llamafactory.hparams.parser import _TRAIN_ARGS, read_args
         from transformers import HfArgumentParser
         parser = HfArgumentParser(_TRAIN_ARGS)
-        _, _, training, finetuning, _ = parser.parse_dict(read_args())
+        model, data, training, finetuning, _ = parser.parse_dict(read_args())
         _, _, usual, method, _ = parser.parse_dict({"output_dir": "/o", "model_name_or_path": "/m"})
-        print(json.dumps([training.per_device_eval_batch_size, training.eval_accumulation_steps,
-              finetuning.finetuning_type, finetuning.lora_target, finetuning.lora_rank,
-              usual.per_device_eval_batch_size, method.finetuning_type]))
+        print(json.dumps([
+            [training.per_device_train_batch_size, training.gradient_accumulation_steps, data.cutoff_len,
+             training.learning_rate, training.max_steps, model.disable_gradient_checkpointing, training.save_steps],
+            [training.per_device_eval_batch_size, training.eval_accumulation_steps, usual.per_device_eval_batch_size],
+            [finetuning.finetuning_type, finetuning.lora_target, finetuning.lora_rank, method.finetuning_type]]))
     """, str(tmp_path / "config.yaml"))  # fmt: skip
     # Where nothing is said it trains LoRA: what memory is predicted, and whether there is a fallback, go by that.
-    assert told == [1, 8, "lora", ["all"], 8, shipped_presets()["llama-factory"].eval_batch, "lora"]
+    assert told == [
+        [4, 4, 64, 1e-5, 9, True, 3],
+        [1, 8, shipped_presets()["llama-factory"].eval_batch],
+        ["lora", ["all"], 8, "lora"],
+    ]
 
 
 @parsers
@@ -949,29 +909,10 @@ def test_llama_factory_starts_no_torchrun_of_its_own(real):
 
 
 @parsers
-def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
-    chosen, _ = chosen_for("axolotl", tmp_path, **FALLEN)
-    mine = b"base_model: m\ndatasets: [{path: x, type: alpaca}]\n"
-    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: parse_document(mine)})
-    config = plan(chosen, found).configs[0]
-    (tmp_path / "config.yaml").write_text(config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
-    told = parsed(real, """
-        import json, sys, yaml
-        from axolotl.utils.schemas.config import AxolotlInputConfig
-        read = AxolotlInputConfig(**yaml.safe_load(open(sys.argv[1])))
-        print(json.dumps([read.eval_batch_size, read.adapter, read.lora_r, read.lora_alpha, read.lora_target_linear]))
-    """, str(tmp_path / "config.yaml"))  # fmt: skip
-    assert told == [1, "lora", 16, 32, True]
-    # Without a value of its own it is the micro batch.
-    source = (real / "axolotl" / "utils" / "config" / "__init__.py").read_text()
-    assert re.search(r"eval_batch_size is None:\s+cfg.eval_batch_size = cfg.micro_batch_size", source)
-    assert shipped_presets()["axolotl"].eval_batch == 0
-
-
-@parsers
 @pytest.mark.parametrize("precision", sample(["bf16", "fp32"], 2))
 def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
-    chosen, _ = chosen_for("axolotl", tmp_path, **{"recipe.precision": precision, "trainer.launcher": "torchrun"})
+    more = {"recipe.precision": precision, "trainer.launcher": "torchrun", **FALLEN}
+    chosen, _ = chosen_for("axolotl", tmp_path, **more)
     mine = b"base_model: m\nbatch_size: 99\nsaves_per_epoch: 2\ndatasets: [{path: x, type: alpaca}]\n"
     found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: parse_document(mine)})
     config = plan(chosen, found).configs[0]
@@ -980,7 +921,13 @@ def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
         import json, sys, yaml
         from axolotl.utils.schemas.config import AxolotlInputConfig
         read = AxolotlInputConfig(**yaml.safe_load(open(sys.argv[1])))
-        print(json.dumps([read.micro_batch_size, read.gradient_accumulation_steps, read.sequence_len,
-              read.learning_rate, read.max_steps, bool(read.bf16), read.save_steps, read.gradient_checkpointing]))
+        print(json.dumps([
+            [read.micro_batch_size, read.gradient_accumulation_steps, read.sequence_len, read.learning_rate,
+             read.max_steps, bool(read.bf16), read.save_steps, read.gradient_checkpointing],
+            [read.eval_batch_size, read.adapter, read.lora_r, read.lora_alpha, read.lora_target_linear]]))
     """, str(tmp_path / "config.yaml"))  # fmt: skip
-    assert told == [4, 4, 64, 1e-5, 9, precision == "bf16", 3, False]
+    assert told == [[4, 4, 64, 1e-5, 9, precision == "bf16", 3, False], [1, "lora", 16, 32, True]]
+    # Without a value of its own it is the micro batch.
+    source = (real / "axolotl" / "utils" / "config" / "__init__.py").read_text()
+    assert re.search(r"eval_batch_size is None:\s+cfg.eval_batch_size = cfg.micro_batch_size", source)
+    assert shipped_presets()["axolotl"].eval_batch == 0

@@ -10,6 +10,7 @@ from support import (
     SCRIPTS,
     UUIDS,
     bash,
+    change_runner,
     exported,
     facts,
     gpu,

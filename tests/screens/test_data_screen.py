@@ -1,10 +1,11 @@
 """Fine-tuning in the wizard: data that is read in the background, its screen, and what the forms say of it."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import msgspec
 import psutil
 import pytest
 from chats import CHAT, MARKED, ROWS, says, user, written
-from pilot import BARE, CPU, CUDA, SEED, settle, shows, to, until_shown, until_true
-from support import SCRIPTS, sample
+from pilot import BARE, CPU, CUDA, settle, shows, to, until_shown, until_true
+from support import SCRIPTS, facts, gpu, profile, sample
 from textual.pilot import Pilot
-from tui_train.screens.messages import OpenStep
+from tui_train.screens.messages import OpenStep, ValueChosen
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.facts.gpus import live_samples
@@ -24,8 +25,10 @@ from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import FIELDS, put
 from tui_train.profile.types import Profile
+from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
 from tui_train.trainers.finetune import LEARNING_RATES
+from tui_train.views import choices
 from tui_train.wizard import wizard
 
 SIZES = [(60, 24), (80, 24), (120, 40), (160, 50)]
@@ -80,13 +83,22 @@ def last_values(model: str, *data: Path, **more: Any) -> None:
 
 async def read(pilot: Pilot[Any]) -> None:
     """Wait until the data is read."""
-    for _ in range(600):
-        await pilot.pause(0.05)
-        app: Any = pilot.app
-        if not app.looking:
-            await settle(pilot)
-            return
-    pytest.fail(f"it was not read:\n{shows(pilot)}")
+    await pilot.pause(0.05)
+    await until_true(pilot, lambda: not pilot.app.looking)
+    await settle(pilot)
+
+
+@contextlib.asynccontextmanager
+async def on_backend(*pressed: str, size=(80, 24), theme: str = "") -> AsyncIterator[Pilot[Any]]:
+    """Open the wizard with the last values, go to Backend, wait until the data is read, and press keys."""
+    app = wizard()
+    app.theme = theme or app.theme
+    async with app.run_test(size=size) as pilot:
+        await begin(pilot)
+        await press(pilot, "enter")
+        await read(pilot)
+        await press(pilot, *pressed)
+        yield pilot
 
 
 async def press(pilot: Pilot[Any], *keys: str) -> None:
@@ -95,13 +107,6 @@ async def press(pilot: Pilot[Any], *keys: str) -> None:
         await pilot.press(key)
         await pilot.pause()
         await pilot.pause()
-
-
-async def on_backend(pilot: Pilot[Any]) -> None:
-    """Go to Backend and wait until the data is read."""
-    await begin(pilot)
-    await press(pilot, "enter")
-    await read(pilot)
 
 
 async def begin(pilot: Pilot[Any]) -> None:
@@ -114,9 +119,8 @@ async def begin(pilot: Pilot[Any]) -> None:
 
 async def settle_but_data(pilot: Pilot[Any]) -> None:
     """Wait until all is known but what the data holds."""
-    app: Any = pilot.app
     await pilot.pause(0.02)
-    await until_true(pilot, lambda: not app.looking - {"data"}, why=lambda: f"it still reads {app.looking}")
+    await until_true(pilot, lambda: not pilot.app.looking - {"data"})
 
 
 def gutter(pilot: Pilot[Any], mark: str) -> list[str]:
@@ -128,9 +132,7 @@ def gutter(pilot: Pilot[Any], mark: str) -> list[str]:
     ]
 
 
-async def test_the_data_is_read_in_the_background_and_said_below_its_field(
-    tmp_path: Path, model: str, tuner: Any
-) -> None:
+async def test_the_data_is_read_in_the_background_and_said_below_its_field(tmp_path, model, tuner):
     path = written(tmp_path / "chat.jsonl", [CHAT, {"messages": []}, {"messages": [user("q"), says("a")]}])
     waiting, go = tmp_path / "waiting-python", tmp_path / "go"
     wait = f'case "$*" in *chat.jsonl*) until [ -e {go} ]; do sleep 0.05; done;; esac'
@@ -138,8 +140,7 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(
     waiting.chmod(0o755)
     tuner(python=str(waiting))
     last_values(model, path)
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with wizard().run_test(size=(80, 24)) as pilot:
         await begin(pilot)
         await press(pilot, "enter")
         await until_shown(pilot, "reading chat.jsonl …", during=True)
@@ -149,11 +150,11 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(
         line = next(line for line in shows(pilot).splitlines() if "tokens median" in line)
         assert "messages" in line
         assert "1 left out" in line
-        assert len(app.facts.data) == 1
+        assert len(pilot.app.facts.data) == 1
 
 
 @pytest.mark.whole
-async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path: Path, model: str, tuner: Any) -> None:
+async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path, model, tuner):
     """Its child is ended, and its answer is nobody's."""
     began = tmp_path / "began"
     slow = tmp_path / "slow-python"
@@ -163,42 +164,28 @@ async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path: Path, 
     tuner(python=str(slow))
     first, second = chats(tmp_path, name="first.jsonl"), chats(tmp_path, name="second.jsonl")
     last_values("", first)
-    app: Any = wizard()
+    app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await begin(pilot)
-        for _ in range(400):
-            await pilot.pause(0.05)
-            if began.exists():
-                break
+        await until_true(pilot, began.exists)
         pid = int(began.read_text().split()[0])
-        app.post_message(chosen("trainer.data", (str(second),)))
+        app.post_message(ValueChosen("trainer.data", (str(second),)))
         await read(pilot)
         assert not psutil.pid_exists(pid)
         assert [json.loads(key)["files"] for key in app.facts.data] == [[str(second)]]
-        app.post_message(chosen("recipe.sequence_length", 100))
-        app.post_message(chosen("recipe.sequence_length", 1001))
+        app.post_message(ValueChosen("recipe.sequence_length", 100))
+        app.post_message(ValueChosen("recipe.sequence_length", 1001))
         await read(pilot)
         assert [json.loads(key)["length"] for key in app.facts.data] == [0, 1001], "half a number is not asked for"
-        app.post_message(chosen("recipe.sequence_length", None))
+        app.post_message(ValueChosen("recipe.sequence_length", None))
         await pilot.pause()
         assert not app.looking, "it is known"
 
 
-def chosen(key: str, value: Any) -> Any:
-    """The message of a field whose value has changed."""
-    from tui_train.screens.messages import ValueChosen
-
-    return ValueChosen(key, value)
-
-
 @pytest.mark.whole
-async def test_a_changed_file_is_read_again_when_one_looks_again(tmp_path: Path, model: str, tuner: Any) -> None:
-    path = chats(tmp_path, 10)
-    last_values("", path)
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        await press(pilot, "f5")
+async def test_a_changed_file_is_read_again_when_one_looks_again(tmp_path, model, tuner):
+    last_values("", chats(tmp_path, 10))
+    async with on_backend("f5") as pilot:
         assert "10 rows" in shows(pilot)
         chats(tmp_path, 12)
         await press(pilot, "r")
@@ -207,38 +194,28 @@ async def test_a_changed_file_is_read_again_when_one_looks_again(tmp_path: Path,
 
 
 @pytest.mark.whole
-async def test_another_python_reads_again(tmp_path: Path, model: str, tuner: Any) -> None:
-    path = chats(tmp_path, 10)
+async def test_another_python_reads_again(tmp_path, model, tuner):
     able = tuner()
-    last_values(model, path)
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        (before,) = app.facts.data.values()
+    last_values(model, chats(tmp_path, 10))
+    async with on_backend() as pilot:
+        (before,) = pilot.app.facts.data.values()
         assert before.tokens
-        app.post_message(chosen("trainer.python", BARE.python))
-        await read(pilot)
-        app.post_message(chosen("trainer.python", able.python))
-        await read(pilot)
-        (after,) = app.facts.data.values()
+        for python in (BARE.python, able.python):
+            pilot.app.post_message(ValueChosen("trainer.python", python))
+            await read(pilot)
+        (after,) = pilot.app.facts.data.values()
         assert after == before
 
 
 @pytest.mark.parametrize(("size", "theme"), sample(product(SIZES, ["dark", "light", "plain"]), 5), ids=str)
-async def test_the_screen(tmp_path: Path, model: str, tuner: Any, size: tuple[int, int], theme: str) -> None:
+async def test_the_screen(tmp_path, model, tuner, size, theme):
     rows = [CHAT, {"messages": []}, *({"messages": [user("the quick " * n), says("fox")]} for n in range(1, 30))]
     path = written(tmp_path / "chat.jsonl", rows)
     last_values(model, path, finetune__answers_only=True, recipe__sequence_length=40)
-    app: Any = wizard()
-    app.theme = theme
-    async with app.run_test(size=size) as pilot:
-        await on_backend(pilot)
-        await press(pilot, "f5")
+    async with on_backend("f5", size=size, theme=theme) as pilot:
         text = shows(pilot)
-        assert "Backend › Data" in text
-        assert "31 rows" in text
-        assert "1 left out" in text
-        assert "Findings" in text
+        for words in ("Backend › Data", "31 rows", "1 left out", "Findings"):
+            assert words in text
         assert any(set(line) & set("▃▄▅▆▇█") for line in text.splitlines()[2:9])
         assert next(line for line in text.splitlines() if "└ 40" in line or "40 ┘" in line)
         assert "A fox." in gutter(pilot, LEARNED)
@@ -257,59 +234,34 @@ async def test_the_screen(tmp_path: Path, model: str, tuner: Any, size: tuple[in
         assert "● 2 Backend" in shows(pilot)
 
 
-async def test_what_the_model_is_to_avoid_is_marked(tmp_path: Path, model: str, tuner: Any) -> None:
-    last_values(model, written(tmp_path / "pairs.jsonl", [ROWS["preference"]]), finetune__method="dpo")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        await press(pilot, "f5")
+async def test_f2_changes_what_does_not_suit_the_data_and_what_is_to_be_avoided_is_marked(tmp_path, model, tuner):
+    last_values(model, written(tmp_path / "pairs.jsonl", [ROWS["preference"]]))
+    async with on_backend("f5") as pilot:
+        assert "F2 method dpo" in shows(pilot)
+        await press(pilot, "f2")
+        await read(pilot)
+        assert pilot.app.profile.finetune.method == "dpo"
+        assert "method dpo" not in shows(pilot).splitlines()[-4]
         assert gutter(pilot, LEARNED) == [" blue</s>"]
         assert gutter(pilot, AVOIDED) == [" green</s>"]
 
 
-async def test_f2_changes_what_does_not_suit_the_data(tmp_path: Path, model: str, tuner: Any) -> None:
-    last_values(model, written(tmp_path / "pairs.jsonl", [ROWS["preference"]]))
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        await press(pilot, "f5")
-        assert "F2 method dpo" in shows(pilot)
-        await press(pilot, "f2")
-        await read(pilot)
-        assert app.profile.finetune.method == "dpo"
-        assert "method dpo" not in shows(pilot).splitlines()[-4]
-        assert gutter(pilot, AVOIDED)
-
-
-@pytest.mark.whole
-async def test_the_length_can_be_that_of_the_longest_row(tmp_path: Path, model: str, tuner: Any) -> None:
-    last_values(model, chats(tmp_path), recipe__sequence_length=40)
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        await press(pilot, "f5", "f2")
-        await read(pilot)
-        # The default follows the data.
-        assert app.profile.recipe.sequence_length is None
-        cut = {json.loads(key)["length"]: look.tokens.cut for key, look in app.facts.data.items()}
-        assert cut.pop(40) > 0
-        assert cut
-        assert not any(cut.values()), cut
-
-
 DAMAGED = {
     "empty": b"",
+    "an empty list": b"[]",
     "broken JSON": b'{"messages": [\n{"messages": [\n',
     "binary": bytes(range(256)) * 64,
     "a huge line": b'{"text": "' + b"x" * (17 << 20) + b'"}\n',
     "other columns": b'{"a": 1}\n',
+    "latin": b'{"text": "caf\xe9"}\n',
     "hostile": ('{"text": "\\u001b[31m\\u202e[bold]no markup[/]\\u0007"}\n' * 3).encode(),
 }
 
 
 @pytest.mark.tries("damaged data on the screen")
-@pytest.mark.parametrize("name", sample([*DAMAGED, "pipe", "folder", "device", "latin"], 6))
-async def test_damaged_data_is_a_finding(tmp_path: Path, tuner: Any, name: str) -> None:
-    path = tmp_path / "chat.jsonl"
+@pytest.mark.parametrize("name", sample([*DAMAGED, "pipe", "folder", "device"], 7))
+async def test_damaged_data_is_a_finding(tmp_path, tuner, name):
+    path = tmp_path / ("list.json" if "list" in name else "chat.jsonl")
     if name == "pipe":
         os.mkfifo(path)
     elif name == "folder":
@@ -317,29 +269,29 @@ async def test_damaged_data_is_a_finding(tmp_path: Path, tuner: Any, name: str) 
         (path / "README.md").write_text("no data")
     elif name == "device":
         path.symlink_to("/dev/zero")
-    elif name == "latin":
-        path.write_bytes(b'{"text": "caf\xe9"}\n')
     else:
         path.write_bytes(DAMAGED[name])
     last_values("", path)
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        await press(pilot, "f5")
+    async with on_backend("f5") as pilot:
         text = shows(pilot)
-        assert "Findings" in text
         assert ("✗" in text.split("Findings")[1]) == (name != "hostile")
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
         assert ("[bold]" in text) == (name == "hostile")
+        if "empty" in name:
+            found = [finding.level for finding in pilot.app.screen._findings if finding.key == "trainer.data"]
+            assert (found, "usable" in text) == (["error"], False)
         await press(pilot, "escape")
         assert "● 2 Backend" in shows(pilot)
+        pilot.app.post_message(OpenStep("recipe"))
+        await settle(pilot)
+        await press(pilot, "f5")
+        assert "3 Recipe › Data" in shows(pilot), "the title names the step"
 
 
-async def test_what_is_not_read_is_said_with_its_reason(tmp_path: Path, tuner: Any) -> None:
+async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
     tuner(packages={})
     last_values("", chats(tmp_path))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
+    async with on_backend() as pilot:
         assert "no Python here can fine-tune" in shows(pilot)
         await to(pilot, "trainer.python")
         assert "tui-train env create hf" in shows(pilot)
@@ -347,54 +299,43 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path: Path, tuner: A
         assert "has no trl" in shows(pilot)
 
 
-async def test_a_fine_tuning_asks_for_model_and_data_first(tuner: Any) -> None:
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
+async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
+    async with wizard().run_test(size=(80, 24)) as pilot:
         await settle_but_data(pilot)
         await press(pilot, "enter")
         await settle_but_data(pilot)
         await press(pilot, "enter", "left")
-        assert app.profile.trainer.kind == "finetune"
-        form = app.screen.form
+        assert pilot.app.profile.trainer.kind == "finetune"
+        form = pilot.app.screen.form
         assert [row.key for row in form.state.rows][:5] == [
             "trainer.kind", "trainer.model", "trainer.data", "finetune.method", "finetune.tuning",
         ]  # fmt: skip
         assert "▌● Fine-tune" in shows(pilot)
+        title = next(line for line in shows(pilot).splitlines() if "What trains" in line)
+        assert "← → choose" in title
         await press(pilot, "enter")
         assert "● 2 Backend" in shows(pilot), "without a model it goes no further"
         assert form.cursor == "trainer.model"
 
 
 @pytest.mark.parametrize(
-    ("found", "packages", "reason"),
-    [
-        (CPU, LIBRARIES, "4 bits need a GPU"),
-        (SEED, LIBRARIES, "no bitsandbytes"),
-        (SEED, LIBRARIES | {"bitsandbytes": "0.49"}, ""),
-    ],
-)
-async def test_four_bits_are_offered_with_their_reason(
-    tmp_path: Path, tuner: Any, found: Any, packages: dict[str, str], reason: str
-) -> None:
-    tuner(found, packages)
-    last_values("", chats(tmp_path))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        await to(pilot, "finetune.tuning")
-        await press(pilot, "space")
-        line = next(line for line in shows(pilot).splitlines() if "QLoRA" in line)
-        assert (reason in line) if reason else ("✗" not in line)
+    ("cards", "packages", "reason"),
+    [((), LIBRARIES, "4 bits need a GPU"), ((gpu(0),), LIBRARIES, "no bitsandbytes"),
+     ((gpu(0),), LIBRARIES | {"bitsandbytes": "0.49"}, "")],
+)  # fmt: skip
+def test_four_bits_are_offered_with_their_reason(cards, packages, reason):
+    setup = Setup(profile({"trainer.kind": "finetune"}), facts(gpus=cards, packages=packages))
+    (option,) = (each for each in choices.field_options("finetune.tuning", setup) if each.value == "qlora")
+    assert option.reason.partition(":")[0] == reason
 
 
-async def test_the_recipe_says_what_follows(tmp_path: Path, model: str, tuner: Any) -> None:
+async def test_the_recipe_says_what_follows(tmp_path, model, tuner):
     path = chats(tmp_path, 39)
     # One row that is longer than what the model takes, and shorter than what is cut.
     with path.open("a") as file:
         file.write(json.dumps({"messages": [user("the quick brown fox " * 40), says("jumps")]}) + "\n")
     last_values(model, path, recipe__sequence_length=256, data__evaluation=0.2)
-    app: Any = wizard()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await on_backend(pilot)
+    async with on_backend(size=(120, 40)) as pilot:
         assert "about 8 rows" in shows(pilot)
         await press(pilot, "enter")
         text = shows(pilot)
@@ -403,59 +344,35 @@ async def test_the_recipe_says_what_follows(tmp_path: Path, model: str, tuner: A
         assert "Layers" not in text
         assert "limit of 128" in text
         await press(pilot, "f2")
-        assert app.profile.recipe.sequence_length is None, "the limit is the default"
+        assert pilot.app.profile.recipe.sequence_length is None, "the limit is the default"
         assert "limit of 128" not in shows(pilot)
 
 
-async def test_the_lines_of_preview(tmp_path: Path, model: str, tuner: Any) -> None:
+async def test_the_lines_of_preview(tmp_path, model, tuner):
     last_values(model, chats(tmp_path, 40), recipe__sequence_length=128, data__evaluation=0.2)
-    async with wizard().run_test(size=(120, 40)) as pilot:
-        await on_backend(pilot)
-        await press(pilot, "enter", "enter")
+    async with on_backend("enter", "enter", size=(120, 40)) as pilot:
         await until_shown(pilot, "What will happen")
         await settle(pilot)
-        lines = {line.split()[0]: line for line in shows(pilot).splitlines()[3:9] if line.split()}
+        lines = {line.split()[0]: " ".join(line.split()) for line in shows(pilot).splitlines()[3:9] if line.split()}
         assert {"tiny-qwen", "LoRA", "16"} <= {*lines["Model"].replace(",", "").split()}
-        assert "chat.jsonl" in lines["Data"]
-        assert "32 rows, messages" in lines["Data"]
-        assert "20 % kept" in lines["Data"]
-        assert "0.0002 cosine" in lines["Rate"]
-        assert "1 step to warm up" in lines["Rate"]
-        assert "3 epochs ≈ 6 steps" in lines["Steps"]
+        for label, words in (
+            ("Data", "chat.jsonl"), ("Data", "32 rows, messages"), ("Data", "20 % kept"), ("Rate", "0.0002 cosine"),
+            ("Rate", "1 step to warm up"), ("Steps", "3 epochs ≈ 6 steps"),
+        ):  # fmt: skip
+            assert words in lines[label]
         assert "trl.scripts.sft" in shows(pilot)
 
 
-async def test_data_without_a_row_is_an_error_and_the_title_names_the_step(tmp_path: Path, tuner: Any) -> None:
-    del tuner
-    for name, content in (("empty.jsonl", ""), ("list.json", "[]")):
-        (tmp_path / name).write_text(content)
-        last_values("", tmp_path / name)
-        app: Any = wizard()
-        async with app.run_test(size=(80, 24)) as pilot:
-            await on_backend(pilot)
-            await press(pilot, "f5")
-            shown = shows(pilot)
-            assert "2 Backend › Data" in shown
-            assert "usable" not in shown
-            assert "✗ nothing to learn from" in shown
-            assert [finding.level for finding in app.screen._findings if finding.key == "trainer.data"] == ["error"]
-            await press(pilot, "escape")
-            app.post_message(OpenStep("recipe"))
-            await settle(pilot)
-            await press(pilot, "f5")
-            assert "3 Recipe › Data" in shows(pilot)
-
-
-async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
-    tmp_path: Path, model: str, tuner: Any
-) -> None:
+async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_path, model, tuner):
     last_values(model, chats(tmp_path, 8))
-    app: Any = wizard()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await on_backend(pilot)
-        app.post_message(OpenStep("recipe"))
+    async with on_backend(size=(120, 40)) as pilot:
+        pilot.app.post_message(OpenStep("recipe"))
         await settle(pilot)
-        form = app.screen.form
+        form = pilot.app.screen.form
+
+        def rate() -> str:
+            return next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
+
         form.go_to_row("recipe.learning_rate")
         for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
             form.entry.value = typed
@@ -464,41 +381,24 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
             assert form.state.unread_fix == f"use {offered}", typed
         form.entry.value = "0.005"
         await settle(pilot)
-        line = next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
-        assert "! the learning rate" in line
-        assert "F2 learning rate 0.0002" in line
+        assert "! the learning rate" in rate()
+        assert "F2 learning rate 0.0002" in rate()
         form.go_to_row("recipe.seed")
         await settle(pilot)
-        assert "!" in next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
+        assert "!" in rate()
         form.go_to_row("recipe.learning_rate")
         await press(pilot, "f2")
         # Unset, so that it follows the method.
-        assert app.profile.recipe.learning_rate is None
-        assert app.screen.setup.settled.recipe.learning_rate == LEARNING_RATES["sft"][1]
-
-
-async def test_how_one_chooses_what_trains_is_said(tuner: Any) -> None:
-    del tuner
-    last_values("")
-    app: Any = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await on_backend(pilot)
-        title = next(line for line in shows(pilot).splitlines() if "What trains" in line)
-        assert "← → choose" in title
-        await press(pilot, "right")
-        assert app.profile.trainer.kind == "builtin"
-        await press(pilot, "down")
-        assert app.screen.form.cursor != "trainer.kind"
-        assert app.profile.trainer.kind == "builtin"
+        assert pilot.app.profile.recipe.learning_rate is None
+        assert pilot.app.screen.setup.settled.recipe.learning_rate == LEARNING_RATES["sft"][1]
 
 
 @pytest.mark.whole
-async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tuner: Any) -> None:
+async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tuner):
     del tuner
     last_values("")
-    app: Any = wizard()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await on_backend(pilot)
+    async with on_backend(size=(120, 40)) as pilot:
+        app = pilot.app
         form = app.screen.form
         for kind in TRAINERS:
             app.set_profile(put(app.profile, "trainer.kind", kind))

@@ -55,10 +55,7 @@ def cursor(terminal: Terminal) -> list[str]:
     return [line for line in terminal.text().splitlines() if line.startswith("▌")]
 
 
-def test_a_failed_run_is_found_changed_run_again_compared_and_deleted(
-    terminals: list[Terminal],
-    tmp_path: Path,
-) -> None:
+def test_a_failed_run_is_found_changed_run_again_compared_and_deleted(terminals, tmp_path):
     script = tmp_path / "fits.py"
     script.write_text(FITS_TWO)
     copies(made(script, "older", 1, 9), 58)

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from screens.app import shutdown
-from tui_train.base import signal_handlers
 from tui_train.runs.interrupts import Interrupts
 
 
@@ -61,12 +60,4 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(ha
     noting.install()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     noting.release()
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_what_is_installed_is_restored(handled):
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    before = signal_handlers.install_handlers((signal.SIGTERM,), lambda *_: None)
-    assert before == {signal.SIGTERM: signal.SIG_DFL}
-    signal_handlers.restore_handlers(before)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

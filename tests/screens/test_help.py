@@ -1,7 +1,7 @@
 """Help that keeps its tables, dialogs without boxes, and a palette that finds fields and steps."""
 
 import pytest
-from pilot import SEED, keys, settle, shows
+from pilot import SEED, keys, opened, settle, shows, until_true
 from support import sample
 from textual.widgets import Input
 from tui_train.screens.help_lines import help_lines
@@ -10,7 +10,6 @@ from tui_train.screens.recipe.screen import Recipe
 from tui_train.screens.run.screen import RunScreen
 
 from tui_train.profile import fields
-from tui_train.wizard import wizard
 
 
 def drawn(screen, width):
@@ -42,17 +41,14 @@ def test_a_key_stands_alone_in_its_column(width):
 @pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (200, 50)], 3, 1), ids=str)
 async def test_help_of_a_step_explains_its_fields(machine, size):
     machine(SEED)
-    async with wizard().run_test(size=size) as pilot:
-        await keys("enter", "enter", "enter", "f1", "end")(pilot)
+    async with opened("enter", "enter", "enter", "f1", "end", size=size) as pilot:
         assert "recipe.lr_base_batch" in shows(pilot) or "ladder.consent" in shows(pilot)
         await keys("escape")(pilot)
         assert type(pilot.app.screen) is Recipe
 
 
-@pytest.mark.parametrize("size", [(60, 24), (80, 24)], ids=str)
-async def test_a_question_is_no_box(machine, size):
-    async with wizard().run_test(size=size) as pilot:
-        await keys("enter", "enter", "enter", "enter", "s")(pilot)
+async def test_a_question_is_no_box(machine):
+    async with opened(*["enter"] * 4, "s", size=(60, 24)) as pilot:
         shown = shows(pilot)
         assert "Save the profile" in shown
         assert not {*shown} & {*"╭╮╰╯┌┐└┘│"}
@@ -61,17 +57,12 @@ async def test_a_question_is_no_box(machine, size):
 
 @pytest.mark.whole
 async def test_the_palette_goes_to_a_field_and_to_a_step(machine):
-    app = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter")(pilot)
-        offered = {command.title.partition(" (")[0] for command in app.get_system_commands(app.screen)}
-        assert {"Go to Recipe", "Go to Hardware", "Learning rate", "Seed"} <= offered
-        for field in ("Seed", "Training data", "Learning rate"):
-            (command,) = (one for one in app.get_system_commands(app.screen) if one.title.startswith(f"{field} ("))
+    async with opened("enter") as pilot:
+        app = pilot.app
+        for wanted in ("Seed", "Training data", "Learning rate"):
+            (command,) = (each for each in app.get_system_commands(app.screen) if each.title.startswith(f"{wanted} ("))
             command.callback()
-            await pilot.pause(0.4)
+            await until_true(pilot, lambda label=wanted: fields.field(app.screen.form.cursor).label == label)
             await settle(pilot)
-            assert fields.field(app.screen.form.cursor).label == field
         await keys("ctrl+p", *"learningr", "enter")(pilot)
-        await pilot.pause(0.4)
-        assert app.screen.form.cursor == "recipe.learning_rate"
+        await until_true(pilot, lambda: app.screen.form.cursor == "recipe.learning_rate")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pilot import CPU, finished_run, keys, settle, shows, until_shown, until_true
+from pilot import CPU, finished_run, keys, opened, shows, until_shown, until_true
 from support import bash, copies, facts, profile, ready, sleeping, until
 from textual.events import Key
 from textual.pilot import Pilot
@@ -16,7 +16,6 @@ from tui_train.screens.home.home_state import HomeState
 from tui_train.screens.home.row_list import RowList
 from tui_train.screens.home.screen import Home
 
-from tui_train.actions.last_profile import remember_profile
 from tui_train.base.text import size
 from tui_train.diagnose import diagnose_run
 from tui_train.profile import store
@@ -68,7 +67,7 @@ def _here(machine: Callable[..., None]) -> None:
     machine(CPU)
 
 
-def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path: Path) -> None:
+def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
     state, digest = HomeState(), DigestCache().digest_of(finished_run(tmp_path))
     state.update((digest,), (), None)
     (key,) = state.runs
@@ -77,7 +76,9 @@ def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path: Path) -> 
     assert [action for action in actions if state.can_do(action, key)] == ["edit", "delete", "rename", "note", "mark"]
     assert state.why_key_refused("d", "new") == "Move to a run or a profile first."
     assert "nothing of it runs" in state.why_key_refused("s", key)
+    assert "has finished" in state.why_key_refused("r", key)
     state.marked = frozenset({key})
+    assert "Mark two runs" in state.why_key_refused("c", key)
     assert state.chosen_runs("new") == (digest,)
     assert [action for action in ("unmark", "note") if state.can_do(action, "new")] == ["unmark", "note"]
     state.update((), (), None)
@@ -105,22 +106,12 @@ def cursor(pilot: Pilot[Any]) -> str:
     return pilot.app.screen_stack[0].query_one(RowList).cursor
 
 
-async def test_an_empty_home_begins_a_training() -> None:
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        assert titles(pilot)[2:5] == ["Start", "New training", "Quickstart"]
-        assert cursor(pilot) == "new"
-        await pilot.press("enter")
-        await until_shown(pilot, "● 1 Hardware")
-
-
-async def test_live_runs_come_first_with_what_they_do(run_of: Callable[..., RunDir]) -> None:
+async def test_live_runs_come_first_with_what_they_do(run_of):
     live = run_of("going", steps=10_000, pause=0.02)
     run_of("done")
     run_of("broken", code=1)
     store.save(profile({"name": "mine", "trainer.model": "/m/tiny", "hardware.processes": 2}))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         await until_shown(pilot, "ValueError: the data")
         order = ["Start", "New training", "Quickstart", "Running", "going", "CPU", "Runs", "broken", "done", "Profiles"]
         assert titles(pilot)[2:13] == [*order, "mine"]
@@ -128,23 +119,19 @@ async def test_live_runs_come_first_with_what_they_do(run_of: Callable[..., RunD
         await keys("tab")(pilot)
         assert cursor(pilot) == f"run:{live.path}"
         seen = dict(zip(titles(pilot), shown_lines(pilot), strict=True))
-        assert "/200" in seen["going"]
-        assert "loss" in seen["CPU"]
-        assert "eval loss 1.250" in seen["done"]
-        assert "3/200" in seen["done"]
-        assert "finetune, tiny" in seen["mine"]
-        assert "2 GPUs" in seen["mine"]
+        for row, words in (("going", "/200"), ("CPU", "loss"), ("done", "eval loss 1.250"), ("done", "3/200"),
+                           ("mine", "finetune, tiny"), ("mine", "2 GPUs")):  # fmt: skip
+            assert words in seen[row]
         await until_true(pilot, lambda: seen["going"] not in shows(pilot))
         assert cursor(pilot) == f"run:{live.path}"
 
 
 @pytest.mark.whole
-async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of: Callable[..., RunDir]) -> None:
+async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of):
     copies(run_of("first"), 70)
     for number in range(40):
         store.save(profile({"name": f"p{number:02}"}))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         assert "71 runs, 40 profiles" in shows(pilot)
         await keys("tab", "tab")(pilot)
         assert cursor(pilot) == "profile:p00"
@@ -161,16 +148,15 @@ async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of: Callab
         assert cursor(pilot) == f"run:{rundir.all_runs()[0].path}"
 
 
-async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[..., RunDir], tmp_path: Path) -> None:
+async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path):
     (tmp_path / "books.txt").write_text("text")
     data = {"trainer.data": (str(tmp_path / "books.txt"),), "trainer.arguments": ("3", "0", "0", "{data}")}
     run_of("alpha", **data)
     run_of("beta", code=1)
     noted = run_of("gamma")
-    folders.write_note(noted, "the Paper")
+    folders.write_note(noted, "[red]x[/] \x1b[31m the Paper")
     store.save(profile({"name": "delta", "trainer.model": "/m/books-model"}))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         await keys("slash", *"BOOKS")(pilot)
         assert titles(pilot)[2:6] == ["Runs", "alpha", "Profiles", "delta"]
         assert "1 of 3 runs, 1 of 1 profile" in shows(pilot)
@@ -180,55 +166,42 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[
         assert isinstance(pilot.app.screen, Home)
         assert pilot.app.screen.focused is pilot.app.screen.query_one(RowList)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
-        await keys("escape", "slash", *"paper gam", "enter", "enter")(pilot)
-        await until_shown(pilot, "● 5 Run")
-        assert "gamma" in shows(pilot)
+        assert "\x1b" not in shows(pilot)
+        await keys("escape", "slash", *"nowhere[")(pilot)
+        assert "Nothing matches" in shows(pilot)
+        await keys("escape")(pilot)
+        assert "[red]x[/]" in shows(pilot)
+        await keys("slash", *"paper gam", "enter", "enter")(pilot)
+        await until_shown(pilot, "● 5 Run", "gamma")
 
 
-async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of: Callable[..., RunDir]) -> None:
+async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of):
     run_of("qwen")
     run_of("other")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         for key in ("slash", *"qwen"):
             pilot.app.post_message(Key(key, None if len(key) > 1 else key))
         await until_shown(pilot, "1 of 2 runs")
         assert titles(pilot)[2:4] == ["Runs", "qwen"]
 
 
-async def test_a_filter_that_finds_nothing_says_so_and_markup_is_text(run_of: Callable[..., RunDir]) -> None:
-    folders.write_note(run_of("alpha"), "[red]x[/] \x1b[31m")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        assert "[red]x[/]" in shows(pilot)
-        assert "\x1b" not in shows(pilot)
-        await keys("slash", *"nowhere[")(pilot)
-        assert "Nothing matches" in shows(pilot)
-        await keys("escape")(pilot)
-        assert "alpha" in shows(pilot)
-
-
-async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of: Callable[..., RunDir]) -> None:
+@pytest.mark.parametrize(("size", "drawn"), [((120, 40), True), ((80, 24), False)])
+async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of, size, drawn):
     run_of("curve", steps=30)
-    for size_of, drawn in (((120, 40), True), ((80, 24), False)):
-        async with wizard().run_test(size=size_of) as pilot:
-            await settle(pilot)
-            await keys("tab")(pilot)
-            await pilot.pause(0.2)
-            await settle(pilot)
-            braille = any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
-            assert braille is drawn
-            assert ("Loss " in shows(pilot)) is drawn
-            await keys("home")(pilot)
-            await pilot.pause(0.2)
-            assert not any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
+    async with opened("tab", size=size) as pilot:
+        await until_true(pilot, lambda: (has_braille(shows(pilot)), "Loss " in shows(pilot)) == (drawn, drawn))
+        await keys("home")(pilot)
+        await until_true(pilot, lambda: not has_braille(shows(pilot)))
 
 
-async def test_runs_by_their_profile(run_of: Callable[..., RunDir]) -> None:
+def has_braille(text: str) -> bool:
+    return any("\u2800" < letter <= "\u28ff" for letter in text)
+
+
+async def test_runs_by_their_profile(run_of):
     for name in ("one", "two", "one"):
         run_of(name)
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
         assert {"By profile"} == {"By profile", "By age"} & offered(pilot)
         await keys("b")(pilot)
@@ -238,33 +211,13 @@ async def test_runs_by_their_profile(run_of: Callable[..., RunDir]) -> None:
         assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
 
 
-async def test_editing_a_run_brings_its_values(run_of: Callable[..., RunDir]) -> None:
-    run_of("mine", **{"ladder.rungs": (), "trainer.environment": {"A": "b"}})
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await keys("tab", "e")(pilot)
-        await until_shown(pilot, "● 3 Recipe")
-        app: Any = pilot.app
-        assert (app.profile.name, app.profile.trainer.environment) == ("mine", {"A": "b"})
-
-
-async def test_resume_is_offered_where_it_can_go_on(run_of: Callable[..., RunDir]) -> None:
-    run_of("mine", code=1)
-    async with wizard().run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await keys("tab")(pilot)
-        assert "Resume" not in offered(pilot)
-        assert {"Delete", "Rename", "Note", "Edit", "Mark"} <= offered(pilot)
-        assert not {"Stop run", "Run now", "Duplicate"} & offered(pilot)
-
-
 def offered(pilot: Pilot[Any]) -> set[str]:
     """The words of the actions that work now."""
     active = pilot.app.screen.active_bindings.values()
     return {each.binding.description for each in active if each.enabled}
 
 
-async def test_a_run_with_a_checkpoint_resumes(tmp_path: Path) -> None:
+async def test_a_run_with_a_checkpoint_resumes(tmp_path):
     script = tmp_path / "saves.py"
     script.write_text(
         "import sys\nfrom pathlib import Path\n"
@@ -278,8 +231,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path: Path) -> None:
     run = rundir.create_run("saves", ready(sleeping(**values, name="saves"), facts()).files)
     bash(run)
     assert DigestCache().digest_of(run).resumable
-    async with wizard().run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
+    async with opened(size=(120, 40)) as pilot:
         assert "can resume" in shows(pilot)
         await keys("tab")(pilot)
         assert "Resume" in offered(pilot)
@@ -289,12 +241,13 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path: Path) -> None:
         assert not DigestCache().digest_of(run).resumable
 
 
-async def test_a_stopped_run_is_asked_about_first(run_of: Callable[..., RunDir]) -> None:
+async def test_a_stopped_run_is_asked_about_first(run_of):
     run = run_of("going", steps=10_000, pause=0.05)
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await keys("tab")(pilot)
+    async with opened("tab", notifications=True) as pilot:
         assert not {"Delete", "Rename"} & offered(pilot)
+        await keys("d", "m")(pilot)
+        refused = " ".join(notice.message for notice in pilot.app._notifications)
+        assert [words in refused for words in ("cannot be deleted", "cannot be renamed")] == [True, True]
         await keys("s", "enter")(pilot)
         assert status(run).live
         await keys("s", "down", "enter")(pilot)
@@ -302,32 +255,21 @@ async def test_a_stopped_run_is_asked_about_first(run_of: Callable[..., RunDir])
         await until_shown(pilot, "stopped")
 
 
-async def test_deleting_says_what_it_frees_and_asks(run_of: Callable[..., RunDir]) -> None:
-    kept, gone = run_of("kept"), run_of("gone")
+async def test_deleting_says_what_it_frees_and_asks(run_of):
+    first, second, third, gone = (run_of(name) for name in "abcd")
     (gone.path / "big").write_bytes(b"x" * (3 << 20))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await keys("tab", "d")(pilot)
-        await until_shown(pilot, f"It frees {size(folders.folder_extent(gone).size)}")
-        assert gone.name in shows(pilot)
+    async with opened("tab", "d") as pilot:
+        await until_shown(pilot, f"It frees {size(folders.folder_extent(gone).size)}", gone.name)
         await keys("enter")(pilot)
         assert gone.path.exists()
         await keys("d")(pilot)
         await until_shown(pilot, "It frees")
         await keys("down", "enter")(pilot)
-        await until_shown(pilot, "1 run,")
-        assert not gone.path.exists()
-        assert kept.path.exists()
-        assert cursor(pilot) == f"run:{kept.path}"
-
-
-async def test_marked_runs_are_deleted_together(run_of: Callable[..., RunDir]) -> None:
-    first, second, third = run_of("a"), run_of("b"), run_of("c")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await keys("tab", "space", "space")(pilot)
+        await until_shown(pilot, "3 runs,")
+        assert [run.path.exists() for run in (first, second, third, gone)] == [True, True, True, False]
+        assert cursor(pilot) == f"run:{third.path}"
+        await keys("space", "space")(pilot)
         assert shows(pilot).count("◆") == 2
-        assert "2 marked" in shows(pilot)
         await keys("d")(pilot)
         await until_shown(pilot, "the 2 marked runs (c, b)")
         await keys("down", "enter")(pilot)
@@ -337,26 +279,36 @@ async def test_marked_runs_are_deleted_together(run_of: Callable[..., RunDir]) -
 
 
 @pytest.mark.whole
-async def test_rename_and_note(run_of: Callable[..., RunDir]) -> None:
-    run = run_of("old")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
+    first, second, third = run_of("a"), run_of("b"), run_of("c")
+
+    def notes() -> list[str]:
+        return [folders.read_note(run) for run in (first, second, third)]
+
+    async with opened() as pilot:
         await keys("tab", "i", *"try 2", "enter")(pilot)
-        assert folders.read_note(run) == "try 2"
+        assert notes() == ["", "", "try 2"]
         await keys("i", "escape")(pilot)
-        assert folders.read_note(run) == "try 2"
-        await keys("i", "ctrl+u", "enter")(pilot)
-        assert folders.read_note(run) == ""
-        await keys("m", "ctrl+u", *"new name", "enter")(pilot)
-        assert [found.label for found in rundir.all_runs()] == ["new-name"]
-        assert "new-name" in titles(pilot)
+        assert notes() == ["", "", "try 2"]
+        await keys("i", "ctrl+u", "enter", "space", "space", "i")(pilot)
+        assert notes() == ["", "", ""]
+        assert "the 2 marked runs (c, b)" in shows(pilot)
+        await keys(*"both", "enter")(pilot)
+        assert notes() == ["", "both", "both"]
+        await keys("up", "m")(pilot)
+        assert second.name in shows(pilot)
+        await keys("ctrl+u", *"new name", "enter")(pilot)
+        await until_shown(pilot, "◆ new-name")
+        assert [run.label for run in rundir.all_runs()] == ["c", "new-name", "a"]
         assert cursor(pilot).endswith("new-name")
+        assert shows(pilot).count("◆") == 2
+        await keys("escape")(pilot)
+        assert "◆" not in shows(pilot)
 
 
-async def test_profiles_are_copied_renamed_and_deleted() -> None:
+async def test_profiles_are_copied_renamed_and_deleted():
     store.save(profile({"name": "mine", "recipe.steps": 5}))
-    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
-        await settle(pilot)
+    async with opened(notifications=True) as pilot:
         await keys("tab")(pilot)
         assert cursor(pilot) == "profile:mine"
         await keys("y", "enter")(pilot)
@@ -375,12 +327,11 @@ async def test_profiles_are_copied_renamed_and_deleted() -> None:
         assert store.saved_names() == ("good",)
 
 
-async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
     store.save(sleeping("--seconds=0.1", name="good"))
     store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
     monkeypatch.setattr(LocalTarget, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         await keys("tab", "g")(pilot)
         await until_shown(pilot, "cannot start here")
         assert "/nowhere/at/all.py" in shows(pilot)
@@ -390,16 +341,13 @@ async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytes
         assert [run.label for run in rundir.all_runs()] == ["good"]
 
 
-async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has() -> None:
+async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
     store.save(sleeping(name="near"))
-    app = wizard()
-    async with app.run_test(size=(80, 24)) as pilot:
-        app.set_profile(profile({"hardware.host": "nowhere-at-all"}), keep=False)
-        await settle(pilot)
-        await keys("tab")(pilot)
-        assert isinstance(app.screen, Home)
-        app.screen.row_list.go_to_row(next(iter(app.screen.state.profiles)))
-        assert app.screen.check_action("run_now", ())
+    async with opened() as pilot:
+        home = pilot.app.screen
+        pilot.app.set_profile(profile({"hardware.host": "nowhere-at-all"}), keep=False)
+        home.row_list.go_to_row(next(iter(home.state.profiles)))
+        assert home.check_action("run_now", ())
 
 
 def real_look(chosen: Profile) -> Any:
@@ -408,10 +356,9 @@ def real_look(chosen: Profile) -> Any:
     return facts(paths=profile_files(chosen).paths)
 
 
-async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: Callable[..., RunDir]) -> None:
+async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of):
     first = run_of("first")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         await keys("tab")(pilot)
         second = run_of("second")
         await until_shown(pilot, "second")
@@ -421,22 +368,20 @@ async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: C
         assert cursor(pilot) == f"run:{first.path}"
 
 
-async def test_a_damaged_run_hides_no_other(run_of: Callable[..., RunDir]) -> None:
+async def test_a_damaged_run_hides_no_other(run_of):
     good, bad = run_of("good"), run_of("bad")
     bad.events_file.write_text("nonsense\n")
     (bad.path / "profile.toml").write_bytes(b"\xff\xfe")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         assert titles(pilot)[5:8] == ["Runs", "bad", "good"]
         assert "damaged" in shows(pilot)
         assert good.path.exists()
 
 
 @pytest.mark.whole
-async def test_many_runs_open_and_move_as_quickly_as_few(run_of: Callable[..., RunDir]) -> None:
+async def test_many_runs_open_and_move_as_quickly_as_few(run_of):
     copies(run_of("first"), 300)
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+    async with opened() as pilot:
         drawn = pilot.app.screen.query_one(RowList)
         assert drawn.height_of_rows > 300
         calls = []
@@ -449,103 +394,34 @@ async def test_many_runs_open_and_move_as_quickly_as_few(run_of: Callable[..., R
         assert 0 < len(calls) < 30
 
 
-def test_dates_and_times_are_called_as_near_ones_are() -> None:
+def test_dates_and_times_are_called_as_near_ones_are():
     now = time.mktime((2026, 3, 12, 10, 0, 0, 0, 0, -1))
-    day = 86400
-    assert date_text(now - 3600, now) == "today 09:00"
-    assert date_text(now - day, now) == "yesterday"
-    assert date_text(now - 3 * day, now) == "Mon 10:00"
-    assert date_text(now - 30 * day, now) == "10 Feb"
-    assert date_text(now - 400 * day, now).startswith("2025-02")
-    assert date_text(now + 3 * day, now) == "2026-03-15"
+    for days, text in (
+        (-1 / 24, "today 09:00"), (-1, "yesterday"), (-3, "Mon 10:00"), (-30, "10 Feb"), (-400, "2025-02-05"),
+        (3, "2026-03-15"),
+    ):  # fmt: skip
+        assert date_text(now + days * 86400, now) == text
     assert date_text(None, now) == ""
     assert [remaining_text(seconds) for seconds in (5, 840, 11_400, 1e6)] == ["<1 min", "14 min", "3 h 10", "11 days"]
 
 
-def test_all_words_of_a_filter_must_be_there() -> None:
+def test_all_words_of_a_filter_must_be_there():
     assert matches_filter("QWEN fail", "qwen-chat", "failed")
     assert not matches_filter("qwen done", "qwen-chat", "failed")
     assert matches_filter("", "x")
 
 
-async def test_enter_does_what_the_row_says_also_once_the_list_is_read(run_of: Callable[..., RunDir]) -> None:
+@pytest.mark.parametrize(("size", "left_out"), [((80, 24), True), ((200, 50), False)])
+async def test_the_footer_says_how_many_keys_it_leaves_out_and_the_palette_has_them(run_of, size, left_out):
     run_of("mine")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await until_shown(pilot, "mine")
-        assert cursor(pilot) == "new"
-        await keys("enter")(pilot)
-        await until_shown(pilot, "● 1 Hardware")
+    async with opened("tab", size=size) as pilot:
+        assert (", +" in shows(pilot).splitlines()[-1]) is left_out
+        commands = [command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)]
+        assert {"Note", "Rename", "Delete"} <= {*commands}
+        assert commands.index("Note") < commands.index("Go to Recipe") < commands.index("Seed")
 
 
-async def test_a_new_training_begins_with_defaults_and_a_draft_is_kept() -> None:
-    remember_profile(profile({"name": "paper", "recipe.steps": 7}))
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        app: Any = pilot.app
-        await until_shown(pilot, "Continue the draft")
-        assert "paper" in shows(pilot)
-        await keys("enter")(pilot)
-        await until_shown(pilot, "● 1 Hardware")
-        assert app.profile == Profile()
-        await keys("escape", "down", "enter")(pilot)
-        await until_shown(pilot, "● 1 Hardware")
-        assert (app.profile.name, app.profile.recipe.steps) == ("paper", 7)
-        await keys("escape", "down", "enter")(pilot)
-        await until_shown(pilot, "● 4 Preview")
-        assert app.profile == Profile()
-
-
-async def test_keys_that_can_do_nothing_say_why(run_of: Callable[..., RunDir]) -> None:
-    run_of("ended", code=1)
-    run_of("live", steps=10_000, pause=0.05)
-    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
-        await until_shown(pilot, "ended")
-        for pressed, words in (
-            (("tab", "d"), "cannot be deleted"),
-            (("m",), "cannot be renamed"),
-            (("tab", "r"), "cannot resume"),
-            (("space", "c"), "Mark two runs"),
-            (("s",), "nothing of it runs"),
-        ):
-            await keys(*pressed)(pilot)
-            assert words in " ".join(notice.message for notice in pilot.app._notifications), pressed
-            pilot.app.clear_notifications()
-
-
-@pytest.mark.whole
-async def test_marks_are_taken_by_what_can_take_several_and_kept_by_a_rename(run_of: Callable[..., RunDir]) -> None:
-    first, second, third = run_of("a"), run_of("b"), run_of("c")
-    async with wizard().run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, " a ")
-        await keys("tab", "space", "space", "i")(pilot)
-        assert "the 2 marked runs (c, b)" in shows(pilot)
-        await keys(*"both", "enter")(pilot)
-        assert [folders.read_note(run) for run in (first, second, third)] == ["", "both", "both"]
-        await keys("up", "m")(pilot)
-        assert second.name in shows(pilot)
-        await keys("ctrl+u", *"d", "enter")(pilot)
-        await until_shown(pilot, "◆ d")
-        assert shows(pilot).count("◆") == 2
-        await keys("escape")(pilot)
-        assert "◆" not in shows(pilot)
-
-
-async def test_the_footer_says_how_many_keys_it_leaves_out(run_of: Callable[..., RunDir]) -> None:
-    run_of("mine")
-    for room, left_out in (((80, 24), True), ((200, 50), False)):
-        async with wizard().run_test(size=room) as pilot:
-            await until_shown(pilot, "mine")
-            await keys("tab")(pilot)
-            assert (", +" in shows(pilot).splitlines()[-1]) is left_out
-            titles_offered = [
-                command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)
-            ]
-            assert {"Note", "Rename", "Delete"} <= {*titles_offered}
-            assert titles_offered.index("Note") < titles_offered.index("Go to Recipe")
-            assert titles_offered.index("Go to Recipe") < titles_offered.index("Seed")
-
-
-async def test_a_lost_run_has_one_cause_everywhere(run_of: Callable[..., RunDir]) -> None:
+async def test_a_lost_run_has_one_cause_everywhere(run_of):
     run = run_of("mine")
     kept = [line for line in run.events_file.read_text().splitlines() if "ended" not in line]
     run.events_file.write_text("\n".join(kept) + "\n")
@@ -562,11 +438,11 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of: Callable[..., RunDir]
 
 
 @pytest.mark.whole
-async def test_escape_goes_back_to_where_one_came_from(run_of: Callable[..., RunDir]) -> None:
+async def test_escape_goes_back_to_where_one_came_from(run_of):
     run_of("mine", **{"trainer.environment": {"A": "b"}})
     run_of("mine")
     async with wizard().run_test(size=(80, 24)) as pilot:
-        app: Any = pilot.app
+        app = pilot.app
         await until_shown(pilot, "2 runs")
         await keys("tab", "enter", "e")(pilot)
         await until_shown(pilot, "● 3 Recipe")
@@ -587,10 +463,10 @@ async def test_escape_goes_back_to_where_one_came_from(run_of: Callable[..., Run
         assert isinstance(pilot.app.screen, Home)
 
 
-async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of: Callable[..., RunDir]) -> None:
+async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
     run_of("mine")
     async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
-        app: Any = pilot.app
+        app = pilot.app
         await until_shown(pilot, "1 run")
         await keys("tab", "e")(pilot)
         await until_shown(pilot, "● 3 Recipe")
@@ -608,10 +484,9 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of: Cal
         assert app.profile.trainer.arguments[-1] == "42"
 
 
-async def test_what_was_said_goes_with_the_screen(run_of: Callable[..., RunDir]) -> None:
+async def test_what_was_said_goes_with_the_screen(run_of):
     run_of("mine")
-    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
-        await until_shown(pilot, "mine")
+    async with opened(notifications=True) as pilot:
         pilot.app.notify("something wrong", severity="error", timeout=60)
         await until_shown(pilot, "something wrong")
         await keys("tab", "enter")(pilot)

@@ -1,77 +1,75 @@
 """The screens of what a run made: its page, merging there, and the chat, all by keys."""
 
+import contextlib
 import os
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import warm
-from pilot import keys, settle, shows, until_shown
+from pilot import keys, settle, shows, until_shown, until_true
 from results import ADAPTER, LOG, ended, put_adapter, put_model, tensors, with_own_code
 from rich.cells import cell_len
 from support import sample, until, with_word
 from textual.app import App, ComposeResult
+from textual.pilot import Pilot
 from tui_train.screens.chat.chat_pane import ChatPane
 
 from tui_train.actions.chat import Chat, Ready
+from tui_train.runs.rundir import RunDir
 from tui_train.wizard import wizard
 
 SIZES = [(80, 24), (120, 40)]
 
 
-async def opened(pilot: Any, words: str) -> None:
-    """Go from the Run screen to the result."""
-    await until_shown(pilot, "Enter result")
-    await pilot.press("enter")
-    await until_shown(pilot, words)
+@contextlib.asynccontextmanager
+async def on_result(run: RunDir, words: str, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[Any]]:
+    """Open the wizard on a run, and go on to its result."""
+    async with wizard(str(run.path)).run_test(size=size) as pilot:
+        await until_shown(pilot, "Enter result")
+        await pilot.press("enter")
+        await until_shown(pilot, words)
+        yield pilot
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-async def test_the_result_of_a_run_by_keys(machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_the_result_of_a_run_by_keys(machine, tmp_path, size):
     run = ended(tmp_path / "run", LOG)
     put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": "no/[bold]base"})
-    app = wizard(str(run.path))
-    async with app.run_test(size=size) as pilot:
-        await until_shown(pilot, "Adapter     output")
-        await opened(pilot, "LoRA adapter of no/[bold]base")
+    async with on_result(run, "LoRA adapter of no/[bold]base", size) as pilot:
         shown = shows(pilot)
         assert "2.000 last, step 20   1.500 best, step 10" in shown
         assert "1.875 last, step 20   1.750 best, step 10" in shown
         assert "merge the adapter first" in shown
         assert all(len(line) <= size[0] for line in shown.splitlines())
         await keys("c")(pilot)
-        assert app.clipboard == str(run.path / "output")
+        assert pilot.app.clipboard == str(run.path / "output")
         await keys("v")(pilot)
-        assert app.clipboard.startswith("vllm serve ")
+        assert pilot.app.clipboard.startswith("vllm serve ")
         await keys("m")(pilot)
         await pilot.press("enter")
         await until_shown(pilot, "✗ not merged")
         assert not (run.path / "merged").exists()
         await keys("escape")(pilot)
-        assert type(app.screen).__name__ == "RunScreen"
+        assert type(pilot.app.screen).__name__ == "RunScreen"
 
 
-async def test_a_broken_result_is_neither_tried_nor_merged(machine: Any, tmp_path: Path) -> None:
+async def test_a_broken_result_is_neither_tried_nor_merged(machine, tmp_path):
     run = ended(tmp_path / "run", LOG, state="failed")
     put_adapter(run.path / "output", data=tensors(cut=1))
-    app = wizard(str(run.path))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await opened(pilot, "Problem")
-        shown = shows(pilot)
-        assert "Try it" not in shown
-        assert "m Merge" not in shown
-        assert "Serve" not in shown
+    async with on_result(run, "Problem") as pilot:
+        assert not [offered for offered in ("Try it", "m Merge", "Serve") if offered in shows(pilot)]
 
 
-async def test_a_run_that_made_nothing_has_no_result(machine: Any, tmp_path: Path) -> None:
+async def test_a_run_that_made_nothing_has_no_result(machine, tmp_path):
     run = ended(tmp_path / "run", LOG)
-    app = wizard(str(run.path))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "e edit and rerun")
         assert "Enter" not in shows(pilot)
         await keys("enter")(pilot)
-        assert type(app.screen).__name__ == "RunScreen"
+        assert type(pilot.app.screen).__name__ == "RunScreen"
 
 
 def children() -> list[int]:
@@ -81,28 +79,18 @@ def children() -> list[int]:
 
 
 async def loaded(pilot: Any, words: str) -> None:
-    """Wait until a model is loaded, or is not, in these words."""
-    for _ in range(600):
-        if words in " ".join(shows(pilot).split()):
-            return
-        await pilot.pause(0.1)
-    pytest.fail(shows(pilot))
+    """Wait until a model is loaded, or is not, in these words, which may be broken into lines."""
+    await until_true(pilot, lambda: words in " ".join(shows(pilot).split()))
 
 
 async def answered(pilot: Any, count: int) -> None:
     """Wait until so many answers are complete."""
-    for _ in range(600):
-        if shows(pilot).count("tokens/s") >= count:
-            return
-        await pilot.pause(0.1)
-    pytest.fail(shows(pilot))
+    await until_true(pilot, lambda: shows(pilot).count("tokens/s") >= count)
 
 
 @pytest.mark.parametrize("size", sample(SIZES, 2), ids=str)
-async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size: tuple[int, int]) -> None:
-    app = wizard(str(full_run.path))
-    async with app.run_test(size=size) as pilot:
-        await opened(pilot, "full model, trained from")
+async def test_a_chat_beside_the_base_by_keys(machine, full_run, size):
+    async with on_result(full_run, "full model, trained from", size) as pilot:
         await pilot.press("b")
         await loaded(pilot, "✓ loaded on cpu in float32")
         beside = [line for line in shows(pilot).splitlines() if line.startswith(" Result") and "Base" in line]
@@ -117,13 +105,11 @@ async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size:
         await answered(pilot, 3)
         await pilot.press("escape")
         await pilot.pause()
-        assert type(app.screen).__name__ == "ResultScreen"
+        assert type(pilot.app.screen).__name__ == "ResultScreen"
         until(lambda: not Path(f"/proc/{child}").exists(), 20, "the child goes on")
 
 
-async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(
-    machine: Any, full_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine, full_run, monkeypatch):
     typed, load = threading.Event(), Chat.load
 
     def slow(self: Chat, *given: Any) -> Ready:
@@ -131,12 +117,10 @@ async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(
         return load(self, *given)
 
     monkeypatch.setattr(Chat, "load", slow)
-    app = wizard(str(full_run.path))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await opened(pilot, "full model, trained from")
+    async with on_result(full_run, "full model, trained from") as pilot:
         await pilot.press("enter", "q", "u", "a", "enter")
         await pilot.pause()
-        screen: Any = app.screen
+        screen = pilot.app.screen
         assert screen.query_one("#prompt").value == "qua"
         assert "is sent then" in shows(pilot)
         typed.set()
@@ -146,31 +130,23 @@ async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(
 
 
 @pytest.mark.whole
-async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine: Any, tmp_path: Path) -> None:
+async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine, tmp_path):
     run = ended(tmp_path / "run", LOG)
     put_model(run.path / "output")
-    app = wizard(str(run.path))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await opened(pilot, "full model")
+    async with on_result(run, "full model") as pilot:
         await pilot.press("enter")
-        for _ in range(300):
-            if "✗" in shows(pilot):
-                break
-            await pilot.pause(0.1)
-        assert "no tokenizer" in shows(pilot)
+        await loaded(pilot, "no tokenizer")
         await keys("x", "enter")(pilot)
         assert "› x" not in shows(pilot)
         await keys("escape")(pilot)
-        assert type(app.screen).__name__ == "ResultScreen"
+        assert type(pilot.app.screen).__name__ == "ResultScreen"
 
 
-async def test_code_of_a_model_runs_after_a_key(machine: Any, tmp_path: Path, models: Any) -> None:
+async def test_code_of_a_model_runs_after_a_key(machine, tmp_path, models):
     marker = tmp_path / "marker"
     run = ended(tmp_path / "run", LOG, python=warm.training())
     (run.path / "output").symlink_to(with_own_code(tmp_path / "own", models[0], marker))
-    app = wizard(str(run.path))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await opened(pilot, "full model")
+    async with on_result(run, "full model") as pilot:
         assert "F4" not in shows(pilot)
         await pilot.press("enter")
         await loaded(pilot, "F4 runs it")
@@ -193,14 +169,14 @@ class Column(App[None]):
         yield talk
 
 
-async def test_what_is_written_redraws_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_written_redraws_its_own_line(monkeypatch):
     app = Column()
     async with app.run_test(size=(40, 10)) as pilot:
         talk = app.query_one(ChatPane)
         talk.add_prompt("Why?")
         talk.append_answer("one two three")
         await settle(pilot)
-        drawn: list[Any] = []
+        drawn = []
         monkeypatch.setattr(talk, "refresh", lambda *regions, **_: drawn.extend(regions))
         talk.append_answer(" four [bold]five")
         assert [(region.y, region.height) for region in drawn] == [(3, 1)]
