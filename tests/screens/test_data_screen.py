@@ -476,7 +476,7 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
         await press(pilot, "f2")
         # Unset, so that it follows the method.
         assert app.profile.recipe.learning_rate is None
-        assert app.screen.setup.settled.recipe.learning_rate == LEARNING_RATES["sft"][1]
+        assert app.screen.setup.effective.recipe.learning_rate == LEARNING_RATES["sft"][1]
 
 
 async def test_how_one_chooses_what_trains_is_said(tuner: Any) -> None:

@@ -45,7 +45,7 @@ def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
 
 def adapter_dtype(setup: Setup, *, packing: Quantization, sharding: Sharding, loaded: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
-    profile = setup.rung
+    profile = setup.effective
     if trainer_of(profile).conventions() != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
     return "bf16" if packing else loaded if sharding == "zero3" else "fp32"
@@ -53,7 +53,7 @@ def adapter_dtype(setup: Setup, *, packing: Quantization, sharding: Sharding, lo
 
 def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
-    profile, options = setup.rung, setup.options
+    profile, options = setup.effective, setup.options
     precision = profile.recipe.precision or "fp32"
     conventions = trainer_of(profile).conventions()
     if conventions == "llama-factory":
@@ -74,7 +74,7 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
 
 def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
-    profile, options = setup.rung, setup.options
+    profile, options = setup.effective, setup.options
     method = profile.finetune.method if takes_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""

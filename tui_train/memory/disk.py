@@ -54,7 +54,7 @@ class CheckpointDisk(Struct, frozen=True, kw_only=True):
 
 def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
-    prediction, profile = predict(setup), setup.rung
+    prediction, profile = predict(setup), setup.effective
     model, how = prediction.workload.model, prediction.workload.settings
     options = setup.options
     checkpoints = setup.preset.checkpoints
@@ -79,7 +79,7 @@ def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
 
 def _kept_checkpoints(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
-    profile = setup.rung
+    profile = setup.effective
     if takes_field(profile, "nemo"):
         return _KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
     default = (
@@ -95,7 +95,7 @@ def _kept_checkpoints(setup: Setup) -> int:
 
 def _written_checkpoints(setup: Setup) -> int:
     """Return how many checkpoints are written, that of the end included; 0 if unknown."""
-    recipe, strategy = setup.rung.recipe, setup.options.get("save_strategy")
+    recipe, strategy = setup.effective.recipe, setup.options.get("save_strategy")
     if strategy in {"no", "best"}:
         return 1
     if strategy == "epoch":

@@ -69,7 +69,7 @@ class Workload(Struct, frozen=True):
 
 def workload(setup: Setup) -> Workload:
     """Return the model and settings of an attempt; pure."""
-    profile = setup.rung
+    profile = setup.effective
     if takes_field(profile, "nemo"):
         return _nemo_workload(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
@@ -79,7 +79,7 @@ def workload(setup: Setup) -> Workload:
 
 def _loading_workload(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
-    profile, facts, document = setup.rung, setup.facts, setup.document
+    profile, facts, document = setup.effective, setup.facts, setup.document
     if _micro_batch(setup) is None:
         return Workload(why_unknown=_no_batch(setup))
     if document and document.problem:
@@ -124,7 +124,7 @@ def models_to_read(profile: Profile, documents: Mapping[str, YamlDocument]) -> t
 
 
 def new_model(recipe: Recipe) -> Dimensions:
-    """Return the new model of the built-in trainer for the sizes of a settled recipe."""
+    """Return the new model of the built-in trainer for the sizes of an effective recipe."""
     hidden = recipe.hidden_size or 0
     return Dimensions(
         name="a new model",
@@ -144,12 +144,12 @@ def _integer_option(options: Mapping[str, Any], names: tuple[str, ...], default:
 
 def _micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
-    return setup.rung.recipe.micro_batch or _integer_option(setup.options, _MICRO_BATCH_OPTIONS, 0) or None
+    return setup.effective.recipe.micro_batch or _integer_option(setup.options, _MICRO_BATCH_OPTIONS, 0) or None
 
 
 def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
-    profile, options = setup.rung, setup.options
+    profile, options = setup.effective, setup.options
     recipe, packing, lora, precision = profile.recipe, quantization(options), _lora(setup), _precision(setup)
     filed = weight_dtype(setup, model.dtype if model else "", lora=lora)
     sharding = _sharding(setup)
@@ -190,7 +190,7 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
 
 def _made_lora(setup: Setup) -> bool:
     """Return whether a fallback has made it the training of an adapter."""
-    return setup.rung.recipe.lora and "lora" in setup.context.accepted
+    return setup.effective.recipe.lora and "lora" in setup.context.accepted
 
 
 def _lora(setup: Setup) -> bool:
@@ -205,12 +205,12 @@ def _precision(setup: Setup) -> Precision:
     by_option: Precision = (
         "bf16" if is_on(setup.options, "bf16") else "fp16" if is_on(setup.options, "fp16") else "fp32"
     )
-    return setup.rung.recipe.precision or by_option
+    return setup.effective.recipe.precision or by_option
 
 
 def _checkpointing(setup: Setup) -> bool:
     """Return whether activations are recomputed."""
-    chosen = setup.rung.recipe.activation_checkpointing
+    chosen = setup.effective.recipe.activation_checkpointing
     return is_on(setup.options, "gradient_checkpointing") if chosen is None else chosen
 
 
@@ -219,13 +219,13 @@ def _keeps_packed(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = quantization(setup.options), setup.rung.trainer.strategy == "fsdp2"
+    packing, sharded = quantization(setup.options), setup.effective.trainer.strategy == "fsdp2"
     return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
 
 
 def _eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
-    recipe, options = setup.rung.recipe, setup.options
+    recipe, options = setup.effective.recipe, setup.options
     if recipe.eval_batch and "eval_batch" in setup.context.accepted:
         return recipe.eval_batch
     evaluates = is_on(options, "do_eval", "eval_on_start") or any(
@@ -246,7 +246,7 @@ def _lora_targets(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _optimizer(setup: Setup) -> Optimizer:
-    recipe, options = setup.rung.recipe, setup.options
+    recipe, options = setup.effective.recipe, setup.options
     if recipe.optimizer_8bit:
         return "adamw_8bit"
     named = str(options.get("optim") or options.get("optimizer") or "").lower()
@@ -268,7 +268,7 @@ def _attention(options: Mapping[str, Any]) -> Attention:
 def _sharding(setup: Setup) -> Sharding:
     if setup.copies < 2:
         return ""
-    strategy = setup.rung.trainer.strategy
+    strategy = setup.effective.trainer.strategy
     return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.options) else strategy
 
 
@@ -287,7 +287,7 @@ def _is_reentrant(setup: Setup) -> bool:
 
 def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     """Return what is not known, and so assumed, or not modelled."""
-    profile, options = setup.rung, setup.options
+    profile, options = setup.effective, setup.options
     length = profile.recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, 0)
     precision = profile.recipe.precision or is_on(options, "bf16", "fp16")
     batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)
@@ -306,7 +306,7 @@ def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
 
 def _nemo_workload(setup: Setup) -> Workload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
-    profile = setup.rung
+    profile = setup.effective
     nemo, recipe = profile.nemo, profile.recipe
     if nemo_trainer.gpus_per_copy(nemo, setup.nemo_flavour) > 1:
         return Workload(why_unknown="tensor, pipeline and context parallel are not modelled")

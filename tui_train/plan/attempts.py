@@ -68,12 +68,12 @@ def build_attempt(
 
 def output_folder(setup: Setup) -> Word:
     """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
-    effective, rung = setup.settled, setup.rung
-    suffix = "" if rung.recipe.layers == effective.recipe.layers else f"-{rung.recipe.layers}-layers"
-    suffix += "" if rung.trainer.strategy == effective.trainer.strategy else f"-{rung.trainer.strategy}"
-    suffix += "-8bit" if rung.recipe.optimizer_8bit and not effective.recipe.optimizer_8bit else ""
-    suffix += "-lora" if rung.recipe.lora and not effective.recipe.lora else ""
-    output = rung.trainer.output or setup.user_output
+    first, effective = setup.first, setup.effective
+    suffix = "" if effective.recipe.layers == first.recipe.layers else f"-{effective.recipe.layers}-layers"
+    suffix += "" if effective.trainer.strategy == first.trainer.strategy else f"-{effective.trainer.strategy}"
+    suffix += "-8bit" if effective.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
+    suffix += "-lora" if effective.recipe.lora and not first.recipe.lora else ""
+    output = effective.trainer.output or setup.user_output
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
 

@@ -34,11 +34,11 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    steps = fallback_attempts(setup.settled, setup.context, lambda other: is_hopeless(setup.at(other)))
+    steps = fallback_attempts(setup.effective, setup.context, lambda other: is_hopeless(setup.at(other)))
     rungs = tuple(setup.at(step.profile) for step in steps)
     jobs, launcher_configs = _jobs(rungs)
     attempts, configs = _attempts(steps, rungs, jobs)
-    profile, first, recipe = setup.profile, jobs[0], setup.settled.recipe
+    profile, first, recipe = setup.profile, jobs[0], setup.effective.recipe
     slurm = _slurm_job(profile, first) if setup.scheduled else None
     gpus = () if slurm else first.gpus
     several = profile.nodes.machines > 1 and not slurm
@@ -59,7 +59,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
         grace=setup.preset.stop.grace,
         find_interface=several and not profile.communication.interface,
         micro_batch=recipe.micro_batch or 0,
-        accumulation=gradient_accumulation(setup.settled, setup.copies) or 0,
+        accumulation=gradient_accumulation(setup.effective, setup.copies) or 0,
         global_batch=recipe.global_batch or 0,
         learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
@@ -105,13 +105,13 @@ def _attempts(
 
 def _nemo_file(setup: Setup) -> NemoFile | None:
     kind = setup.nemo_flavour
-    return kind and nemo.build_nemo_file(setup.settled, kind, setup.gpus, setup.facts, setup.toolchain)
+    return kind and nemo.build_nemo_file(setup.effective, kind, setup.gpus, setup.facts, setup.toolchain)
 
 
 def _log_rules(setup: Setup) -> LogRules:
     profile = setup.profile
     own = (profile.trainer.progress,) if profile.trainer.progress else ()
-    steps = setup.settled.recipe.steps or 0
+    steps = setup.effective.recipe.steps or 0
     return LogRules((*own, *setup.preset.log), steps, takes_field(profile, "trainer.progress"))
 
 
@@ -132,7 +132,7 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     profile = setup.profile
     env = preparation_variables(profile)
     # What prepares the data may need the model.
-    trainer = trainer_of(setup.settled, facts=setup.facts)
+    trainer = trainer_of(setup.effective, facts=setup.facts)
     items = (*hub_model.download_steps(setup), *trainer.preparations())
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
@@ -169,7 +169,7 @@ def _jobs(rungs: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, 
 
 def _job(setup: Setup) -> Job:
     """Return what the launcher starts in an attempt."""
-    rung, toolchain, nodes = setup.rung, setup.toolchain, setup.profile.nodes
+    rung, toolchain, nodes = setup.effective, setup.toolchain, setup.profile.nodes
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
     return Job(
         python=toolchain.python if rung.container.engine == "none" else "python",

@@ -197,7 +197,7 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
     profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
-    if is_evaluated(setup.settled) and not keeps_best(setup.settled) and every and saved:
+    if is_evaluated(setup.effective) and not keeps_best(setup.effective) and every and saved:
         aligned = -(-saved // every) * every
         yield Finding(
             level="warning",
@@ -206,7 +206,7 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
             remedy="Save at evaluations, so that the best one is the result.",
             change=Change(f"save every {aligned} steps", "each is evaluated", (("recipe.checkpoint_every", aligned),)),
         )
-    if every is not None and not is_evaluated(setup.settled):
+    if every is not None and not is_evaluated(setup.effective):
         yield Finding(
             level="warning",
             key="recipe.evaluate_every",
@@ -218,7 +218,7 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
 
 def micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
-    min_micro, micro = setup.context.min_micro, setup.settled.recipe.micro_batch
+    min_micro, micro = setup.context.min_micro, setup.effective.recipe.micro_batch
     if micro is not None and micro < min_micro:
         method = METHOD_LABELS[setup.profile.finetune.method]
         yield Finding(

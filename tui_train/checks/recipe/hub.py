@@ -51,7 +51,7 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
     profile = setup.profile
     tool = setup.toolchain
-    version = tool.packages.get("trl") if tool and trainer_of(setup.settled).conventions() == "trl" else None
+    version = tool.packages.get("trl") if tool and trainer_of(setup.effective).conventions() == "trl" else None
     if profile.trainer.revision and model_id(profile) and older(version, _MIN_TOKENIZER_TRL):
         message = f"TRL {version} takes the tokenizer of {model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TOKENIZER_TRL} or newer, or name a folder with that revision."

@@ -23,7 +23,7 @@ _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies o
 
 def divisible_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
-    micro, global_batch, world = setup.settled.recipe.micro_batch, setup.settled.recipe.global_batch, setup.copies
+    micro, global_batch, world = setup.effective.recipe.micro_batch, setup.effective.recipe.global_batch, setup.copies
     if not batch.BATCH_PLACEHOLDERS & setup.context.accepted:
         return
     if undivided := [*_undivided_totals(setup)]:
@@ -56,7 +56,7 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     profile = setup.profile
     recipe = profile.recipe
-    if recipe.global_batch is not None and setup.settled.recipe.micro_batch is None:
+    if recipe.global_batch is not None and setup.effective.recipe.micro_batch is None:
         message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
         return
@@ -78,7 +78,7 @@ def _undivided_totals(setup: Setup) -> Iterator[Finding]:
         effective = setup.values[name]
         if not effective.undivided_total:
             continue
-        micro = setup.settled.recipe.micro_batch or 1
+        micro = setup.effective.recipe.micro_batch or 1
         shares = tuple(
             share for share in (effective.undivided_total // copies, effective.undivided_total // copies + 1) if share
         )
@@ -102,7 +102,7 @@ def _undivided_totals(setup: Setup) -> Iterator[Finding]:
 def whole_numbers(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
     accepted, recipe = setup.context.accepted, setup.profile.recipe
-    if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.settled.recipe.steps:
+    if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.effective.recipe.steps:
         yield Finding(
             level="error",
             key="recipe.warmup",
@@ -134,8 +134,8 @@ def learning_rate_scaling(setup: Setup) -> Iterator[Finding]:
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
         return
-    if "learning_rate" in setup.context.accepted and batch.scaled_learning_rate(setup.settled.recipe) is None:
-        what = "global batch" if setup.settled.recipe.global_batch is None else "learning rate"
+    if "learning_rate" in setup.context.accepted and batch.scaled_learning_rate(setup.effective.recipe) is None:
+        what = "global batch" if setup.effective.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
         yield Finding(level="error", key="recipe.lr_scaling", message=message, remedy=f"Set the {what}.", change=change)
@@ -143,7 +143,7 @@ def learning_rate_scaling(setup: Setup) -> Iterator[Finding]:
 
 def hidden_size(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
-    hidden, heads = setup.settled.recipe.hidden_size, setup.settled.recipe.heads
+    hidden, heads = setup.effective.recipe.hidden_size, setup.effective.recipe.heads
     if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.accepted:
         return
     unit = heads * 2
@@ -202,7 +202,7 @@ def fallbacks(setup: Setup) -> Iterator[Finding]:
 
 def checkpoints(setup: Setup) -> Iterator[Finding]:
     """A training that ends before its first checkpoint, whether steps or epochs end it."""
-    every, steps = setup.settled.recipe.checkpoint_every, training_steps(setup)
+    every, steps = setup.effective.recipe.checkpoint_every, training_steps(setup)
     if not setup.profile.ladder.rungs or not setup.preset.checkpoints or not every or not _MIN_STEPS <= steps <= every:
         return
     interval = max(1, steps // _SUGGESTED_CHECKPOINTS)

@@ -195,7 +195,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
     config = launcher_config.config_for_device(document.values, setup.device)
     values = launcher_config.recipe_values_in(profile, setup.preset, config)
     value = values.get("precision")
-    if value is None or value.value in {"fp32", setup.settled.recipe.precision} or profile.recipe.precision:
+    if value is None or value.value in {"fp32", setup.effective.recipe.precision} or profile.recipe.precision:
         return
     launcher = next(name for name, other in LAUNCHERS.items() if other.reads_config)
     yield _difference(

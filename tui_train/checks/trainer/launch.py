@@ -36,7 +36,7 @@ def sharding(setup: Setup) -> Iterator[Finding]:
     without_gpus = strategy.startswith("zero") and setup.device != "cuda"
     if not without_gpus and (setup.toolchain is None or why_unusable(profile, setup.toolchain)):
         return  # as the check of the Python says
-    if strategy.startswith("zero") and gradient_accumulation(setup.settled, setup.copies) is None:
+    if strategy.startswith("zero") and gradient_accumulation(setup.effective, setup.copies) is None:
         message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield Finding(level="error", key="recipe.global_batch", message=message, remedy=remedy)

@@ -316,7 +316,7 @@ def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):
         return None
-    recipe = setup.settled.recipe
+    recipe = setup.effective.recipe
     micro = int(values.get("micro_batch", recipe.micro_batch or 0))
     unit = micro * setup.copies
     steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
