@@ -74,7 +74,6 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while trials are made; another precision is chosen before."""
-        del parameters
         if action == "precision":
             setup = self._setup
             other = "precision" in setup.context.accepted and setup.effective.recipe.precision != "bf16"

@@ -72,7 +72,6 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their full sentences, which click truncates."""
-        del ctx
         rows = [(name, command.get_short_help_str(limit=200)) for name, command in sorted(self.commands.items())]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -50,7 +51,6 @@ from tui_train.runs.stop import stop_run
 from tui_train.setup.recipe.data_questions import question_of
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
-from tui_train.supervisor.safe_open import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.targets.help_question import undecided
 from tui_train.trainers import profile_paths, takes_field
@@ -153,11 +153,14 @@ def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None)
 
     `waits` gets what may take longer, before it does.
     """
-    files = profile_files(profile)
     in_container = profile.container.engine != "none"
+    with ThreadPoolExecutor(1) as pool:
+        machine = pool.submit(probe.probe_machine)
+        files = profile_files(profile)
+        toolchains = () if in_container else probe.probe_toolchains(named_python(profile))
     facts = Facts(
-        machine=probe.probe_machine(),
-        toolchains=() if in_container else probe.probe_toolchains(named_python(profile)),
+        machine=machine.result(),
+        toolchains=toolchains,
         paths=files.paths,
         unwritable=files.unwritable,
         free=files.free,
@@ -272,7 +275,3 @@ class LocalTarget:
     def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it, and return its state."""
         return stop_run(run, while_waiting=while_waiting, at_once=at_once)
-
-    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Open the log of an attempt for reading."""
-        return open_regular(run.attempt_log(attempt))

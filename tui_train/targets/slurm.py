@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +27,6 @@ from tui_train.runs.results.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import is_all_trained
 from tui_train.runs.status import status
-from tui_train.supervisor.safe_open import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.targets.here import probe_facts, profile_files
 from tui_train.targets.host import Host, copy_to_host, receive_last_log
@@ -135,10 +134,6 @@ class Slurm(Struct, frozen=True):
         """Take a run out of the queue, or have it save and end, and return its state."""
         queue.stop_job(run, at_once=at_once, grace=status(run).grace, while_waiting=while_waiting)
         return receive_last_log(run, self.probe_state(run)) if self.host else status(run)
-
-    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Open the log of an attempt for reading."""
-        return open_regular(run.attempt_log(attempt))
 
 
 def _discard(run: RunDir) -> None:

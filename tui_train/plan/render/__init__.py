@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.plan.render import slurm
-from tui_train.plan.render.config_yaml import config_yaml
 from tui_train.plan.render.nemo.automodel import automodel_yaml
 from tui_train.plan.render.nemo.megatron_bridge import megatron_bridge
 from tui_train.plan.render.nemo.nemo_recipe import nemo_recipe
@@ -41,7 +40,7 @@ def render_files(plan: Plan, profile: Profile) -> tuple[File, ...]:
     return (
         File(SCRIPT_NAME, launch_script(plan)),
         *([File(slurm.SCRIPT_NAME, slurm.batch_script(plan, plan.slurm))] if plan.slurm else []),
-        *(File(config.path, config_yaml(config)) for config in plan.configs),
+        *_config_files(plan),
         *_nemo_file(plan),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
         File(PROFILE_NAME, dumps(profile)),
@@ -61,6 +60,14 @@ def shown_files(files: Iterable[File]) -> tuple[File, ...]:
         if not file.path.startswith(SUPERVISOR_FOLDER)
     )
     return (*plain, *((File(SUPERVISOR_FOLDER, lines),) if modules else ()))
+
+
+def _config_files(plan: Plan) -> tuple[File, ...]:
+    if not plan.configs:
+        return ()
+    from tui_train.plan.render.config_yaml import config_yaml
+
+    return tuple(File(config.path, config_yaml(config)) for config in plan.configs)
 
 
 def _nemo_file(plan: Plan) -> tuple[File, ...]:
