@@ -13,7 +13,7 @@ from tui_train.plan.description import warm_up_text
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
 from tui_train.setup.recipe.data_questions import data_report, training_epoch, training_steps
-from tui_train.setup.recipe.effective import EffectiveValue, is_default
+from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
@@ -82,7 +82,7 @@ def _model_line(setup: Setup) -> OverviewLine:
         note.append(f"{short_count(estimate.trained)} of {short_count(estimate.parameters)} parameters learn")
     elif estimate:
         note.append(f"{short_count(estimate.parameters)} parameters")
-    note.append(_value_text(setup.values["precision"], recipe.precision or ""))
+    note.append(setup.values["precision"].other_form or recipe.precision or "")
     return OverviewLine("Model", visible(value), visible(", ".join(filter(None, note))))
 
 
@@ -204,10 +204,6 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
 def counted_epochs(epochs: float | None) -> str:
     """Return passes through the data in words, such as `3 epochs`; empty for none."""
     return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
-
-
-def _value_text(held: EffectiveValue, value: str) -> str:
-    return held.other_form or value
 
 
 def _files_text(paths: tuple[str, ...]) -> str:
