@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Check, Finding
+from tui_train.checks.finding import Check, Finding, error
 from tui_train.checks.machine import communication, conflicts, container, disk, hardware, idle
 from tui_train.checks.nemo import bridge, nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
@@ -152,11 +152,7 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         key = "trainer.preset"
-        return (
-            _with_visible_text(
-                Finding(level="error", key=key, message=problem.message, remedy=problem.remedy, change=change)
-            ),
-        )
+        return (_with_visible_text(error(key, problem.message, problem.remedy, change=change)),)
     findings = [
         _with_visible_text(_with_defaults_unset(finding, setup)) for run_check in CHECKS for finding in run_check(setup)
     ]

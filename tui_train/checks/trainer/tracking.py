@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.text import display_path
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
@@ -22,10 +22,9 @@ def packages(setup: Setup) -> Iterator[Finding]:
             continue
         where = "the image" if profile.container.engine != "none" else display_path(tool.python)
         install = f"Install it there: `{display_path(tool.python)} -m pip install {name}`."
-        yield Finding(
-            level="error",
-            key=key,
-            message=f"{label} is chosen, and {where} has no package {name}",
-            remedy="Use an image that has it." if where == "the image" else install,
+        yield error(
+            key,
+            f"{label} is chosen, and {where} has no package {name}",
+            "Use an image that has it." if where == "the image" else install,
             change=Change(f"without {label}", "it is not installed there", ((key, False),)),
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tui_train.base.versions import older
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, warning
 from tui_train.facts.types import Toolchain
 from tui_train.memory.conventions import is_on
 from tui_train.profile.changes import Change
@@ -37,7 +37,7 @@ def missing_key(setup: Setup) -> Iterator[Finding]:
         f"Export {_KEY_VARIABLE} where you start it and name it under secrets, "
         "run `wandb login`, or do not report there."
     )
-    yield Finding(level="warning", key="trainer.secrets", message=message, remedy=remedy, change=change)
+    yield warning("trainer.secrets", message, remedy, change=change)
 
 
 def _why_reports(effective_settings: Mapping[str, Any], setup: Setup, tool: Toolchain) -> str:
