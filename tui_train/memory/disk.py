@@ -4,7 +4,6 @@ import math
 
 from msgspec import Struct
 
-from tui_train.memory.conventions import is_on
 from tui_train.memory.estimate import checkpoint_sizes
 from tui_train.memory.predict import predict
 from tui_train.setup.recipe.data_questions import training_steps
@@ -63,12 +62,12 @@ def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
     if prediction.estimate is None or model is None or how is None or not (transformers or nemo):
         return None
     weights, states = checkpoint_sizes(model, how)
-    best = (takes_field(profile, "finetune") and keeps_best(profile)) or is_on(options, "load_best_model_at_end")
+    best = (takes_field(profile, "finetune") and keeps_best(profile)) or options.is_on("load_best_model_at_end")
     min_kept = 2 if best else 1
     kept = _kept_checkpoints(setup)
     return CheckpointDisk(
         weights=weights,
-        states=0 if is_on(options, "save_only_model") else states,
+        states=0 if options.is_on("save_only_model") else states,
         error=prediction.estimate.error,
         written=_written_checkpoints(setup),
         kept=max(kept, min_kept) if kept else 0,

@@ -28,7 +28,7 @@ from tui_train.setup.recipe.effective import (
     user_output_folder,
     with_effective_values,
 )
-from tui_train.setup.recipe.options import script_options
+from tui_train.setup.recipe.options import Options, script_options
 from tui_train.trainers import auto_preset, takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import entry_point
@@ -247,9 +247,10 @@ class Setup:
         return self.effective
 
     @cached_property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Options:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
-        return trainer_of(self.effective).options() | script_options(self.effective, self.facts.documents)
+        by_trainer = trainer_of(self.effective).options()
+        return Options({**by_trainer, **script_options(self.effective, self.facts.documents)})
 
     @cached_property
     def user_output(self) -> str:

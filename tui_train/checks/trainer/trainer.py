@@ -11,7 +11,6 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import PathState, Toolchain
-from tui_train.memory.conventions import is_on
 from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, Preset
@@ -286,7 +285,7 @@ def _without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tup
 def lowered_batch(setup: Setup) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
     batch_option = "per_device_train_batch_size" in option_names("micro_batch", setup.preset)
-    if batch_option and is_on(script_options(setup.profile, setup.facts.documents), "auto_find_batch_size"):
+    if batch_option and script_options(setup.profile, setup.facts.documents).is_on("auto_find_batch_size"):
         yield warning(
             "trainer.arguments",
             "auto_find_batch_size lowers the batch after running out of memory, and the global batch with it",

@@ -1,14 +1,12 @@
 """The check of W&B: a training that reports there, and has no key."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from tui_train.base.versions import older
 from tui_train.checks.finding import Finding, warning
 from tui_train.facts.types import Toolchain
-from tui_train.memory.conventions import is_on
 from tui_train.profile.changes import Change
-from tui_train.setup.recipe.options import script_options
+from tui_train.setup.recipe.options import Options, script_options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field
 
@@ -22,12 +20,12 @@ def missing_key(setup: Setup) -> Iterator[Finding]:
     trainer, tool = profile.trainer, setup.toolchain
     if facts.wandb_key or tool is None or "wandb" not in tool.packages:
         return
-    effective_settings = script_options(profile, facts.documents)
-    mode = trainer.environment.get("WANDB_MODE") or str(effective_settings.get("wandb_mode", ""))
+    options = script_options(profile, facts.documents)
+    mode = trainer.environment.get("WANDB_MODE") or str(options.get("wandb_mode", ""))
     if (
         _KEY_VARIABLE in trainer.secrets
         or mode.lower() in _KEYLESS_MODES
-        or not (why := _why_reports(effective_settings, setup, tool))
+        or not (why := _why_reports(options, setup, tool))
     ):
         return
     environment = {**trainer.environment, "WANDB_MODE": "offline"}
@@ -40,21 +38,19 @@ def missing_key(setup: Setup) -> Iterator[Finding]:
     yield warning("trainer.secrets", message, remedy, change=change)
 
 
-def _why_reports(effective_settings: Mapping[str, Any], setup: Setup, tool: Toolchain) -> str:
+def _why_reports(options: Options, setup: Setup, tool: Toolchain) -> str:
     """Return why the training reports to W&B: the profile says so, or its script does by itself; empty if neither."""
     profile = setup.profile
     if profile.tracking.wandb:
         return "tracking.wandb is chosen"
     if not takes_field(profile, "trainer.preset"):
         return ""
-    return _why_script_reports(effective_settings, profile.trainer.environment, setup, tool)
+    return _why_script_reports(options, profile.trainer.environment, setup, tool)
 
 
-def _why_script_reports(
-    effective_settings: Mapping[str, Any], environment: Mapping[str, str], setup: Setup, tool: Toolchain
-) -> str:
+def _why_script_reports(options: Options, environment: Mapping[str, str], setup: Setup, tool: Toolchain) -> str:
     """Return why a training reports to W&B, empty where it does not, or that is not known."""
-    report_to = effective_settings.get("report_to")
+    report_to = options.get("report_to")
     names = report_to if isinstance(report_to, list) else str(report_to or "").replace(",", " ").split()
     if "wandb" in names:
         return "report_to says so"
@@ -62,7 +58,7 @@ def _why_script_reports(
     rule = setup.preset.checkpoints
     if rule is None or "trainer_state.json" not in rule.complete:
         return ""
-    if effective_settings.get("wandb_project") or is_on(effective_settings, "use_wandb"):
+    if options.get("wandb_project") or options.is_on("use_wandb"):
         return "its configuration names a project of W&B"
     is_old = older(tool.transformers, "5")
     if is_old and environment.get("WANDB_DISABLED", "").lower() in {"1", "true", "yes", "on"}:
