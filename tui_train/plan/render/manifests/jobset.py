@@ -1,8 +1,7 @@
 """A JobSet: one Indexed Job, each of whose pods is a machine of the plan."""
 
 from tui_train.plan.render.manifests import kubernetes
-from tui_train.plan.render.manifests.cluster import ClusterPlan
-from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 from tui_train.plan.render.manifests.text import manifest_text
 
 LABEL: str = "JobSet of Kubernetes"

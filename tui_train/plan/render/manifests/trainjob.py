@@ -1,8 +1,7 @@
 """A Kubeflow TrainJob for the runtime `torch-distributed`, whose pods run launch.sh."""
 
 from tui_train.plan.render.manifests import kubernetes
-from tui_train.plan.render.manifests.cluster import ClusterPlan
-from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 from tui_train.plan.render.manifests.text import manifest_text
 
 LABEL: str = "TrainJob of Kubeflow Trainer"
