@@ -132,10 +132,7 @@ def source_of(
 
 
 @click.group(
-    cls=_Commands,
-    invoke_without_command=True,
-    epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Commands, invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, message="tui-train %(version)s")
 @machine_options

@@ -54,11 +54,7 @@ def build_attempt(
         edits={key: value for _, change in attempt_plan.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in attempt_plan.then.items()},
         batch=batch_text(setup, job),
-        command=Command(
-            parts,
-            attempt_variables(setup, job, passed),
-            working_folder(chosen, preset) or in_run_dir(""),
-        ),
+        command=Command(parts, attempt_variables(setup, job, passed), working_folder(chosen, preset) or in_run_dir("")),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
         if path and config_file.has_run_paths(preset)

@@ -187,10 +187,7 @@ def parallel_sizes(setup: Setup) -> Iterator[Finding]:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
         )
-        message, remedy = (
-            "tui-train passes no pipeline settings to AutoModel",
-            "Use tensor parallelism, or none.",
-        )
+        message, remedy = ("tui-train passes no pipeline settings to AutoModel", "Use tensor parallelism, or none.")
         yield error("nemo.pipeline_parallel", message, remedy, change=change)
 
 

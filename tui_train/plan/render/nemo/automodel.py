@@ -29,11 +29,7 @@ def _values(file: NemoFile) -> dict[str, Any]:
             "ckpt_every_steps": file.checkpoint_every,
         },
         "dist_env": {"backend": "nccl", "timeout_minutes": 10},
-        "rng": {
-            "_target_": "nemo_automodel.components.training.rng.StatefulRNG",
-            "seed": file.seed,
-            "ranked": True,
-        },
+        "rng": {"_target_": "nemo_automodel.components.training.rng.StatefulRNG", "seed": file.seed, "ranked": True},
         "model": {
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": file.model,

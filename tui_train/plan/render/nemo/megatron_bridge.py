@@ -251,10 +251,7 @@ def _optimizer_lines(file: NemoFile) -> list[str]:
         lines.append(f"    config.scheduler.lr_decay_iters = {file.steps}")
     if file.warmup is not None:
         steps = f"int({file.warmup!r} * config.train.train_iters)" if 0 < file.warmup < 1 else str(int(file.warmup))
-        lines += [
-            "    config.scheduler.lr_warmup_fraction = None",
-            f"    config.scheduler.lr_warmup_iters = {steps}",
-        ]
+        lines += ["    config.scheduler.lr_warmup_fraction = None", f"    config.scheduler.lr_warmup_iters = {steps}"]
     elif file.steps:
         lines += [
             f"    if (config.scheduler.lr_warmup_iters or 0) >= {file.steps}:",

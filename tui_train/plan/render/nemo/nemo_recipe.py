@@ -147,10 +147,7 @@ def _data_lines(file: NemoFile) -> list[str]:
     module = f"llm.{kind}" if file.data else kind
     config = ["", f"    # {why}", "    recipe.data = run.Config(", f"        {module},", *lines, "    )"]
     if file.tokenizer and file.task == "finetune":
-        config += [
-            "    # Otherwise the model's tokenizer would replace this one.",
-            '    recipe.tokenizer = "data"',
-        ]
+        config += ["    # Otherwise the model's tokenizer would replace this one.", '    recipe.tokenizer = "data"']
     return config
 
 
