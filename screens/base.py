@@ -93,7 +93,6 @@ class Base(Screen[None]):
 
     def why_key_refused(self, key: str) -> str:
         """Return why a key that this screen has does nothing now; empty where there is nothing to say."""
-        del key
         return ""
 
     def on_key(self, event: Key) -> None:

@@ -93,7 +93,6 @@ On the command line: tui-train result, try and merge."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow neither try nor merge of what cannot be loaded; only an adapter can be merged, once at a time."""
-        del parameters
         weights = self.made.weights
         whole = weights is not None and not weights.problem
         if action == "try":

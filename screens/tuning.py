@@ -74,10 +74,9 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while trials are made; another precision is chosen before."""
-        del parameters
         if action == "precision":
             setup = self._setup
-            other = "precision" in setup.context.accepted and setup.settled.recipe.precision != "bf16"
+            other = "precision" in setup.context.accepted and setup.effective.recipe.precision != "bf16"
             return other and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
 
@@ -127,7 +126,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             self._show()
 
     def _show(self) -> None:
-        setup, recipe = self._setup, self._setup.settled.recipe
+        setup, recipe = self._setup, self._setup.effective.recipe
         where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
         asked = (
             f"Up to {MAX_TRIALS} short trainings on {where}, at most {TRIAL_SECONDS:.0f} s each, one after the other.\n"

@@ -233,7 +233,6 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
         A model's own code can be run where it needs that.
         """
-        del parameters
         if action == "trust":
             return self._needs_own_code
         loaded = bool(self._ready_text.plain) and not self._is_over

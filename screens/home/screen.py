@@ -291,7 +291,6 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
-        del parameters
         if action == "run_now" and isinstance(self.app, DiscoveryApp) and self.app.has_named_machine:
             return False
         return self.state.can_do(action, self._cursor)

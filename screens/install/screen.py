@@ -78,7 +78,6 @@ by pip or uv for the next time."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """It can be cancelled until it has ended."""
-        del parameters
         return action != "cancel" or bool(self.installation and self.installation.is_running)
 
     def action_cancel(self) -> None:

@@ -157,12 +157,12 @@ Those that change the training ask for your consent; the others keep it the same
 
     def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return what follows from the values."""
-        recipe, world = setup.settled.recipe, setup.copies
+        recipe, world = setup.effective.recipe, setup.copies
         one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
         processes = counted(world, *one)
         notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
-            steps = gradient_accumulation(setup.settled, world)
+            steps = gradient_accumulation(setup.effective, world)
             divided = f"= {recipe.micro_batch} × accumulation {steps} × {processes}"
             notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
         rate = batch.scaled_learning_rate(recipe)

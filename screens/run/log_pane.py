@@ -228,7 +228,6 @@ class LogPane(Vertical):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Take Esc only where there is something to end, and the other keys as letters while one types."""
-        del parameters
         typing = self.query_one(Input).display
         if action == "back":
             return bool(typing or self._search or self._expressions)

@@ -368,7 +368,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what can be done with the run now."""
-        del parameters
         return self.view.can_do(action)
 
     @property

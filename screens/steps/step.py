@@ -181,7 +181,6 @@ class Step(FindingsScreen):
 
     def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
-        del setup
         chosen = set(fields.chosen_keys(self.profile))
         changed = sum(row.key in chosen for row in rows)
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
@@ -193,12 +192,10 @@ class Step(FindingsScreen):
 
     def notes(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands beside values, by key."""
-        del setup
         return {}
 
     def lines_below(self, setup: Setup) -> Mapping[str, str]:
         """Return what stands in a line under fields, by key."""
-        del setup
         return {}
 
     def refresh_extras(self, setup: Setup) -> None:

@@ -166,7 +166,6 @@ class FindingsScreen(Base):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""
-        del parameters
         return action != "fix" or (self._is_composed and (self._fixes_text() or self.finding_to_fix() is not None))
 
     def action_fix(self) -> None:

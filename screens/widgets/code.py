@@ -157,7 +157,6 @@ class FileViewer(Vertical):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Esc ends a search only where there is one."""
-        del parameters
         return action != "end_search" or self.query_one(Input).display
 
     def action_end_search(self) -> None:

@@ -59,7 +59,6 @@ class Lines(Widget):
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """As many as there are lines."""
-        del container, viewport
         self._drawn, self._width = tuple(self._draw(width)), width
         return len(self._drawn)
 

@@ -86,7 +86,6 @@ class MultiSelect(Widget, can_focus=True):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only an ordered list can be reordered."""
-        del parameters
         return action != "shift" or self.ordered
 
     def render(self) -> Content:
@@ -108,7 +107,6 @@ class MultiSelect(Widget, can_focus=True):
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """The lines of all values."""
-        del container, viewport, width
         return sum(pick.height for pick in self.picks) or 1
 
     def watch_has_focus(self, focused: bool) -> None:

@@ -13,7 +13,7 @@ from support import facts, gpu, machine, until
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
-from tui_train.actions.environments import pip_settings, unfinished
+from tui_train.actions.environments import pip_settings
 from tui_train.actions.environments.progress import InstallProgress, InstallReader
 from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
@@ -338,7 +338,7 @@ def test_less_room_than_it_takes_is_said_before(tmp_path):
 def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
     folder = app_paths.environments_folder() / "new"
     subprocess.run(venv(folder), check=True)
-    lock = unfinished.mark_unfinished(folder)
+    lock = making.mark_unfinished(folder)
     assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]
     with pytest.raises(CannotWrite, match="already exists"):
         making.refuse_to_overwrite(folder)

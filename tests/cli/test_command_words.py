@@ -17,8 +17,8 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import number_ranges, sparkline, text_table
 from tui_train.cli.app import cli
 from tui_train.cli.plans.plans import apply_edits, apply_fixes
+from tui_train.diagnose.advice import user_frame
 from tui_train.diagnose.evidence import diagnose_run
-from tui_train.diagnose.frames import user_frame
 from tui_train.diagnose.reader import read_log_lines
 from tui_train.plan.render import RUNNER_NAME
 from tui_train.profile import fields, store

@@ -15,7 +15,7 @@ from tui_train.actions.machine_facts import MachineSource
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.plans.plans import with_fetched
 from tui_train.facts.models import hub as hub_facts
-from tui_train.facts.models.hub_config import MOST
+from tui_train.facts.models.hub import MAX_CONFIG
 from tui_train.facts.models.hub_config_child import read
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict
@@ -38,7 +38,7 @@ def hub(tmp_path, monkeypatch):
         "acme/new": {"config.json": CONFIG, "model.safetensors": bytes(5000)},
         "acme/gated": {"config.json": CONFIG},
         "acme/bare": {"model.gguf": b"gg"},
-        "acme/large": {"config.json": b"[" * (MOST + 1)},
+        "acme/large": {"config.json": b"[" * (MAX_CONFIG + 1)},
         "acme/odd": {"config.json": b"<html>"},
     }
     with Hub(models, revisions={("acme/new", "v1"): {"config.json": CONFIG}}, gated=["acme/gated"]) as stood_in:

@@ -33,7 +33,7 @@ def titles(chosen, found=CARDS):
 def tried(chosen, found=CARDS):
     """All attempts at a profile, its own first."""
     setup = Setup(chosen, found)
-    return fallback_attempts(setup.settled, setup.context)
+    return fallback_attempts(setup.effective, setup.context)
 
 
 def climbed(chosen, found=CARDS, phase="loss"):

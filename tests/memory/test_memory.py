@@ -285,7 +285,7 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     assert told(LARGE, where).band == "will not fit"
     change = smallest_fitting_change(Setup(chosen, where))
     changed = apply_change(change, chosen)
-    assert changed.recipe.global_batch == Setup(chosen, where).settled.recipe.global_batch
+    assert changed.recipe.global_batch == Setup(chosen, where).effective.recipe.global_batch
     assert predict(Setup(changed, where)).band != "will not fit"
     twice = apply_change(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
     assert predict(Setup(twice, where)).band == "will not fit", "the largest that fits is taken"

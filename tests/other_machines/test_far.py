@@ -112,8 +112,7 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert "KiB fetched from box" in tui("fetch", "last").stdout
     assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
     assert is_fetched(run)
-    with target_of_run(run).open_log(run, 1) as log:
-        assert log.read().endswith(b"tick 12\n")
+    assert run.attempt_log(1).read_bytes().endswith(b"tick 12\n")
 
 
 @pytest.mark.whole

@@ -178,9 +178,12 @@ def test_a_preset_knows_defaults_of_what_it_passes_only(name):
 
 def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
-    assert Setup(profile(values), TWO).settled.recipe.learning_rate == 2e-5
+    assert Setup(profile(values), TWO).effective.recipe.learning_rate == 2e-5
     mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO)
-    assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].display_text) == (None, "the script's own")
+    assert (mine.effective.recipe.learning_rate, mine.values["learning_rate"].display_text) == (
+        None,
+        "the script's own",
+    )
 
 
 def test_defaults_of_ours_follow_what_is_chosen():

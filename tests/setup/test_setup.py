@@ -1,4 +1,4 @@
-"""Setup: what a profile means on a machine, once; an attempt of a plan shares all of it but its own settled profile."""
+"""Setup: what a profile means on a machine, once; attempts of a plan share all but their effective profile."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ MACHINE = (
 def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     setup = set_up(store.load(str(case / "profile.toml")), found)
-    rungs = [step.profile for step in fallback_attempts(setup.settled, setup.context)]
+    rungs = [step.profile for step in fallback_attempts(setup.effective, setup.context)]
     separate = [Setup(rung, found) for rung in rungs]
     alone = [predict(each) for each in separate]
     wanted = [[getattr(each, name) for name in MACHINE] for each in separate]
@@ -44,5 +44,19 @@ def test_what_cannot_be_known_is_a_value():
     assert "no-such" in setup.problem.message
     assert setup.toolchain is not None, "the machine half is known all the same"
     with pytest.raises(type(setup.problem)):
-        _ = setup.settled
+        _ = setup.effective
     assert set_up(profile({}), facts()).problem is None
+
+
+def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
+    setup, asked = set_up(profile({}), facts()), []
+
+    def length(at):
+        asked.append(at)
+        return at.effective.recipe.sequence_length
+
+    assert setup.kept(length) == setup.kept(length)
+    recipe = msgspec.structs.replace(setup.effective.recipe, sequence_length=17)
+    other = setup.at(msgspec.structs.replace(setup.effective, recipe=recipe))
+    assert (other.kept(length), other.first.recipe.sequence_length) == (17, setup.effective.recipe.sequence_length)
+    assert asked == [setup, other]

@@ -336,7 +336,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     chosen = tuning(trainer__model=LARGE)
     setup = set_up(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
-    assert (setup.values["sequence_length"].display_text, setup.settled.recipe.micro_batch) == (shown, micro)
+    assert (setup.values["sequence_length"].display_text, setup.effective.recipe.micro_batch) == (shown, micro)
     assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview(setup)]
     assert question_of(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.

@@ -6,8 +6,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.models import hub_config
-from tui_train.facts.models.hub import HubCache, HubConfig, hub_variables
+from tui_train.facts.models.hub import HubCache, HubConfig, fetch_config, hub_variables, keep_config
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import valid_revision
@@ -39,10 +38,10 @@ def fetch(profile: Profile, hub: HubCache, name: str) -> Path:
             "Unset it, or name a folder that has the model's config.json.",
         )
     at = hub_endpoint(profile, hub)
-    found = hub_config.fetch(name, at, revision, _TOKEN if _TOKEN in profile.trainer.secrets else "")
+    found = fetch_config(name, at, revision, _TOKEN if _TOKEN in profile.trainer.secrets else "")
     if found.refusal:
         raise _refused(name, visible(at), found)
-    return hub_config.keep(hub_variables(profile), name, revision, found)
+    return keep_config(hub_variables(profile), name, revision, found)
 
 
 def _refused(name: str, at: str, found: HubConfig) -> TuiTrainError:

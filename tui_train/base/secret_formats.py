@@ -223,9 +223,7 @@ _AWS = (
 _NOT_A_COMMIT = r"(?:(?!commit|revision|snapshot|hash|head|sha|git|[/@])[^\r\n])"
 _KEYS_BY_CONTEXT = (
     SecretFormat(
-        "keys of Twilio",
-        ("ac",),
-        rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX_KEY % 32}",
+        "keys of Twilio", ("ac",), rf"(?<![A-Za-z0-9])AC[0-9a-f]{{32}}[^\r\n0-9a-f][^\r\n]{{0,60}}?{_HEX_KEY % 32}"
     ),
     _any_case_format(
         "keys of wandb", "wandb login api", rf"(?:wandb|api[ _-]?key|login){_NOT_A_COMMIT}{{0,60}}?{_HEX_KEY % 40}"
@@ -361,10 +359,7 @@ GUESSED_FORMATS = (
     ),
     # The secret of AWS alone.
     SecretFormat(
-        "random values",
-        ("",),
-        rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64}{{40}}(?![A-Za-z0-9+/=_.%-])",
-        looks_random,
+        "random values", ("",), rf"(?<![A-Za-z0-9+/=_.%-])(?!/){_BASE64}{{40}}(?![A-Za-z0-9+/=_.%-])", looks_random
     ),
 )
 # What stands beside another format comes before that one.

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import msgspec
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Check, Finding
+from tui_train.checks.finding import Check, Finding, error
 from tui_train.checks.machine import communication, conflicts, container, disk, hardware, idle
-from tui_train.checks.nemo import bridge, nemo, nemo_options
+from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
 from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, unused
-from tui_train.checks.trainer import accelerate, declared_arguments, launch, preset, script, tracking, trainer, wandb
+from tui_train.checks.trainer import accelerate, declared_arguments, launch, preset, script, tracking, trainer
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.fields import Value, field, get, put
@@ -125,7 +125,7 @@ CHECKS: tuple[Check, ...] = (
     _only_for("finetune", finetune_options.ignored_values),
     _only_for("finetune", finetune.evaluations),
     tracking.packages,
-    wandb.missing_key,
+    tracking.missing_key,
     recipe.fallbacks,
     recipe.checkpoints,
     recipe.memory,
@@ -140,7 +140,7 @@ CHECKS: tuple[Check, ...] = (
     _only_for("nemo", nemo_options.validation_and_test),
     _only_for("nemo", nemo_options.user_settings),
     _only_for("nemo", nemo.replaces_recipes),
-    _only_for("nemo", bridge.replaces_nemo),
+    _only_for("nemo", nemo_options.replaces_nemo),
     hardware.logout,
     unused.old_schema,
 )
@@ -152,11 +152,7 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         key = "trainer.preset"
-        return (
-            _with_visible_text(
-                Finding(level="error", key=key, message=problem.message, remedy=problem.remedy, change=change)
-            ),
-        )
+        return (_with_visible_text(error(key, problem.message, problem.remedy, change=change)),)
     findings = [
         _with_visible_text(_with_defaults_unset(finding, setup)) for run_check in CHECKS for finding in run_check(setup)
     ]

@@ -1,6 +1,7 @@
 """Finding, what a check returns, and the signature of a check."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ class EnvironmentInstall(Struct, frozen=True):
     title: str
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Finding(Struct, frozen=True):
     """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps.
 
     `argument` is the parameter of the user's script that it is of, empty for none; the key is trainer.arguments then.
@@ -57,4 +58,5 @@ class Finding(Struct, frozen=True, kw_only=True):
         return self.level == "error" and not self.start
 
 
+error, warning, note = partial(Finding, "error"), partial(Finding, "warning"), partial(Finding, "note")
 Check = Callable[[Setup], Iterator[Finding]]

@@ -72,7 +72,6 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their full sentences, which click truncates."""
-        del ctx
         rows = [(name, command.get_short_help_str(limit=200)) for name, command in sorted(self.commands.items())]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -133,10 +132,7 @@ def source_of(
 
 
 @click.group(
-    cls=_Commands,
-    invoke_without_command=True,
-    epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Commands, invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, message="tui-train %(version)s")
 @machine_options

@@ -20,7 +20,6 @@ _MAX_STEPS = 60
 # What lines are like is remembered of so many kinds.
 _MAX_KINDS = 1 << 16
 _BEGIN = b"(most recent call last)"
-_CHAINED = b"The above exception was the direct cause", b"During handling of the above exception"
 ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LOSS = b"loss"
 _MAX_LINE = 1500

@@ -52,7 +52,7 @@ class StopReading(Exception):
 class EndOnlyWatcher(ReadWatcher):
     """Who waits for the end of a large log alone, as a list of many does."""
 
-    def has_read(self, done: int, total: int) -> None:  # noqa: ARG002
+    def has_read(self, done: int, total: int) -> None:
         """End the reading of a large log."""
         if total >= _LARGE_BYTES:
             raise StopReading

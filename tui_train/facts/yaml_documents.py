@@ -1,11 +1,8 @@
 """Reads YAML files of the user as plain data, with limits; every problem is reported as text."""
 
 import math
-import re
 from collections.abc import Iterable
 from typing import Any
-
-import yaml
 
 from tui_train.base.parse import Missing, Unparsable, read_bytes
 from tui_train.base.text import visible
@@ -14,31 +11,8 @@ from tui_train.runner import untrusted_json
 
 _MAX_BYTES = 2**20
 # A few lines with references can expand to billions of values.
-_MAX_VALUES = 50_000
+MAX_VALUES = 50_000
 _MAX_DEPTH = 40
-# Names are nodes as well.
-_MAX_NODES = 2 * _MAX_VALUES
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-4 as a number, as YAML 1.2 and most trainers do; YAML 1.1 requires 1.0e-4.
-
-    Of too many values it reads no more: 1 MiB of them would take a minute.
-    """
-
-    nodes = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return the next value, and count it."""
-        self.nodes += 1
-        if self.nodes > _MAX_NODES:
-            raise Unparsable("it has too many values or too many levels")
-        return super().compose_node(parent, index)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"), list("-+.0123456789")
-)
 
 
 def read_documents(paths: Iterable[str]) -> dict[str, YamlDocument]:
@@ -58,9 +32,14 @@ def read_document(path: str) -> YamlDocument:
 
 def parse_document(data: bytes) -> YamlDocument:
     """Return the content of YAML in UTF-8."""
+    # Most trainings have no such file.
+    import yaml
+
+    from tui_train.facts.yaml_loader import Loader
+
     try:
         # A SafeLoader: it creates plain data only.
-        values = yaml.load(untrusted_json.decode(data), Loader=_Loader)  # noqa: S506
+        values = yaml.load(untrusted_json.decode(data), Loader=Loader)  # noqa: S506
     except Unparsable as error:
         return YamlDocument(problem=str(error))
     except yaml.MarkedYAMLError as error:
@@ -72,7 +51,7 @@ def parse_document(data: bytes) -> YamlDocument:
         return YamlDocument()
     if not isinstance(values, dict):
         return YamlDocument(problem="it is not a mapping of names to values")
-    remaining = [_MAX_VALUES]
+    remaining = [MAX_VALUES]
     problem = _value_problem(values, "", remaining, 0)
     return YamlDocument(problem=problem) if problem else YamlDocument(values=values)
 

@@ -1,16 +1,6 @@
 """torchrun, started as a module so that the chosen interpreter runs it."""
 
-from tui_train.base.command import (
-    ADDRESS,
-    NODE_RANK,
-    PORT,
-    PROCESSES,
-    Part,
-    Setting,
-    Variable,
-    Word,
-    joined,
-)
+from tui_train.base.command import ADDRESS, NODE_RANK, PORT, PROCESSES, Part, Setting, Variable, Word, joined
 from tui_train.launchers.launcher import Launcher
 
 

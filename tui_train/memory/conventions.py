@@ -1,34 +1,26 @@
 """The type in which trainers load weights, and their loss, by preset and library versions."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from tui_train.base.versions import at_least, older
 from tui_train.memory.types import Dtype, Kernels, Loss, Quantization, Sharding
+from tui_train.setup.recipe.options import Options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
 
-_DTYPE_OPTIONS = ("torch_dtype", "dtype", "model_init_dtype")
 _SHORT_DTYPES: dict[str, Dtype] = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"
 }  # fmt: skip
 
 
-def is_on(options: Mapping[str, Any], *names: str) -> bool:
-    """Return whether one of these options is on."""
-    return any(str(options.get(name, "")).lower() in {"true", "yes", "1", "auto"} for name in names)
-
-
-def quantization(options: Mapping[str, Any]) -> Quantization:
+def quantization(options: Options) -> Quantization:
     """Return the quantization of frozen weights."""
     if options.get("auto_gptq"):
         return "gptq"
     in_4_bits = (
-        is_on(options, "load_in_4bit")
+        options.is_on("load_in_4bit")
         or str(options.get("quantization_bit")) == "4"
         or options.get("bitsandbytes") == "nf4"
     )
-    doubly = is_on(options, "use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization")
+    doubly = options.is_on("double_quantization")
     return ("nf4-dq" if doubly else "nf4") if in_4_bits else ""
 
 
@@ -45,7 +37,7 @@ def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
 
 def adapter_dtype(setup: Setup, *, packing: Quantization, sharding: Sharding, loaded: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
-    profile = setup.rung
+    profile = setup.effective
     if trainer_of(profile).conventions() != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
     return "bf16" if packing else loaded if sharding == "zero3" else "fp32"
@@ -53,17 +45,16 @@ def adapter_dtype(setup: Setup, *, packing: Quantization, sharding: Sharding, lo
 
 def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
-    profile, options = setup.rung, setup.options
+    profile, options = setup.effective, setup.options
     precision = profile.recipe.precision or "fp32"
     conventions = trainer_of(profile).conventions()
     if conventions == "llama-factory":
-        if not lora and not is_on(options, "pure_bf16"):
+        if not lora and not options.is_on("pure_bf16"):
             return "fp32"
         keeps_precision = older(_library_version(setup, "llamafactory"), "0.9.4") and precision != "fp32"
         return precision if keeps_precision else "auto"
-    named = next((str(options[key]).lower() for key in _DTYPE_OPTIONS if options.get(key)), "")
-    if named:
-        return named
+    if named := options.text("dtype"):
+        return named.lower()
     if conventions == "axolotl":
         return precision
     if conventions == "trl":
@@ -74,7 +65,7 @@ def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:
 
 def loss_and_kernels(setup: Setup, *, liger: bool) -> tuple[Loss, Kernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
-    profile, options = setup.rung, setup.options
+    profile, options = setup.effective, setup.options
     method = profile.finetune.method if takes_field(profile, "finetune") else "sft"
     if method == "reward":
         return "none", "liger" if liger else ""

@@ -48,7 +48,7 @@ def longest_length(setup: Setup) -> int:
 
 def _values_from_data(setup: Setup) -> dict[str, EffectiveValue]:
     """Return whether answers alone are learned, and the share for evaluations, where the user chose neither."""
-    profile, report = setup.rung, data_questions.data_report(setup)
+    profile, report = setup.effective, data_questions.data_report(setup)
     if report is None or not report.usable:
         return {}
     own_defaults = {}
@@ -64,7 +64,7 @@ def _values_from_data(setup: Setup) -> dict[str, EffectiveValue]:
 
 def _checkpoint_interval(setup: Setup) -> dict[str, EffectiveValue]:
     """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
-    profile, value = setup.rung, setup.values["checkpoint_every"]
+    profile, value = setup.effective, setup.values["checkpoint_every"]
     if not (takes_field(profile, "finetune") and is_evaluated(profile) and is_default(value)):
         return {}
     default = value.value if isinstance(value.value, int) else 1
@@ -89,9 +89,9 @@ def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     report = facts.data.get(question_key(question))
     if report is None or report.lengths is None or not report.usable:
         folder = facts.models.get(setup.profile.trainer.model)
-        default, limit = setup.rung.recipe.sequence_length or 0, folder.limit if folder else 0
+        default, limit = setup.effective.recipe.sequence_length or 0, folder.limit if folder else 0
         return {"sequence_length": EffectiveValue(limit, "the model's limit")} if 0 < limit < default else {}
-    wanted, why = _needed_length(report.lengths, report.usable, packed=setup.rung.finetune.packing)
+    wanted, why = _needed_length(report.lengths, report.usable, packed=setup.effective.finetune.packing)
     if 0 < report.limit < wanted:
         wanted, why = report.limit, f"the model's limit; {why}"
     fitting = _fitting_lengths(setup, _candidate_lengths(report))
@@ -104,9 +104,9 @@ def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
         if length == max_length < wanted or max_length <= report.lengths.longest
         else ""
     )
-    _, micro = next(_fitting_lengths(setup, [length]), (length, setup.rung.recipe.micro_batch))
+    _, micro = next(_fitting_lengths(setup, [length]), (length, setup.effective.recipe.micro_batch))
     own_defaults = {"sequence_length": EffectiveValue(length, why)}
-    if micro != setup.rung.recipe.micro_batch:
+    if micro != setup.effective.recipe.micro_batch:
         own_defaults["micro_batch"] = EffectiveValue(micro, "default")
     return own_defaults
 
@@ -137,14 +137,14 @@ def _fitting_lengths(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, in
 
     A micro batch that the user chose stays as it is.
     """
-    micro, recipe = setup.values["micro_batch"], setup.rung.recipe
+    micro, recipe = setup.values["micro_batch"], setup.effective.recipe
     sizes = [recipe.micro_batch or 1]
-    min_micro = trainer_of(setup.rung).min_micro()
+    min_micro = trainer_of(setup.effective).min_micro()
     while is_default(micro) and sizes[-1] % 2 == 0 and sizes[-1] // 2 >= min_micro:
         sizes.append(sizes[-1] // 2)
     for length in sorted(lengths, reverse=True):
         for size in sizes:
             changed = replace(recipe, sequence_length=length, micro_batch=size)
-            if on_empty(setup.at(replace(setup.rung, recipe=changed))).band == "fits":
+            if on_empty(setup.at(replace(setup.effective, recipe=changed))).band == "fits":
                 yield length, size
                 break

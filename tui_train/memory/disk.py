@@ -4,7 +4,6 @@ import math
 
 from msgspec import Struct
 
-from tui_train.memory.conventions import is_on
 from tui_train.memory.estimate import checkpoint_sizes
 from tui_train.memory.predict import predict
 from tui_train.setup.recipe.data_questions import training_steps
@@ -54,7 +53,7 @@ class CheckpointDisk(Struct, frozen=True, kw_only=True):
 
 def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
-    prediction, profile = predict(setup), setup.rung
+    prediction, profile = predict(setup), setup.effective
     model, how = prediction.workload.model, prediction.workload.settings
     options = setup.options
     checkpoints = setup.preset.checkpoints
@@ -63,12 +62,12 @@ def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
     if prediction.estimate is None or model is None or how is None or not (transformers or nemo):
         return None
     weights, states = checkpoint_sizes(model, how)
-    best = (takes_field(profile, "finetune") and keeps_best(profile)) or is_on(options, "load_best_model_at_end")
+    best = (takes_field(profile, "finetune") and keeps_best(profile)) or options.is_on("load_best_model_at_end")
     min_kept = 2 if best else 1
     kept = _kept_checkpoints(setup)
     return CheckpointDisk(
         weights=weights,
-        states=0 if is_on(options, "save_only_model") else states,
+        states=0 if options.is_on("save_only_model") else states,
         error=prediction.estimate.error,
         written=_written_checkpoints(setup),
         kept=max(kept, min_kept) if kept else 0,
@@ -79,7 +78,7 @@ def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
 
 def _kept_checkpoints(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
-    profile = setup.rung
+    profile = setup.effective
     if takes_field(profile, "nemo"):
         return _KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
     default = (
@@ -95,7 +94,7 @@ def _kept_checkpoints(setup: Setup) -> int:
 
 def _written_checkpoints(setup: Setup) -> int:
     """Return how many checkpoints are written, that of the end included; 0 if unknown."""
-    recipe, strategy = setup.rung.recipe, setup.options.get("save_strategy")
+    recipe, strategy = setup.effective.recipe, setup.options.get("save_strategy")
     if strategy in {"no", "best"}:
         return 1
     if strategy == "epoch":

@@ -94,7 +94,7 @@ def _judged(setup: Setup, where: tuple[MemoryPool, ...]) -> Prediction:
         estimated = estimate(known.model, known.settings)
     except (ZeroDivisionError, OverflowError):
         return Prediction(Workload(why_unknown="these sizes are not a valid model"))
-    growing = setup.rung.recipe.expandable_segments
+    growing = setup.effective.recipe.expandable_segments
     return Prediction(
         known, estimated, tuple((place, _pool_verdict(estimated, place, setup, expandable=growing)) for place in where)
     )
@@ -130,12 +130,12 @@ def rung_effects(setup: Setup) -> tuple[Effect, ...]:
     current = predict(setup)
     if current.estimate is None:
         return ()
-    useful = []
+    useful, profile, context = [], setup.effective, setup.context
     for name, fallback in RUNGS.items():
-        change = None if why_rung_unusable(name, setup.context) else fallback.next_change(setup.settled, setup.context)
+        change = None if why_rung_unusable(name, context) else fallback.next_change(profile, context)
         if change is None:
             continue
-        changed = predict(setup.at(apply_change(change, setup.settled)))
+        changed = predict(setup.at(apply_change(change, profile)))
         difference = changed.held - current.held if changed.estimate else 0
         if abs(difference) * _WORTH > current.held:
             useful.append(Effect(change, difference, changed.band, fallback.changes_training))
@@ -160,7 +160,7 @@ def smallest_fitting_change(setup: Setup) -> Change | None:
     In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
     evaluation has the peak, otherwise last.
     """
-    candidate, current = setup.settled, predict(setup).estimate
+    candidate, current = setup.effective, predict(setup).estimate
     edits: dict[str, fields.Value] = {}
     for name in (
         (_EVALUATION_RUNG, *_SAME_RESULT_RUNGS)
@@ -176,7 +176,7 @@ def smallest_fitting_change(setup: Setup) -> Change | None:
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
             if predict(setup.at(candidate)).band in {"fits", "tight"}:
-                return _combined_change(setup.settled, candidate, edits)
+                return _combined_change(setup.effective, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break
     return None

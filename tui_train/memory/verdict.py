@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.memory.types import Estimate, MemorySettings
+from tui_train.memory.types import Estimate
 
 Band = Literal["fits", "tight", "will not fit"]
 
@@ -32,13 +32,6 @@ class MemoryVerdict(Struct, frozen=True):
     needed: int
     reserved: int
     available: int
-
-
-def memory_verdict(estimate: Estimate, free: int, how: MemorySettings, *, expandable: bool = False) -> MemoryVerdict:
-    """Return whether an estimate fits into the `free` bytes of a GPU; `expandable`: with expandable segments."""
-    several, needed = how.shards > 1, estimate.peak.total
-    reserved_total = reserved_bytes(estimate, several=several, expandable=expandable)
-    return judge_memory(needed, reserved_total, free, several=several, caveats=bool(estimate.caveats))
 
 
 def reserved_bytes(estimate: Estimate, *, several: bool, expandable: bool = False) -> int:

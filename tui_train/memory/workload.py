@@ -3,14 +3,14 @@
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, structs
 
 from tui_train.base.versions import at_least
 from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import YamlDocument
-from tui_train.memory.conventions import adapter_dtype, is_on, loss_and_kernels, quantization, weight_dtype
+from tui_train.memory.conventions import adapter_dtype, loss_and_kernels, quantization, weight_dtype
 from tui_train.memory.types import (
     ALL_TARGETS,
     ATTENTION_TARGETS,
@@ -25,7 +25,7 @@ from tui_train.memory.types import (
 from tui_train.profile.presets import SCRIPT
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
-from tui_train.setup.recipe.options import script_options, user_arguments
+from tui_train.setup.recipe.options import Options, script_options, user_arguments
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo as nemo_trainer
@@ -33,12 +33,8 @@ from tui_train.trainers import takes_field, trainer_of
 
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
 _BUILTIN_VOCABULARY = 264
-_MODEL_OPTIONS = ("model_name_or_path", "base_model", "model_name", "model")
-_LENGTH_OPTIONS = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
 # Assumed if the script does not set it.
 _DEFAULT_LENGTH = 1024
-_MICRO_BATCH_OPTIONS = ("per_device_train_batch_size", "micro_batch_size", "micro_batch")
-_EVAL_BATCH_OPTIONS = ("per_device_eval_batch_size", "eval_batch_size")
 _OPTIMIZERS: dict[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
@@ -49,7 +45,6 @@ _OPTIMIZERS: dict[str, Optimizer] = {
     "adafactor": "adafactor",
     "sgd": "sgd",
 }
-_LIGER = ("use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
 _AUTOCAST: dict[Precision, Literal["", "bf16", "fp16"]] = {"fp32": "", "bf16": "bf16", "fp16": "fp16"}
 _ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
 
@@ -69,7 +64,7 @@ class Workload(Struct, frozen=True):
 
 def workload(setup: Setup) -> Workload:
     """Return the model and settings of an attempt; pure."""
-    profile = setup.rung
+    profile = setup.effective
     if takes_field(profile, "nemo"):
         return _nemo_workload(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
@@ -79,7 +74,7 @@ def workload(setup: Setup) -> Workload:
 
 def _loading_workload(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
-    profile, facts, document = setup.rung, setup.facts, setup.document
+    profile, facts, document = setup.effective, setup.facts, setup.document
     if _micro_batch(setup) is None:
         return Workload(why_unknown=_no_batch(setup))
     if document and document.problem:
@@ -112,9 +107,9 @@ def _no_batch(setup: Setup) -> str:
     return f"{setup.preset.named} passes no micro batch, and the script's own is not known"
 
 
-def chosen_model(profile: Profile, options: Mapping[str, Any]) -> str:
+def chosen_model(profile: Profile, options: Options) -> str:
     """Return the folder or name of the model, empty if none is set."""
-    return profile.trainer.model or next((str(options[key]) for key in _MODEL_OPTIONS if options.get(key)), "")
+    return profile.trainer.model or options.text("model")
 
 
 def models_to_read(profile: Profile, documents: Mapping[str, YamlDocument]) -> tuple[str, ...]:
@@ -124,7 +119,7 @@ def models_to_read(profile: Profile, documents: Mapping[str, YamlDocument]) -> t
 
 
 def new_model(recipe: Recipe) -> Dimensions:
-    """Return the new model of the built-in trainer for the sizes of a settled recipe."""
+    """Return the new model of the built-in trainer for the sizes of an effective recipe."""
     hidden = recipe.hidden_size or 0
     return Dimensions(
         name="a new model",
@@ -137,40 +132,35 @@ def new_model(recipe: Recipe) -> Dimensions:
     )
 
 
-def _integer_option(options: Mapping[str, Any], names: tuple[str, ...], default: int) -> int:
-    digits = next((str(options[name]) for name in names if re.fullmatch(r"\d{1,9}", str(options.get(name, "")))), "")
-    return int(digits) if int(digits or 0) else default
-
-
 def _micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
-    return setup.rung.recipe.micro_batch or _integer_option(setup.options, _MICRO_BATCH_OPTIONS, 0) or None
+    return setup.effective.recipe.micro_batch or setup.options.integer("micro_batch") or None
 
 
 def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
-    profile, options = setup.rung, setup.options
+    profile, options = setup.effective, setup.options
     recipe, packing, lora, precision = profile.recipe, quantization(options), _lora(setup), _precision(setup)
     filed = weight_dtype(setup, model.dtype if model else "", lora=lora)
     sharding = _sharding(setup)
     # With mixed precision accelerate keeps weights that FSDP trains in fp32.
     widened = sharding == "fsdp" and precision != "fp32" and not lora
     loaded_dtype: Dtype = "fp32" if widened else filed or "fp32"
-    kind, kernels = loss_and_kernels(setup, liger=bool(recipe.fused_cross_entropy or is_on(options, *_LIGER)))
+    kind, kernels = loss_and_kernels(setup, liger=bool(recipe.fused_cross_entropy or options.is_on("liger")))
     checkpointing = _checkpointing(setup)
     finetune_method = profile.finetune.method if takes_field(profile, "finetune") else ""
     return MemorySettings(
         micro_batch=_micro_batch(setup) or 1,
         rows=2 if finetune_method in {"dpo", "reward"} else 1,
         reference=finetune_method in {"dpo", "kto"} and not lora,
-        sequence_length=recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, _DEFAULT_LENGTH),
+        sequence_length=recipe.sequence_length or options.integer("length", _DEFAULT_LENGTH),
         eval_batch=_eval_batch(setup),
         weights=loaded_dtype,
         autocast=_AUTOCAST[precision],
         method="lora" if lora else "full",
         packed=packing,
-        rank=_integer_option(options, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in options else 16),
-        targets=_lora_targets({"lora_target": "all", **options} if _made_lora(setup) else options),
+        rank=options.integer("lora_rank", 8 if "finetuning_type" in options else 16),
+        targets=_lora_targets(Options({"lora_target": "all", **options}) if _made_lora(setup) else options),
         adapters=adapter_dtype(setup, packing=packing, sharding=sharding, loaded=loaded_dtype),
         dropout=0.05 if lora else 0.0,
         optimizer=_optimizer(setup),
@@ -190,28 +180,27 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
 
 def _made_lora(setup: Setup) -> bool:
     """Return whether a fallback has made it the training of an adapter."""
-    return setup.rung.recipe.lora and "lora" in setup.context.accepted
+    return setup.effective.recipe.lora and "lora" in setup.context.accepted
 
 
 def _lora(setup: Setup) -> bool:
     """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
     options = setup.options
-    words = " ".join(str(options.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
-    return _made_lora(setup) or is_on(options, "use_peft") or bool(quantization(options)) or "lora" in words
+    named = any("lora" in text for text in options.texts("adapter"))
+    return _made_lora(setup) or options.is_on("use_peft") or bool(quantization(options)) or named
 
 
 def _precision(setup: Setup) -> Precision:
     """Return the precision of the recipe, or else of the options."""
-    by_option: Precision = (
-        "bf16" if is_on(setup.options, "bf16") else "fp16" if is_on(setup.options, "fp16") else "fp32"
-    )
-    return setup.rung.recipe.precision or by_option
+    options = setup.options
+    by_option: Precision = "bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32"
+    return setup.effective.recipe.precision or by_option
 
 
 def _checkpointing(setup: Setup) -> bool:
     """Return whether activations are recomputed."""
-    chosen = setup.rung.recipe.activation_checkpointing
-    return is_on(setup.options, "gradient_checkpointing") if chosen is None else chosen
+    chosen = setup.effective.recipe.activation_checkpointing
+    return setup.options.is_on("gradient_checkpointing") if chosen is None else chosen
 
 
 def _keeps_packed(setup: Setup) -> bool:
@@ -219,26 +208,23 @@ def _keeps_packed(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = quantization(setup.options), setup.rung.trainer.strategy == "fsdp2"
+    packing, sharded = quantization(setup.options), setup.effective.trainer.strategy == "fsdp2"
     return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
 
 
 def _eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
-    recipe, options = setup.rung.recipe, setup.options
+    recipe, options = setup.effective.recipe, setup.options
     if recipe.eval_batch and "eval_batch" in setup.context.accepted:
         return recipe.eval_batch
-    evaluates = is_on(options, "do_eval", "eval_on_start") or any(
-        str(options.get(name, "no")).lower() not in {"", "no", "none"}
-        for name in ("eval_strategy", "evaluation_strategy")
-    )
-    return _integer_option(options, _EVAL_BATCH_OPTIONS, setup.context.eval_batch) if evaluates else 0
+    by_strategy = any(text not in {"", "no", "none"} for text in options.texts("eval_strategy"))
+    evaluates = options.is_on("evaluates") or by_strategy
+    return options.integer("eval_batch", setup.context.eval_batch) if evaluates else 0
 
 
-def _lora_targets(options: Mapping[str, Any]) -> tuple[str, ...]:
-    value = options.get("lora_target_modules") or options.get("lora_target") or options.get("target_modules") or ""
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    if "all" in text or is_on(options, "lora_target_linear"):
+def _lora_targets(options: Options) -> tuple[str, ...]:
+    text = options.text("lora_targets")
+    if "all" in text or options.is_on("lora_target_linear"):
         return ALL_TARGETS
     words = set(re.findall(r"\w+", text))
     named = tuple(name for name in ALL_TARGETS if words & {name, *OTHER_TARGET_NAMES[name]})
@@ -246,10 +232,10 @@ def _lora_targets(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _optimizer(setup: Setup) -> Optimizer:
-    recipe, options = setup.rung.recipe, setup.options
+    recipe, options = setup.effective.recipe, setup.options
     if recipe.optimizer_8bit:
         return "adamw_8bit"
-    named = str(options.get("optim") or options.get("optimizer") or "").lower()
+    named = options.text("optimizer").lower()
     if named in _OPTIMIZERS:
         return _OPTIMIZERS[named]
     # On the CPU torch steps one parameter at a time; transformers uses fused AdamW since torch 2.8.
@@ -258,21 +244,19 @@ def _optimizer(setup: Setup) -> Optimizer:
     return "adamw_fused" if fused else "adamw_foreach"
 
 
-def _attention(options: Mapping[str, Any]) -> Attention:
-    named = str(
-        options.get("attn_implementation") or options.get("flash_attn") or options.get("flash_attention") or ""
-    ).lower()
+def _attention(options: Options) -> Attention:
+    named = options.text("attention").lower()
     return "flash" if "flash" in named else _ATTENTIONS.get(named, "sdpa")
 
 
 def _sharding(setup: Setup) -> Sharding:
     if setup.copies < 2:
         return ""
-    strategy = setup.rung.trainer.strategy
+    strategy = setup.effective.trainer.strategy
     return "fsdp" if strategy == "fsdp2" or _uses_fsdp1(setup.options) else strategy
 
 
-def _uses_fsdp1(options: Mapping[str, Any]) -> bool:
+def _uses_fsdp1(options: Options) -> bool:
     """Return whether the script shards by itself, which means FSDP1 without a config file."""
     return "full_shard" in str(options.get("fsdp", ""))
 
@@ -287,14 +271,14 @@ def _is_reentrant(setup: Setup) -> bool:
 
 def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     """Return what is not known, and so assumed, or not modelled."""
-    profile, options = setup.rung, setup.options
-    length = profile.recipe.sequence_length or _integer_option(options, _LENGTH_OPTIONS, 0)
-    precision = profile.recipe.precision or is_on(options, "bf16", "fp16")
+    profile, options = setup.effective, setup.options
+    length = profile.recipe.sequence_length or options.integer("length")
+    precision = profile.recipe.precision or options.is_on("bf16") or options.is_on("fp16")
     batches = () if setup.preset.user_arguments_first else user_arguments("micro_batch", profile, setup.preset)
     conditions = {
         "your arguments set a batch: the recipe's is used here": bool(batches),
         "type of the weights: fp32 is assumed, set --dtype otherwise": not weights_known,
-        "torch.compile: its memory is not modelled": is_on(options, "torch_compile", "compile"),
+        "torch.compile: its memory is not modelled": options.is_on("compile"),
         f"{_DEFAULT_LENGTH} tokens per sample are assumed: the script does not set it": not length,
         "fp32 is assumed: the script does not set a precision": not precision,
         "FSDP1: some programs load the full model on each GPU": _uses_fsdp1(options),
@@ -306,7 +290,7 @@ def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
 
 def _nemo_workload(setup: Setup) -> Workload:
     """Return the model and settings of a NeMo recipe: sharded optimizer, fused layers."""
-    profile = setup.rung
+    profile = setup.effective
     nemo, recipe = profile.nemo, profile.recipe
     if nemo_trainer.gpus_per_copy(nemo, setup.nemo_flavour) > 1:
         return Workload(why_unknown="tensor, pipeline and context parallel are not modelled")

@@ -54,11 +54,7 @@ def build_attempt(
         edits={key: value for _, change in attempt_plan.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in attempt_plan.then.items()},
         batch=batch_text(setup, job),
-        command=Command(
-            parts,
-            attempt_variables(setup, job, passed),
-            working_folder(chosen, preset) or in_run_dir(""),
-        ),
+        command=Command(parts, attempt_variables(setup, job, passed), working_folder(chosen, preset) or in_run_dir("")),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
         if path and config_file.has_run_paths(preset)
@@ -68,12 +64,12 @@ def build_attempt(
 
 def output_folder(setup: Setup) -> Word:
     """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
-    effective, rung = setup.settled, setup.rung
-    suffix = "" if rung.recipe.layers == effective.recipe.layers else f"-{rung.recipe.layers}-layers"
-    suffix += "" if rung.trainer.strategy == effective.trainer.strategy else f"-{rung.trainer.strategy}"
-    suffix += "-8bit" if rung.recipe.optimizer_8bit and not effective.recipe.optimizer_8bit else ""
-    suffix += "-lora" if rung.recipe.lora and not effective.recipe.lora else ""
-    output = rung.trainer.output or setup.user_output
+    first, effective = setup.first, setup.effective
+    suffix = "" if effective.recipe.layers == first.recipe.layers else f"-{effective.recipe.layers}-layers"
+    suffix += "" if effective.trainer.strategy == first.trainer.strategy else f"-{effective.trainer.strategy}"
+    suffix += "-8bit" if effective.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
+    suffix += "-lora" if effective.recipe.lora and not first.recipe.lora else ""
+    output = effective.trainer.output or setup.user_output
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
 

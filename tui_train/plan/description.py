@@ -50,7 +50,7 @@ def _machines_text(uneven: tuple[int, ...]) -> str:
 
 def plan_numbers(setup: Setup) -> tuple[str, ...]:
     """Return learning rate and steps as text, each with its source unless the user set it."""
-    recipe, effective = setup.settled.recipe, setup.values
+    recipe, effective = setup.effective.recipe, setup.values
     rate = batch.scaled_learning_rate(recipe)
     texts = {
         "learning_rate": f"learning rate {rate:g}" if rate is not None else effective["learning_rate"].other_form,
@@ -76,7 +76,7 @@ def plan_numbers(setup: Setup) -> tuple[str, ...]:
 
 def _finetune_numbers(setup: Setup) -> dict[str, tuple[str, str]]:
     """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
-    profile = setup.settled
+    profile = setup.effective
     if not takes_field(profile, "finetune"):
         return {}
     texts, recipe = {}, profile.recipe
@@ -202,7 +202,7 @@ def _host_notes(profile: Profile, *, one_disk: bool) -> list[str]:
 
 def batch_text(setup: Setup, job: Job) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
-    recipe = setup.rung.recipe
+    recipe = setup.effective.recipe
     processes = counted(job.world_size, "process", "processes")
     if setup.copies != job.world_size:
         processes = f"{counted(setup.copies, 'copy', 'copies')} of the model"
@@ -210,8 +210,8 @@ def batch_text(setup: Setup, job: Job) -> str:
     if recipe.micro_batch is None:
         return visible(f"{processes}, batch: {effective[0].source}")
     # A changed batch no longer comes from the source.
-    planned = setup.settled.recipe
-    unchanged = (recipe.micro_batch, recipe.global_batch) == (planned.micro_batch, planned.global_batch)
+    first = setup.first.recipe
+    unchanged = (recipe.micro_batch, recipe.global_batch) == (first.micro_batch, first.global_batch)
     with_source = [value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_SOURCE}]
     sources = dict.fromkeys(value.source for value in with_source)
     source = visible(f" ({', '.join(sources)})") if sources else ""

@@ -23,7 +23,7 @@ _TAKES_MICRO_BATCH_SINCE = "5.2"
 
 def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderValue]) -> tuple[Setting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
-    profile = setup.rung
+    profile = setup.effective
     cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
     threads = max(1, cores // max((job.processes, *job.uneven_processes)))
     settings = [
@@ -79,7 +79,7 @@ def preparation_variables(profile: Profile) -> tuple[Setting, ...]:
 
 def _wandb_settings(setup: Setup) -> list[Setting]:
     """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
-    profile = setup.rung
+    profile = setup.effective
     tracking = profile.tracking
     if not tracking.wandb or no_effect.why_no_effect("tracking.wandb", setup):
         return []

@@ -1,6 +1,7 @@
 """plan(): what a run will do, from the profile and the facts; pure, and refused if a check finds an error."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -34,84 +35,114 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    steps = fallback_attempts(setup.settled, setup.context, lambda other: is_hopeless(setup.at(other)))
-    rungs = tuple(setup.at(step.profile) for step in steps)
-    jobs, launcher_configs = _jobs(rungs)
-    attempts, configs = _attempts(steps, rungs, jobs)
-    profile, first, recipe = setup.profile, jobs[0], setup.settled.recipe
+    steps = fallback_attempts(setup.effective, setup.context, lambda other: is_hopeless(setup.at(other)))
+    setups = tuple(setup.at(step.profile) for step in steps)
+    jobs, launcher_configs = _jobs(setups)
+    attempts, configs = _attempts(steps, setups, jobs)
+    return Plan(
+        **_summary(setup).keywords,
+        **_machines(setup, jobs[0]).keywords,
+        **_numbers(setup).keywords,
+        **_end_of_run(setup).keywords,
+        preparations=_preparations(setup, jobs[0]),
+        attempts=attempts,
+        phases=setup.context.phases,
+        configs=(*launcher_configs, *configs),
+        programs=(*setup.trainer.files(), *hub_model.download_programs(setup)),
+        nemo=_nemo_file(setup),
+        container=container.container_wrapper(setup.profile, jobs[0].gpus, tuple(map(output_folder, setups))),
+    )
+
+
+# A part of the plan is a partial, for then its fields have types.
+def _summary(setup: Setup) -> partial[Plan]:
+    """Return what the plan is of, as users read it."""
+    return partial(Plan, name=profile_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
+
+
+def _machines(setup: Setup, first: Job) -> partial[Plan]:
+    """Return what starts the processes, on which machines and cards, and how these find each other."""
+    profile, nodes = setup.profile, setup.profile.nodes
     slurm = _slurm_job(profile, first) if setup.scheduled else None
     gpus = () if slurm else first.gpus
-    several = profile.nodes.machines > 1 and not slurm
-    return Plan(
-        name=profile_name(profile),
-        title=plan_title(setup),
+    several = nodes.machines > 1 and not slurm
+    return partial(
+        Plan,
         python=first.python,
         launcher=setup.launcher,
         device=setup.device,
         gpus=gpus,
         gpu_names=tuple(gpu.name for gpu in setup.gpus) if gpus else (),
         world_size=setup.world_size,
-        nodes=profile.nodes.machines,
-        uneven=profile.nodes.uneven_processes,
-        address=profile.nodes.address if several else "",
-        port=profile.nodes.port if several else 0,
-        output=profile.trainer.output or setup.user_output,
-        grace=setup.preset.stop.grace,
+        nodes=nodes.machines,
+        uneven=nodes.uneven_processes,
+        address=nodes.address if several else "",
+        port=nodes.port if several else 0,
         find_interface=several and not profile.communication.interface,
-        micro_batch=recipe.micro_batch or 0,
-        accumulation=gradient_accumulation(setup.settled, setup.copies) or 0,
-        global_batch=recipe.global_batch or 0,
-        learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
-        steps=recipe.steps or 0,
-        numbers=plan_numbers(setup),
-        preparations=_preparations(setup, first),
-        attempts=attempts,
-        phases=setup.context.phases,
-        configs=(*launcher_configs, *configs),
-        programs=(*setup.trainer.files(), *hub_model.download_programs(setup)),
-        nemo=_nemo_file(setup),
-        resumes_itself=setup.trainer.resumes_itself,
-        secrets=profile.trainer.secrets,
         backend=setup.backend,
-        container=container.container_wrapper(profile, first.gpus, tuple(map(output_folder, rungs))),
-        log=_log_rules(setup),
-        notes=plan_notes(setup),
-        notify=_notification(profile),
         slurm=slurm,
-        hosts=profile.nodes.hosts if several else (),
+        hosts=nodes.hosts if several else (),
         others=other_hosts_gpus(setup),
     )
 
 
+def _numbers(setup: Setup) -> partial[Plan]:
+    """Return the batch, the learning rate and the steps; 0 for what is not known."""
+    recipe = setup.effective.recipe
+    return partial(
+        Plan,
+        micro_batch=recipe.micro_batch or 0,
+        accumulation=gradient_accumulation(setup.effective, setup.copies) or 0,
+        global_batch=recipe.global_batch or 0,
+        learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
+        steps=recipe.steps or 0,
+        numbers=plan_numbers(setup),
+    )
+
+
+def _end_of_run(setup: Setup) -> partial[Plan]:
+    """Return what the supervisor needs to stop, resume and report a run."""
+    profile = setup.profile
+    return partial(
+        Plan,
+        output=profile.trainer.output or setup.user_output,
+        grace=setup.preset.stop.grace,
+        resumes_itself=setup.trainer.resumes_itself,
+        secrets=profile.trainer.secrets,
+        log=_log_rules(setup),
+        notify=_notification(profile),
+    )
+
+
 def _attempts(
-    steps: tuple[AttemptPlan, ...], rungs: tuple[Setup, ...], jobs: tuple[Job, ...]
+    steps: tuple[AttemptPlan, ...], setups: tuple[Setup, ...], jobs: tuple[Job, ...]
 ) -> tuple[tuple[Attempt, ...], tuple[ConfigFile, ...]]:
     """Return the attempts, and the trainer's config files, which attempts with the same values share."""
     attempts: list[Attempt] = []
     configs: list[ConfigFile] = []
-    for number, (step, rung, job) in enumerate(zip(steps, rungs, jobs, strict=True), start=1):
-        path = config_file.config_path(rung.profile, rung.preset, number)
-        values = passed_values(step, rung, path)
-        if config := config_file.build_config_file(rung, values, path):
+    for number, (step, setup, job) in enumerate(zip(steps, setups, jobs, strict=True), start=1):
+        path = config_file.config_path(setup.profile, setup.preset, number)
+        values = passed_values(step, setup, path)
+        if config := config_file.build_config_file(setup, values, path):
             equal = next((earlier for earlier in configs if earlier.values == config.values), None)
             if equal is None:
                 configs.append(config)
             else:
                 path = equal.path
-                values = {**values, "config": config_file.config_word(rung.profile, rung.preset, path)}
-        attempts.append(build_attempt(step, rung, job, values, path))
+                values = {**values, "config": config_file.config_word(setup.profile, setup.preset, path)}
+        attempts.append(build_attempt(step, setup, job, values, path))
     return tuple(attempts), tuple(configs)
 
 
 def _nemo_file(setup: Setup) -> NemoFile | None:
     kind = setup.nemo_flavour
-    return kind and nemo.build_nemo_file(setup.settled, kind, setup.gpus, setup.facts, setup.toolchain)
+    return kind and nemo.build_nemo_file(setup.effective, kind, setup.gpus, setup.facts, setup.toolchain)
 
 
 def _log_rules(setup: Setup) -> LogRules:
     profile = setup.profile
     own = (profile.trainer.progress,) if profile.trainer.progress else ()
-    steps = setup.settled.recipe.steps or 0
+    steps = setup.effective.recipe.steps or 0
     return LogRules((*own, *setup.preset.log), steps, takes_field(profile, "trainer.progress"))
 
 
@@ -132,7 +163,7 @@ def _preparations(setup: Setup, job: Job) -> tuple[Preparation, ...]:
     profile = setup.profile
     env = preparation_variables(profile)
     # What prepares the data may need the model.
-    trainer = trainer_of(setup.settled, facts=setup.facts)
+    trainer = trainer_of(setup.effective, facts=setup.facts)
     items = (*hub_model.download_steps(setup), *trainer.preparations())
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
@@ -149,13 +180,13 @@ def _notification(profile: Profile) -> Notification | None:
     )
 
 
-def _jobs(rungs: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
+def _jobs(setups: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
     """Return the job of each attempt, and the launcher's config files, which attempts share."""
     jobs: list[Job] = []
     files: list[ConfigFile] = []
-    for rung in rungs:
-        job = _job(rung)
-        for wanted in LAUNCHERS[rung.launcher](job).configs():
+    for setup in setups:
+        job = _job(setup)
+        for wanted in LAUNCHERS[setup.launcher](job).configs():
             config = next((file for file in files if file.values == wanted.values), None)
             if config is None:
                 stem, dot, ending = wanted.path.rpartition(".")
@@ -169,10 +200,10 @@ def _jobs(rungs: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, 
 
 def _job(setup: Setup) -> Job:
     """Return what the launcher starts in an attempt."""
-    rung, toolchain, nodes = setup.rung, setup.toolchain, setup.profile.nodes
+    profile, toolchain, nodes = setup.effective, setup.toolchain, setup.profile.nodes
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
     return Job(
-        python=toolchain.python if rung.container.engine == "none" else "python",
+        python=toolchain.python if profile.container.engine == "none" else "python",
         torchrun_flags=toolchain.torchrun,
         processes=setup.processes,
         nodes=nodes.machines,
@@ -180,10 +211,10 @@ def _job(setup: Setup) -> Job:
         user_config=setup.launcher_config,
         port=nodes.port,
         gpus=tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (),
-        precision=rung.recipe.precision or _other_precision(setup) or "fp32",
-        strategy=rung.trainer.strategy,
-        offload=rung.trainer.offload and rung.trainer.strategy != "ddp",
-        accumulation=gradient_accumulation(rung, setup.copies) or 1,
+        precision=profile.recipe.precision or _other_precision(setup) or "fp32",
+        strategy=profile.trainer.strategy,
+        offload=profile.trainer.offload and profile.trainer.strategy != "ddp",
+        accumulation=gradient_accumulation(profile, setup.copies) or 1,
         clipping=_clipping(setup),
         scheduled=setup.scheduled,
     )

@@ -31,10 +31,7 @@ TOKENIZERS = (
     "tekken.json",
 )  # fmt: skip
 # Each a file of all weights, and the index of several.
-WEIGHTS = (
-    ("model.safetensors", "model.safetensors.index.json"),
-    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-)
+WEIGHTS = (("model.safetensors", "model.safetensors.index.json"), ("pytorch_model.bin", "pytorch_model.bin.index.json"))
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TRUE = ("1", "ON", "YES", "TRUE")

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,9 @@ from tui_train.runner.progress import Reading
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
 from tui_train.runs.order import NUMBER, next_number, number_of
+
+if TYPE_CHECKING:
+    from tui_train.runner.progress import Reading
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
@@ -101,8 +104,10 @@ class RunDir(Struct, frozen=True):
         except Unparsable as error:
             return {}, f"{name}: {error}"
 
-    def log_reading(self) -> Reading:
+    def log_reading(self) -> "Reading":
         """Return how log lines are read according to the plan; invalid values are ignored."""
+        from tui_train.runner.progress import Reading
+
         try:
             log = msgspec.convert(self.plan().get("log", {}), prepared_type(LogRules))
             return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)

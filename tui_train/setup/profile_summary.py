@@ -50,7 +50,7 @@ def profile_name(profile: Profile) -> str:
         parts = [*map(_distinct_stem, filter(None, (trainer.config, trainer.script)))][:1]
     if not any(parts):
         return UNNAMED
-    words = [_name_part(part) for part in (*parts, summary.method)]
+    words = [re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-._") for part in (*parts, summary.method)]
     return "-".join(dict.fromkeys(filter(None, words)))[:_MAX_LENGTH].strip("-._") or UNNAMED
 
 
@@ -58,7 +58,3 @@ def _distinct_stem(path: str) -> str:
     """Return a file's name without its ending, after its folder's where many files are called so."""
     file = PurePath(path)
     return f"{file.parent.name}-{file.stem}" if file.stem.lower() in _COMMON_NAMES else file.stem
-
-
-def _name_part(text: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-._")

@@ -28,7 +28,7 @@ from tui_train.setup.recipe.effective import (
     user_output_folder,
     with_effective_values,
 )
-from tui_train.setup.recipe.options import script_options
+from tui_train.setup.recipe.options import Options, script_options
 from tui_train.trainers import auto_preset, takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import entry_point
@@ -38,7 +38,7 @@ MODEL_SIZE = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What all attempts of a plan share: none of it is chosen again for a fallback.
 _SHARED = (
     "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "copies", "backend",
-    "launcher_config", "preset", "trainer", "accepted", "values", "settled", "context",
+    "launcher_config", "preset", "trainer", "accepted", "values", "first", "context",
 )  # fmt: skip
 _MACHINE = _SHARED[: _SHARED.index("preset")]
 
@@ -65,13 +65,13 @@ class Setup:
         other.__dict__.update({name: getattr(self, name) for name in _MACHINE})
         return other
 
-    def at(self, rung: Profile) -> "Setup":
-        """Return the setup of another attempt, whose settled profile is `rung`; all but that one is shared."""
+    def at(self, effective: Profile) -> "Setup":
+        """Return the setup of another attempt by its effective profile; all else is shared."""
         for name in _SHARED:
             getattr(self, name)
         other = copy(self)
         other.__dict__.pop("options", None)
-        other.__dict__.update(rung=rung, _kept={})
+        other.__dict__.update(effective=effective, _kept={})
         return other
 
     def kept(self, question: "Callable[[Setup], _Answer]") -> _Answer:
@@ -237,19 +237,20 @@ class Setup:
         return values | {name: held for name, held in self._defaults.items() if is_default(values[name])}
 
     @cached_property
-    def settled(self) -> Profile:
-        """The profile with the values in force; what is not known is None there."""
+    def effective(self) -> Profile:
+        """The profile with the values in force, None where unknown: of the first attempt, unless made by `at`."""
         return auto_preset.with_shipped_preset(with_effective_values(self._with_data, self.values), self.facts.sources)
 
     @cached_property
-    def rung(self) -> Profile:
-        """The settled profile of this attempt: that of the first, unless made by `at`."""
-        return self.settled
+    def first(self) -> Profile:
+        """The effective profile of the first attempt."""
+        return self.effective
 
     @cached_property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Options:
         """The options of the trainer as it is started in this attempt, by the names that its library has."""
-        return trainer_of(self.rung).options() | script_options(self.rung, self.facts.documents)
+        by_trainer = trainer_of(self.effective).options()
+        return Options({**by_trainer, **script_options(self.effective, self.facts.documents)})
 
     @cached_property
     def user_output(self) -> str:
@@ -285,7 +286,7 @@ class Setup:
         unsharded = self._why_not_sharded()
         offload = unsharded or blocked_fallbacks.too_little_host_memory(self.gpus, self.facts.machine.memory_total)
         refused = blocked_fallbacks.refused_fallbacks(
-            self.settled, self.preset, self.toolchain, self.document, self.gpus
+            self.effective, self.preset, self.toolchain, self.document, self.gpus
         )
         # A value set in another form, such as "offload", is the user's own choice.
         words = {name: held.other_form for name, held in self.values.items() if held.other_form and held.value is None}
@@ -294,7 +295,7 @@ class Setup:
 
     def _batch_not_set(self) -> bool:
         """Return whether the batch is unknown, or only assumed from the defaults of a library that a script may use."""
-        recipe = self.settled.recipe
+        recipe = self.effective.recipe
         if recipe.micro_batch is None or recipe.global_batch is None:
             return True
         sources = {self.values[name].source for name in ("micro_batch", "global_batch")}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from tui_train.facts.types import Facts
 from tui_train.plan.render.prepare import Prepared
@@ -12,18 +12,14 @@ from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.other_machines.place import place_of
-from tui_train.runs.other_machines.queue import job_of
 from tui_train.runs.rundir import RunDir
-from tui_train.targets.elsewhere import MachineFile
 from tui_train.targets.here import LocalTarget
-from tui_train.targets.host import Host
-from tui_train.targets.slurm import Slurm
 
 
 class Target(Protocol):
     """A machine for trainings: `name` is empty for this one, `can_start` is whether a training can be started there.
 
-    Where none can, submit, state, stop and open_log raise Unavailable with what to do instead.
+    Where none can, submit, state and stop raise Unavailable with what to do instead.
     """
 
     @property
@@ -64,26 +60,37 @@ class Target(Protocol):
         """End a run and every process of it, and return its state."""
         ...
 
-    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Open the log of an attempt for reading."""
-        ...
-
 
 def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = False) -> Target:
     """Return the target of a machine file or a host, which may be saved by its name: this machine without both.
 
     With `slurm` it is the cluster of this machine or the host, whose nodes are like the machine in the file.
     """
+    # Most commands are about this machine, and what the others need takes long to import.
     if slurm:
+        from tui_train.targets.slurm import Slurm
+
         return Slurm(machine, hosts.address_of(host) if host else "")
     if machine:
+        from tui_train.targets.elsewhere import MachineFile
+
         return MachineFile(machine)
-    return Host(hosts.address_of(host)) if host else LocalTarget()
+    return _host(hosts.address_of(host)) if host else LocalTarget()
 
 
 def target_of_run(run: RunDir) -> Target:
     """Return the target on which a run is."""
+    from tui_train.runs.other_machines.queue import job_of
+
     place = place_of(run.path)
     if job_of(run.path):
+        from tui_train.targets.slurm import Slurm
+
         return Slurm(host=place.host if place else "")
-    return Host(place.host) if place else LocalTarget()
+    return _host(place.host) if place else LocalTarget()
+
+
+def _host(name: str) -> Target:
+    from tui_train.targets.host import Host
+
+    return Host(name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -55,37 +55,26 @@ class MachineFile(Struct, frozen=True):
 
     def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return them with what a plan needs besides."""
-        del waits
         return with_local_files(profile, saved.load_planning_facts(self.path))
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Raise Unavailable: nothing is started there."""
-        del prepared, plan, interrupts
         _refuse_start()
 
     def state(self, run: RunDir) -> Status:
         """Raise Unavailable: nothing is started there."""
-        del run
         _refuse_start()
 
     def probe_state(self, run: RunDir) -> Status:
         """Raise Unavailable: nothing is started there."""
-        del run
         _refuse_start()
 
     def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Raise Unavailable: nothing is started there."""
-        del run, interrupts
         _refuse_start()
 
     def stop(self, run: RunDir, *, while_waiting: object = None, at_once: bool = False) -> Status:
         """Raise Unavailable: nothing is started there."""
-        del run, while_waiting, at_once
-        _refuse_start()
-
-    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Raise Unavailable: nothing is started there."""
-        del run, attempt
         _refuse_start()
 
 

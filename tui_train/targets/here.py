@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -40,7 +41,6 @@ from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO, Profile
 from tui_train.programs.survey import closed, room
-from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import resources_in_use
@@ -153,11 +153,14 @@ def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None)
 
     `waits` gets what may take longer, before it does.
     """
-    files = profile_files(profile)
     in_container = profile.container.engine != "none"
+    with ThreadPoolExecutor(1) as pool:
+        machine = pool.submit(probe.probe_machine)
+        files = profile_files(profile)
+        toolchains = () if in_container else probe.probe_toolchains(named_python(profile))
     facts = Facts(
-        machine=probe.probe_machine(),
-        toolchains=() if in_container else probe.probe_toolchains(named_python(profile)),
+        machine=machine.result(),
+        toolchains=toolchains,
         paths=files.paths,
         unwritable=files.unwritable,
         free=files.free,
@@ -272,7 +275,3 @@ class LocalTarget:
     def stop(self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """End a run and every process of it, and return its state."""
         return stop_run(run, while_waiting=while_waiting, at_once=at_once)
-
-    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Open the log of an attempt for reading."""
-        return open_regular(run.attempt_log(attempt))

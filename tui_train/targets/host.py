@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +18,6 @@ from tui_train.facts.types import Facts
 from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import UNCONFIRMED, Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
@@ -52,7 +51,6 @@ class Host(Struct, frozen=True):
 
     def probe_for(self, profile: Profile, waits: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts of the host that a plan needs."""
-        del waits
         python, paths, files = named_python(profile), profile_paths(profile), config_files(profile)
         script = profile.trainer.script if takes_field(profile, "trainer.script") else ""
         return with_local_files(profile, remote.read_planning_facts(self.name, python, paths, files, script))
@@ -73,7 +71,6 @@ class Host(Struct, frozen=True):
 
     def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
         """Start a run again on its host."""
-        del interrupts
         self.state(run)
         plan = run.plan()
         by_hand = plan.get("nodes") not in {None, 1} and not plan.get("hosts")
@@ -114,10 +111,6 @@ class Host(Struct, frozen=True):
         except NoAnswer as error:
             raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_remedy(place)) from None
         return receive_last_log(run, self.probe_state(run))
-
-    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Open the copy of the log of an attempt for reading."""
-        return open_regular(run.attempt_log(attempt))
 
 
 def receive_last_log(run: RunDir, now: Status) -> Status:

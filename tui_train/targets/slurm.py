@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +19,6 @@ from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.render.slurm import SCRIPT_NAME as SCRIPT
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.runner.safe_open import open_regular
 from tui_train.runner.state import Status
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
@@ -135,10 +134,6 @@ class Slurm(Struct, frozen=True):
         """Take a run out of the queue, or have it save and end, and return its state."""
         queue.stop_job(run, at_once=at_once, grace=status(run).grace, while_waiting=while_waiting)
         return receive_last_log(run, self.probe_state(run)) if self.host else status(run)
-
-    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Open the log of an attempt for reading."""
-        return open_regular(run.attempt_log(attempt))
 
 
 def _discard(run: RunDir) -> None:

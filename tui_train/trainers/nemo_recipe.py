@@ -27,8 +27,7 @@ class NemoRecipe(Trainer):
             "the recipe's own", "A folder with weights to start from; I imports a Hugging Face one."
         ),
         "trainer.data": FieldTexts(
-            "required",
-            "Files .bin with their .idx, or a folder with training.jsonl; P prepares text for it.",
+            "required", "Files .bin with their .idx, or a folder with training.jsonl; P prepares text for it."
         ),
     }
 

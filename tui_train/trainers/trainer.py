@@ -98,7 +98,7 @@ class Trainer:
         return 1
 
     def options(self) -> dict[str, Any]:
-        """Return the options that its own section of a settled profile sets, by the name that its library has."""
+        """Return the options that its own section of an effective profile sets, by the name that its library has."""
         return {}
 
     def conventions(self) -> str:

@@ -29,12 +29,9 @@ def outcome_text(digest: Digest) -> str:
         return f"{len(now.leftover)} processes of it still run"
     losses = (("eval loss", digest.evaluation), ("loss", digest.loss))
     result = next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
-    how = {
-        "new": "was never started",
-        "failed": digest.cause,
-        "lost": digest.cause,
-        "stopped": result or "by you",
-    }.get(now.state, result)
+    how = {"new": "was never started", "failed": digest.cause, "lost": digest.cause, "stopped": result or "by you"}.get(
+        now.state, result
+    )
     return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
 
 

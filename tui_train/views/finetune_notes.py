@@ -11,17 +11,17 @@ from tui_train.views.overview import short_count, usual_rate_text
 
 def data_line(setup: Setup, *, reads: bool) -> str:
     """Return what the data holds, that it is being read, or why it is not; empty where none is named."""
-    if not setup.settled.trainer.data:
+    if not setup.effective.trainer.data:
         return ""
     look = data_report(setup)
     if look:
         return data_summary(look)
-    return reading_text(setup.settled) if reads else why_unread(setup)
+    return reading_text(setup.effective) if reads else why_unread(setup)
 
 
 def backend_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
-    notes, profile = {}, setup.settled
+    notes, profile = {}, setup.effective
     estimate, epoch = predict(setup).estimate, training_epoch(setup)
     if estimate and estimate.trained != estimate.parameters:
         notes["finetune.tuning"] = (
@@ -41,7 +41,7 @@ def backend_notes(setup: Setup) -> dict[str, str]:
 
 def recipe_notes(setup: Setup) -> dict[str, str]:
     """Return what follows from epochs, length, rate, warmup and rank."""
-    profile, look, epoch = setup.settled, data_report(setup), training_epoch(setup)
+    profile, look, epoch = setup.effective, data_report(setup), training_epoch(setup)
     recipe, chosen, steps = profile.recipe, profile.finetune, training_steps(setup)
     notes = {"recipe.learning_rate": usual_rate_text(chosen), "finetune.alpha": "usual: twice the rank"}
     if recipe.steps:

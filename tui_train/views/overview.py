@@ -13,7 +13,7 @@ from tui_train.plan.description import warm_up_text
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
 from tui_train.setup.recipe.data_questions import data_report, training_epoch, training_steps
-from tui_train.setup.recipe.effective import EffectiveValue, is_default
+from tui_train.setup.recipe.effective import is_default
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
@@ -47,7 +47,7 @@ def overview(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLi
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
         _model_line(setup),
-        _tuning_data_line(setup) if trainer_of(setup.settled).wants_data else _data_line(setup),
+        _tuning_data_line(setup) if trainer_of(setup.effective).wants_data else _data_line(setup),
         *_length_lines(setup),
         _batch_line(setup),
         _rate_line(setup),
@@ -63,7 +63,7 @@ def overview_text(lines: tuple[OverviewLine, ...]) -> str:
 
 
 def _model_line(setup: Setup) -> OverviewLine:
-    profile, prediction = setup.settled, predict(setup)
+    profile, prediction = setup.effective, predict(setup)
     recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.workload, prediction.estimate, []
     name = chosen_model(profile, script_options(profile, setup.facts.documents))
@@ -82,7 +82,7 @@ def _model_line(setup: Setup) -> OverviewLine:
         note.append(f"{short_count(estimate.trained)} of {short_count(estimate.parameters)} parameters learn")
     elif estimate:
         note.append(f"{short_count(estimate.parameters)} parameters")
-    note.append(_value_text(setup.values["precision"], recipe.precision or ""))
+    note.append(setup.values["precision"].other_form or recipe.precision or "")
     return OverviewLine("Model", visible(value), visible(", ".join(filter(None, note))))
 
 
@@ -93,13 +93,13 @@ def _revision_suffix(profile: Profile) -> str:
 
 
 def _data_line(setup: Setup) -> OverviewLine:
-    trainer = setup.settled.trainer
+    trainer = setup.effective.trainer
     held_out = f"evaluated on {_files_text(trainer.validation_data)}" if trainer.validation_data else ""
     if trainer.data:
         return OverviewLine("Data", _files_text(trainer.data), held_out)
-    if trainer_of(setup.settled).makes_model:
+    if trainer_of(setup.effective).makes_model:
         return OverviewLine("Data", "sample text", "comes with the built-in trainer")
-    if takes_field(setup.settled, "nemo") and setup.settled.nemo.mock_data:
+    if takes_field(setup.effective, "nemo") and setup.effective.nemo.mock_data:
         return OverviewLine("Data", "random tokens", "only to see whether it runs")
     where = (
         f"in {_file_name(trainer.config)} or the arguments"
@@ -111,7 +111,7 @@ def _data_line(setup: Setup) -> OverviewLine:
 
 def _tuning_data_line(setup: Setup) -> OverviewLine:
     """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
-    profile, look, one = setup.settled, data_report(setup), training_epoch(setup)
+    profile, look, one = setup.effective, data_report(setup), training_epoch(setup)
     trainer, share = profile.trainer, profile.data.evaluation or 0.0
     notes = []
     if look and one:
@@ -136,7 +136,7 @@ def _length_lines(setup: Setup) -> tuple[OverviewLine, ...]:
 
 
 def _batch_line(setup: Setup) -> OverviewLine:
-    profile = setup.settled
+    profile = setup.effective
     recipe = profile.recipe
     split = setup.copies != setup.world_size
     unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
@@ -154,7 +154,7 @@ def _batch_line(setup: Setup) -> OverviewLine:
 
 
 def _rate_line(setup: Setup) -> OverviewLine:
-    profile = setup.settled
+    profile = setup.effective
     rate, held = batch.scaled_learning_rate(profile.recipe), setup.values["learning_rate"]
     if rate is None:
         return OverviewLine(
@@ -186,13 +186,13 @@ def usual_rate_text(chosen: Finetune) -> str:
 
 
 def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
-    recipe, held = setup.settled.recipe, setup.values["steps"]
+    recipe, held = setup.effective.recipe, setup.values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
     epochs = "" if recipe.steps else counted_epochs(recipe.epochs)
-    total = training_steps(setup) if trainer_of(setup.settled).wants_data else recipe.steps
+    total = training_steps(setup) if trainer_of(setup.effective).wants_data else recipe.steps
     if not total:
         return OverviewLine(
-            "Epochs" if epochs else "Steps", epochs or visible(held.other_form) or _own_text(setup.settled), every
+            "Epochs" if epochs else "Steps", epochs or visible(held.other_form) or _own_text(setup.effective), every
         )
     steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else counted(total, "step")
     if pace is None:
@@ -204,10 +204,6 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
 def counted_epochs(epochs: float | None) -> str:
     """Return passes through the data in words, such as `3 epochs`; empty for none."""
     return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
-
-
-def _value_text(held: EffectiveValue, value: str) -> str:
-    return held.other_form or value
 
 
 def _files_text(paths: tuple[str, ...]) -> str:

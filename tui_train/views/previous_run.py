@@ -11,7 +11,6 @@ from tui_train.profile import store
 from tui_train.profile.changes import Difference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.state import Status
-from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 from tui_train.views.overview import MeasuredPace
@@ -86,6 +85,8 @@ def read_previous(run: RunDir) -> PreviousRun | None:
 
 def _step_seconds(now: Status, run: RunDir) -> float | None:
     """Return the seconds of a step of a run that finished in one attempt from step 0."""
+    from tui_train.runs.follow import read_progress
+
     # Where epochs end it, the plan has no steps, but the log says how many there were.
     steps = run.plan().get("steps") or read_progress(run, now.attempts).step
     in_one_attempt = now.state == "finished" and len(now.attempts) == 1 and not now.attempts[0].resumed

@@ -62,11 +62,6 @@ class Digest(Struct, frozen=True, kw_only=True):
     """The cause of a failure that was looked into."""
 
     @property
-    def is_read(self) -> bool:
-        """True where it is known how it stands."""
-        return self.now is not None or bool(self.damage)
-
-    @property
     def live(self) -> bool:
         """True while it is at work."""
         return self.now is not None and (self.now.live or self.now.trains_on)

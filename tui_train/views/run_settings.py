@@ -52,8 +52,8 @@ def effective_settings(
 
     `document` is the trainer's own configuration file, as far as it was read.
     """
-    settled, chosen = _effective_profile(profile, plan, document), {*fields.chosen_keys(profile)}
-    return {key: _effective_setting(key, profile, settled, plan, chosen=key in chosen) for key in fields.FIELDS}
+    effective, chosen = _effective_profile(profile, plan, document), {*fields.chosen_keys(profile)}
+    return {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
 
 
 def shortened(words: str, width: int) -> str:
@@ -75,7 +75,7 @@ def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: Yaml
 
 
 def _effective_setting(
-    key: str, profile: Profile, settled: Profile, plan: Mapping[str, Any], *, chosen: bool
+    key: str, profile: Profile, effective: Profile, plan: Mapping[str, Any], *, chosen: bool
 ) -> EffectiveSetting:
     if not choices.is_shown(key, profile):
         return EffectiveSetting(_NOT_USED)
@@ -83,7 +83,7 @@ def _effective_setting(
         return EffectiveSetting(_shown_value(key, profile))
     if value := _planned_value(key, plan):
         return EffectiveSetting(visible(value), default=True)
-    return EffectiveSetting(_shown_value(key, settled) or _empty_text(key, profile), default=True)
+    return EffectiveSetting(_shown_value(key, effective) or _empty_text(key, profile), default=True)
 
 
 def _shown_value(key: str, profile: Profile) -> str:

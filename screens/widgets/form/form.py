@@ -139,7 +139,6 @@ class Form(Widget, can_focus=True):
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """As many lines as there are."""
-        del container, viewport, width
         return max(1, len(self.state.lines))
 
     def notify_style_update(self) -> None:
@@ -261,7 +260,6 @@ class Form(Widget, can_focus=True):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
-        del parameters
         row = self.state.row
         options = bool(row and not row.is_typed and row.options and not row.reason)
         if action == "cycle":

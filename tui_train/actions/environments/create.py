@@ -1,6 +1,7 @@
 """Creates an environment for training and verifies it; a failed one is removed."""
 
 import contextlib
+import fcntl
 import os
 import re
 import selectors
@@ -18,10 +19,11 @@ from typing import Any
 from msgspec import Struct
 
 from tui_train.actions import environments
-from tui_train.actions.environments import PackageSet, pip_settings, unfinished
+from tui_train.actions.environments import PackageSet, pip_settings
 from tui_train.actions.environments.progress import why_failed
+from tui_train.base.app_paths import UNFINISHED_MARKER
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
-from tui_train.base.files import reporting_write_errors
+from tui_train.base.files import PRIVATE, reporting_write_errors
 from tui_train.base.text import counted, size, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_wheel
 from tui_train.facts.machine import probe, trusted_pythons
@@ -117,7 +119,7 @@ def create_environment(
     with reporting_write_errors(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
-    lock = unfinished.mark_unfinished(plan.path)
+    lock = mark_unfinished(plan.path)
     try:
         for step, command in zip(_STEPS, plan.commands, strict=False):
             if follow:
@@ -125,7 +127,7 @@ def create_environment(
             _run(command, plan, lock, follow, cancelled)
         print_message("Checking it …")
         contents = verify_environment(plan, machine, print_message)
-        unfinished.mark_finished(plan.path)
+        mark_finished(plan.path)
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
         raise
@@ -137,7 +139,7 @@ def create_environment(
 
 def refuse_to_overwrite(path: Path) -> None:
     """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
-    if unfinished.is_abandoned(path):
+    if is_abandoned(path):
         shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
         remedy = f"Choose another path, such as --path {shlex.quote(str(free_path(path)))}, or remove it first."
@@ -147,9 +149,7 @@ def refuse_to_overwrite(path: Path) -> None:
 def free_path(path: Path) -> Path:
     """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
-    return next(
-        other for other in chain((path,), numbered) if unfinished.is_abandoned(other) or not os.path.lexists(other)
-    )
+    return next(other for other in chain((path,), numbered) if is_abandoned(other) or not os.path.lexists(other))
 
 
 def _refuse_full_disk(plan: InstallPlan) -> None:
@@ -274,3 +274,31 @@ def build_for(machine: Machine, index: str) -> Wheel:
     if index:
         return Wheel(index, "the build in the given index")
     return recommended_wheel(machine)
+
+
+def mark_unfinished(path: Path) -> int:
+    """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
+    with reporting_write_errors(path):
+        lock = os.open(path / UNFINISHED_MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def mark_finished(path: Path) -> None:
+    """Say that an environment is finished."""
+    (path / UNFINISHED_MARKER).unlink()
+
+
+def is_abandoned(path: Path) -> bool:
+    """Return whether nobody makes an unfinished environment any more."""
+    try:
+        lock = os.open(path / UNFINISHED_MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True

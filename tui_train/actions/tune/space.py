@@ -26,7 +26,7 @@ _QUIET_VARIABLES = {"WANDB_MODE": "disabled"}
 def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
     """Return what may be tried: with these precisions besides the profile's own; BadInput where nothing can be."""
     _refuse_untunable(setup)
-    recipe = setup.settled.recipe
+    recipe = setup.effective.recipe
     micro, global_batch = recipe.micro_batch, recipe.global_batch
     if micro is None or global_batch is None:
         remedy = "Set recipe.micro_batch and recipe.global_batch."
@@ -89,7 +89,7 @@ def trial_profile(setting: Setting, among: Space, setup: Setup, output: str) -> 
     gradients are kept between, or the profile's own. No checkpoint is due.
     """
     profile = setup.profile
-    share = (setup.settled.recipe.global_batch or 1) // setup.copies
+    share = (setup.effective.recipe.global_batch or 1) // setup.copies
     edits: dict[str, fields.Value] = {
         "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * setup.copies,
         "recipe.lr_scaling": "none",
@@ -141,7 +141,7 @@ def _with_setting(setting: Setting, setup: Setup) -> Profile:
         (key, value)
         for key, value in _edits(setting)
         if setup.context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
-        and value != fields.get(setup.settled, key)
+        and value != fields.get(setup.effective, key)
     )
     return apply_change(Change("setting", "to be tried", edits), setup.profile)
 

@@ -55,7 +55,7 @@ def tune(
     """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible."""
     setup = set_up(profile, facts)
     among = tuning_space(setup, precisions)
-    tokens = setup.settled.recipe.sequence_length or 0
+    tokens = setup.effective.recipe.sequence_length or 0
     now = TuningState(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
     resources = TrialResources(tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), deadline)
     while not cancelled() and (setting := next_setting(among, now.trials)):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.machine.ineffective_variables import REASON_FINDERS, RunLibraries, why_ineffective
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
@@ -24,17 +24,17 @@ def backend(setup: Setup) -> Iterator[Finding]:
     chosen = profile.communication.backend
     if chosen == "nccl" and setup.device == "cpu" and setup.world_size > 1:
         message, remedy = "NCCL works on GPUs only, and this trains on the CPU", "Choose auto or gloo."
-        yield Finding(level="error", key=key, message=message, remedy=remedy, change=auto)
+        yield error(key, message, remedy, change=auto)
     if chosen != "gloo" or setup.device == "cpu" or setup.world_size < 2:
         return
     if why := why_gloo_refused(setup):
-        yield Finding(level="error", key=key, message=why, remedy="Choose auto or nccl.", change=auto)
+        yield error(key, why, "Choose auto or nccl.", change=auto)
     else:
         message = "Gloo copies every gradient through the host's memory: about 0.7 GB a second on one machine"
         if profile.trainer.strategy.startswith("zero"):
             message += "; DeepSpeed with it is untried on GPUs"
         remedy = "It is a last resort: first try disabling parts of NCCL (communication.without)."
-        yield Finding(level="warning", key=key, message=message, remedy=remedy, change=auto)
+        yield warning(key, message, remedy, change=auto)
 
 
 def why_gloo_refused(setup: Setup) -> str:
@@ -50,15 +50,10 @@ def disabled_features(setup: Setup) -> Iterator[Finding]:
     for name in dict.fromkeys(setup.profile.communication.without):
         if name not in NCCL_WORKAROUNDS:
             message = f"NCCL has no option named {visible(name)}"
-            yield Finding(
-                level="error",
-                key=key,
-                message=message,
-                remedy=fields.similar_word_remedy(name, tuple(NCCL_WORKAROUNDS)),
-            )
+            yield error(key, message, fields.similar_word_remedy(name, tuple(NCCL_WORKAROUNDS)))
         elif setup.backend == "nccl" and (why := why_without_effect(NCCL_WORKAROUNDS[name], setup.toolchain)):
             message, remedy = f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out", "Take it off the list."
-            yield Finding(level="note", key=key, message=message, remedy=remedy)
+            yield note(key, message, remedy)
 
 
 def interface(setup: Setup) -> Iterator[Finding]:
@@ -70,18 +65,17 @@ def interface(setup: Setup) -> Iterator[Finding]:
     remedy = f"It has: {', '.join(map(visible, existing))}."
     if chosen and chosen not in existing:
         message = f"this machine has no network interface {visible(chosen)}"
-        yield Finding(level="error", key="communication.interface", message=message, remedy=remedy, machine=True)
+        yield error("communication.interface", message, remedy, machine=True)
     own = profile.trainer.environment
     for name in overridden_variables.SOCKET_VARIABLES if setup.backend else ():
         names, exact = overridden_variables.named_interfaces(name, own.get(name, ""))
         exists = any(known == named or (not exact and known.startswith(named)) for named in names for known in existing)
         if names and not exists and not why_ineffective(name, _run_libraries(setup)):
             message = f"{name}={visible(own[name])}: this machine has no such network interface"
-            yield Finding(
-                level="error",
-                key=_ENVIRONMENT_KEY,
-                message=message,
-                remedy=remedy,
+            yield error(
+                _ENVIRONMENT_KEY,
+                message,
+                remedy,
                 change=_without_variable(profile, name, "the interface is found without it"),
                 machine=True,
             )
@@ -90,11 +84,10 @@ def interface(setup: Setup) -> Iterator[Finding]:
 def overridden_keys(setup: Setup) -> Iterator[Finding]:
     """Variables of the environment that say otherwise than a key that was chosen."""
     for each in overridden_variables.overridden_variables(setup):
-        yield Finding(
-            level="error",
-            key=_ENVIRONMENT_KEY,
-            message=f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
-            remedy=f"Take it out, or leave {each.key} unset.",
+        yield error(
+            _ENVIRONMENT_KEY,
+            f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
+            f"Take it out, or leave {each.key} unset.",
             change=_without_variable(setup.profile, each.name, f"{each.key} is used"),
         )
 
@@ -118,7 +111,7 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
         if why := why_ineffective(name, run):
             change = _without_variable(profile, name, why)
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
-            yield Finding(level="warning", key=_ENVIRONMENT_KEY, message=message, remedy=remedy, change=change)
+            yield warning(_ENVIRONMENT_KEY, message, remedy, change=change)
     for variable in setup.facts.variables:
         if (
             variable.name in REASON_FINDERS
@@ -126,9 +119,7 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
             and (why := why_ineffective(variable.name, run))
         ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
-            yield Finding(level="note", key=_ENVIRONMENT_KEY, message=message, remedy="Remove it.")
+            yield note(_ENVIRONMENT_KEY, message, "Remove it.")
         elif variable.source != "the environment" and setup.backend == "nccl":
             message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
-            yield Finding(
-                level="note", key="communication.backend", message=message, remedy="Check that this is intended."
-            )
+            yield note("communication.backend", message, "Check that this is intended.")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error
 from tui_train.facts.gpus.verdicts import recommended_uuids
 from tui_train.facts.machine.exclusive_resources import normalized_paths, resource_conflict
 from tui_train.facts.types import Facts, ResourcesInUse
@@ -22,11 +22,10 @@ def cards(setup: Setup) -> Iterator[Finding]:
         free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
         others = recommended_uuids([gpu for gpu, _ in free], [verdict for _, verdict in free])
         change = Change("train on free GPUs", "another run uses the chosen ones", (("hardware.gpus", others),))
-        yield Finding(
-            level="error",
-            key="hardware.gpus",
-            message=words,
-            remedy=f"{_STOP_REMEDY.format(visible(other.run))}, or choose other GPUs.",
+        yield error(
+            "hardware.gpus",
+            words,
+            f"{_STOP_REMEDY.format(visible(other.run))}, or choose other GPUs.",
             change=change if others else None,
             machine=True,
             start=True,
@@ -39,7 +38,7 @@ def output(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(outputs=normalized_paths(setup.profile.trainer.output or setup.user_output)), setup.facts
     ):
         remedy = f"{_STOP_REMEDY.format(visible(other.run))}, or name another output folder."
-        yield Finding(level="error", key="trainer.output", message=words, remedy=remedy, machine=True, start=True)
+        yield error("trainer.output", words, remedy, machine=True, start=True)
 
 
 def port(setup: Setup) -> Iterator[Finding]:
@@ -49,7 +48,7 @@ def port(setup: Setup) -> Iterator[Finding]:
         return
     for words, _ in _resource_conflicts(ResourcesInUse(port=profile.nodes.port), facts):
         remedy = "Choose another one, for all machines (nodes.port)."
-        yield Finding(level="error", key="nodes.port", message=words, remedy=remedy, machine=True, start=True)
+        yield error("nodes.port", words, remedy, machine=True, start=True)
 
 
 def _resource_conflicts(resources: ResourcesInUse, facts: Facts) -> Iterator[tuple[str, ResourcesInUse]]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.types import ContainerImage, Facts
 from tui_train.profile import fields, mounts
 from tui_train.profile.changes import Change
@@ -35,7 +35,7 @@ def engine(setup: Setup) -> Iterator[Finding]:
         return
     if facts.other_machine:
         message = f"what {name} has on another machine ({facts.other_machine}) is not known here"
-        yield Finding(level="error", key="container.engine", message=message, remedy="Make this plan there.")
+        yield error("container.engine", message, "Make this plan there.")
         return
     bare = Change(
         "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
@@ -44,11 +44,11 @@ def engine(setup: Setup) -> Iterator[Finding]:
     reason = state.problem if state else "it is not installed"
     if reason:
         message, remedy = f"{name} cannot be used: {reason}", "Fix that, or choose another engine or none."
-        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
+        yield error("container.engine", message, remedy, change=bare, machine=True)
     elif state and setup.gpus and not state.gpus:
         message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
         remedy = f"Install nvidia-container-toolkit and {_GPU_SETUP.get(name, 'set it up')}."
-        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
+        yield error("container.engine", message, remedy, machine=True)
 
 
 def image(setup: Setup) -> Iterator[Finding]:
@@ -61,20 +61,20 @@ def image(setup: Setup) -> Iterator[Finding]:
     chosen_image = image_of(profile, facts)
     if not chosen.image:
         message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
-        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+        yield error("container.image", message, remedy)
     elif not _is_image_name(chosen):
         message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
-        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+        yield error("container.image", message, remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
         message, remedy = f"{shown} is not an absolute path", "Write the full path of the .sif file, from /."
-        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+        yield error("container.image", message, remedy)
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
     elif chosen_image is None or chosen_image.missing:
         yield _missing_image(profile, facts)
     elif reason := _why_image_unusable(profile, chosen_image):
         message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
-        yield Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
+        yield error("container.image", message, remedy, machine=True)
 
 
 def _is_image_name(chosen: Container) -> bool:
@@ -92,7 +92,7 @@ def _missing_image(profile: Profile, facts: Facts) -> Finding:
         local = next((candidate.images for candidate in facts.engines if candidate.name == chosen.engine), ())
         listing = f" Here are: {', '.join(local[:4])}." if local else ""
         remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. NVIDIA's are many GB.{listing}"
-    return Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
+    return error("container.image", message, remedy, machine=True)
 
 
 def _why_image_unusable(profile: Profile, image_facts: ContainerImage) -> str:
@@ -109,10 +109,10 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
     if not _MEMORY_SIZE.fullmatch(chosen.shared_memory):
         message, remedy = f"{chosen.shared_memory!r} is not a memory size", "Write host, or a size such as 16g."
-        yield Finding(level="error", key="container.shared_memory", message=message, remedy=remedy, change=host)
+        yield error("container.shared_memory", message, remedy, change=host)
     elif chosen.engine == "apptainer":
         message, remedy = "apptainer always shares the machine's /dev/shm: the size is not used", "Write host."
-        yield Finding(level="note", key="container.shared_memory", message=message, remedy=remedy, change=host)
+        yield note("container.shared_memory", message, remedy, change=host)
 
 
 def valid_mounts(setup: Setup) -> Iterator[Finding]:
@@ -126,22 +126,22 @@ def valid_mounts(setup: Setup) -> Iterator[Finding]:
         if mount_point is None:
             message = f"{text} is not a mount"
             remedy = "Write HOST:INSIDE or HOST:INSIDE:ro, both absolute paths."
-            yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
+            yield error("container.mounts", message, remedy)
         elif facts.paths.get(mount_point.host) in {"missing", "unreadable"}:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[mount_point.host]]
             message, remedy = f"the mount {mount_point.host} {what}", "Name a path that exists."
-            yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
+            yield error("container.mounts", message, remedy)
     for path in container.unmountable_paths(profile):
         message = f"{chosen.engine} cannot mount {path}"
         remedy = "Move it to a path without colons, commas, quotes and line breaks."
-        yield Finding(level="error", key=_key_of_path(profile, path), message=message, remedy=remedy)
+        yield error(_key_of_path(profile, path), message, remedy)
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
     for mount in container.container_mounts(profile, outputs):
         inside = mount.inside.rstrip("/") or "/"
         if inside in _IMAGE_FOLDERS or any(f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FOLDERS):
             message = f"{mount.host} would hide the image's own {inside}"
             remedy = "Move it to a folder of its own, such as one in your home."
-            yield Finding(level="error", key=_key_of_path(profile, mount.host), message=message, remedy=remedy)
+            yield error(_key_of_path(profile, mount.host), message, remedy)
 
 
 def hub_cache(setup: Setup) -> Iterator[Finding]:
@@ -194,7 +194,7 @@ def arguments(setup: Setup) -> Iterator[Finding]:
         )
         message = f"{path} is not visible in the container, unless the image has it"
         remedy = "Mount it, under More mounts."
-        yield Finding(level="warning", key="container.mounts", message=message, remedy=remedy, change=change)
+        yield warning("container.mounts", message, remedy, change=change)
 
 
 def _key_of_path(profile: Profile, path: str) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.text import counted, display_path, size
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.memory.disk import LIMIT_OPTION, CheckpointDisk, checkpoint_disk
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
@@ -24,22 +24,20 @@ def checkpoint_space(setup: Setup) -> Iterator[Finding]:
     free_text = f"{display_path(output) if output else 'the disk of the runs'} has {size(free)} free"
     remedy = "Free some, or name a folder on another disk (trainer.output)"
     if free < required.checkpoint_bytes * (1 - required.error):
-        yield Finding(
-            level="error",
-            key=key,
-            message=f"a checkpoint takes {size(required.checkpoint_bytes)} ({_parts_text(required)}), and {free_text}",
-            remedy=f"{remedy}.",
+        yield error(
+            key,
+            f"a checkpoint takes {size(required.checkpoint_bytes)} ({_parts_text(required)}), and {free_text}",
+            f"{remedy}.",
             start=True,
         )
     # What is there already of a run that goes on is removed as it goes.
     elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
         change = _fewer_checkpoints(setup, required, free)
         at_once = f"{counted(required.max_at_once or 1, 'checkpoint')} of {size(required.checkpoint_bytes)}"
-        yield Finding(
-            level="warning",
-            key=key,
-            message=f"{at_once} at a time take up to {size(required.peak_bytes())}, and {free_text}",
-            remedy=f"{remedy}{f'; or: {change.title}' if change else ''}.",
+        yield warning(
+            key,
+            f"{at_once} at a time take up to {size(required.peak_bytes())}, and {free_text}",
+            f"{remedy}{f'; or: {change.title}' if change else ''}.",
             change=change,
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from tui_train.base.text import counted, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.verdicts import ever_supported, find_gpus, supports_bf16, why_unsupported
 from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, launcher_labels
@@ -27,7 +27,7 @@ def devices(setup: Setup) -> Iterator[Finding]:
         if len(matches) != 1:
             message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
             remedy = f"Choose the GPUs again{_gpu_list(matches or gpus)}."
-            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+            yield error("hardware.gpus", message, remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
@@ -35,15 +35,15 @@ def devices(setup: Setup) -> Iterator[Finding]:
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
             if profile.container.engine == "none" and _is_unsupported(matches[0], setup):
                 remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
-            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+            yield error("hardware.gpus", message, remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
-            yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
+            yield warning("hardware.gpus", message, "Leave it out.")
     for gpu in setup.gpus:
         if user := cards[gpu.uuid].busy:
             message = f"{names[gpu.uuid]} is busy: {visible(user)}"
             remedy = "Wait until it is free, or choose another GPU."
-            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+            yield warning("hardware.gpus", message, remedy)
 
 
 def _is_unsupported(gpu: Gpu, setup: Setup) -> bool:
@@ -67,10 +67,10 @@ def unreadable_gpus(setup: Setup) -> Iterator[Finding]:
         if gpu.problem:
             message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
             remedy = f"Repair or remove that GPU, {alternative}"
-            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+            yield warning("hardware.gpus", message, remedy)
     if len(boards) > _MAX_NCCL_GPUS:
         message = f"NCCL fails on a machine of more than {_MAX_NCCL_GPUS} GPUs, and this one has {len(boards)}"
-        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one GPU, {alternative}")
+        yield warning("hardware.gpus", message, f"Train on one GPU, {alternative}")
 
 
 def logout(setup: Setup) -> Iterator[Finding]:
@@ -79,15 +79,15 @@ def logout(setup: Setup) -> Iterator[Finding]:
     if policy and policy.kills:
         message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
         remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
-        yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
+        yield warning("hardware.device", message, remedy)
     if policy and policy.removes_shared_memory and setup.backend == "nccl":
         message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
         remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
-        yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
+        yield note("hardware.device", message, remedy)
     if policy and policy.unknown:
         message = f"unknown whether this machine ends your processes when you log out: {policy.unknown}"
         remedy = "See KillUserProcesses and RemoveIPC in `man logind.conf`, or stay logged in."
-        yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
+        yield note("hardware.device", message, remedy)
 
 
 def processes(setup: Setup) -> Iterator[Finding]:
@@ -102,11 +102,10 @@ def processes(setup: Setup) -> Iterator[Finding]:
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
         suitable = launcher_labels(lambda other: other.spans_machines or (machines == 1 and other.starts_several))
         what = f"one process, and {world_size}" if starts_only_one else f"processes on one machine, and {machines}"
-        yield Finding(
-            level="error",
-            key="trainer.launcher",
-            message=f"{launcher.label} starts {what} are wanted",
-            remedy=f"Choose {suitable}, or fewer.",
+        yield error(
+            "trainer.launcher",
+            f"{launcher.label} starts {what} are wanted",
+            f"Choose {suitable}, or fewer.",
             change=change,
         )
     elif setup.device == "cuda" and cards and process_count != cards:
@@ -115,7 +114,7 @@ def processes(setup: Setup) -> Iterator[Finding]:
         )
         message = f"{counted(process_count, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
         remedy = "Set the processes to 0: one per GPU."
-        yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
+        yield error("hardware.processes", message, remedy, change=change)
 
 
 def precision(setup: Setup) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from tui_train.base.text import display_path
-from tui_train.checks.finding import EnvironmentInstall, Finding
+from tui_train.checks.finding import EnvironmentInstall, Finding, error
 from tui_train.facts.gpus.verdicts import recommended_uuids
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, launcher_labels
@@ -34,9 +34,7 @@ def all_cards(setup: Setup) -> Iterator[Finding]:
     if facts.other_machine and not facts.machine.hostname and idle:
         # Nothing is known of a host that did not answer: its CPU would be no remedy.
         gap = next(gap for gap in facts.machine.gaps if gap.hides)
-        yield Finding(
-            level="error", key="hardware.host", message=f"{gap.what}: {gap.why}", remedy=gap.remedy, machine=True
-        )
+        yield error("hardware.host", f"{gap.what}: {gap.why}", gap.remedy, machine=True)
         return
     install = keys = None
     if idle is None:
@@ -90,7 +88,7 @@ def all_but_one_card(setup: Setup) -> Iterator[Finding]:
         message = f"{label} trains on one GPU, and {len(usable)} are here to train on"
         several = launcher_labels(lambda other: other.starts_several)
         remedy = f"Choose {several}; or name the one GPU, such as hardware.gpus={usable[0]}."
-        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
+        yield error("trainer.launcher", message, remedy, change=change)
 
 
 def _idle_remedy(profile: Profile, idle: IdleCards) -> str:

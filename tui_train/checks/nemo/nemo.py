@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.text import counted, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models import recipe_lists
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, launcher_labels
@@ -35,7 +35,7 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
         suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]
         change = Change(f"recipe {suggested}", "a small model", (("nemo.recipe", suggested),))
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
-        yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
+        yield error("nemo.recipe", "no NeMo recipe is named", remedy, change=change)
     elif not nemo.is_python_name(name) or name not in names:
         whose = _recipe_source(setup.nemo_flavour, from_python=from_python)
         yield _unknown_recipe(name, task, names, whose, certain=from_python or not nemo.is_python_name(name))
@@ -43,7 +43,7 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
     if problem:
         message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
         remedy = "Make a Python for it: tui-train env create nemo."
-        yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
+        yield warning("nemo.recipe", message, remedy)
     if (
         setup.nemo_flavour != "bridge"
         and task == "finetune"
@@ -52,7 +52,7 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
     ):
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
-        yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
+        yield error("nemo.peft", message, remedy, change=change)
     if setup.nemo_flavour == "recipes":
         yield from _initial_weights(profile)
 
@@ -101,24 +101,24 @@ def data(setup: Setup) -> Iterator[Finding]:
     )
     if chosen.mock_data and trainer.data:
         message, remedy = "mock data leaves the named data unread", "Switch one of them off."
-        yield Finding(level="error", key="nemo.mock_data", message=message, remedy=remedy, change=use_data)
+        yield error("nemo.mock_data", message, remedy, change=use_data)
     elif chosen.mock_data:
         message = "MOCK DATA: it trains on random tokens, and learns nothing of use"
         remedy = "Name data (trainer.data) once it runs."
-        yield Finding(level="warning", key="nemo.mock_data", message=message, remedy=remedy)
+        yield warning("nemo.mock_data", message, remedy)
     elif not trainer.data:
         wants = {
             "pretrain": "Name .bin files (trainer.data); `tui-train nemo prepare` makes them of text.",
             "finetune": "Name the folder with training.jsonl (trainer.data).",
         }[chosen.task]
         message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
-        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=use_mock)
+        yield error("trainer.data", message, remedy, change=use_mock)
     else:
         yield from _data_format(profile, setup.facts)
     if setup.nemo_flavour == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
         message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
-        yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
+        yield warning("nemo.tokenizer", message, remedy)
     if setup.nemo_flavour == "bridge":
         yield from _bridge_tokenizer(profile)
 
@@ -130,7 +130,7 @@ def _bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
         return
     message = "no tokenizer is named: the recipe takes the data's numbers as they are, up to those of its own model"
     remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
-    yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
+    yield warning("nemo.tokenizer", message, remedy)
 
 
 def _data_format(profile: Profile, facts: Facts) -> Iterator[Finding]:
@@ -143,11 +143,11 @@ def _data_format(profile: Profile, facts: Facts) -> Iterator[Finding]:
     (folder, *others) = paths
     if others:
         message, remedy = "a finetune takes one folder of data", "Put the samples into one training.jsonl."
-        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+        yield error("trainer.data", message, remedy)
     elif facts.paths.get(f"{folder}/training.jsonl", "file") != "file":
         message = f"data: there is no training.jsonl in {visible(folder)}"
         remedy = 'Write one sample a line: {"input": "…", "output": "…"}.'
-        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+        yield error("trainer.data", message, remedy)
 
 
 def _bin_with_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
@@ -157,10 +157,10 @@ def _bin_with_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
         remedy = (
             "Name the .bin; its .idx lies beside it. Text: `tui-train nemo prepare`; on the Backend screen, P does it."
         )
-        yield Finding(level="error", key=key, message=message, remedy=remedy)
+        yield error(key, message, remedy)
     elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":
         message = f"data: {visible(index)}, the index of that .bin, cannot be read"
-        yield Finding(level="error", key=key, message=message, remedy="Prepare the data again, or copy it too.")
+        yield error(key, message, "Prepare the data again, or copy it too.")
 
 
 def parallel_sizes(setup: Setup) -> Iterator[Finding]:
@@ -172,13 +172,12 @@ def parallel_sizes(setup: Setup) -> Iterator[Finding]:
         edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
         key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
         whose = "" if key else f"the recipe {profile.nemo.recipe} is made for more GPUs: its "
-        yield Finding(
-            level="error",
-            key=key or edits[0][0],
-            message=f"{whose}tensor × pipeline × context parallel is "
+        yield error(
+            key or edits[0][0],
+            f"{whose}tensor × pipeline × context parallel is "
             f"{' × '.join(map(str, sizes.values()))} = {gpus_per_copy},"
             f" which does not divide {counted(world, 'process', 'processes')}",
-            remedy="Choose sizes whose product divides the number of GPUs.",
+            "Choose sizes whose product divides the number of GPUs.",
             change=Change("do not split the model", "each GPU holds all of it", edits),
         )
     elif setup.nemo_flavour:
@@ -188,11 +187,8 @@ def parallel_sizes(setup: Setup) -> Iterator[Finding]:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
         )
-        message, remedy = (
-            "tui-train passes no pipeline settings to AutoModel",
-            "Use tensor parallelism, or none.",
-        )
-        yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
+        message, remedy = ("tui-train passes no pipeline settings to AutoModel", "Use tensor parallelism, or none.")
+        yield error("nemo.pipeline_parallel", message, remedy, change=change)
 
 
 def _expert_split(setup: Setup) -> Iterator[Finding]:
@@ -207,13 +203,12 @@ def _expert_split(setup: Setup) -> Iterator[Finding]:
         "the recipe's GPUs are not here",
         (("nemo.set", {**chosen, _EXPERT_PARALLEL: "1", _EXPERT_TENSOR_PARALLEL: "none"}),),
     )
-    yield Finding(
-        level="error",
-        key="nemo.set",
-        message=f"the recipe {visible(profile.nemo.recipe)} distributes its experts "
+    yield error(
+        "nemo.set",
+        f"the recipe {visible(profile.nemo.recipe)} distributes its experts "
         f"over {defaults.expert_parallel} GPUs,"
         f" which does not divide {counted(setup.world_size, 'process', 'processes')}",
-        remedy=f"Set {_EXPERT_PARALLEL} to a number of GPUs (nemo.set).",
+        f"Set {_EXPERT_PARALLEL} to a number of GPUs (nemo.set).",
         change=change,
     )
 
@@ -225,12 +220,11 @@ def warmup(setup: Setup) -> Iterator[Finding]:
     if defaults is None or recipe.warmup is not None or not recipe.steps or defaults.warmup < recipe.steps:
         return
     reached = (recipe.steps + 1) / (defaults.warmup + 1)
-    yield Finding(
-        level="warning",
-        key="recipe.warmup",
-        message=f"the recipe warms up for {defaults.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
+    yield warning(
+        "recipe.warmup",
+        f"the recipe warms up for {defaults.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
         f" learning rate reaches {min(reached, 1):.0%}",
-        remedy="Set a warm-up (recipe.warmup), such as 0.1: a tenth of the steps.",
+        "Set a warm-up (recipe.warmup), such as 0.1: a tenth of the steps.",
         change=Change("warm up for a tenth of the steps", "to reach the learning rate", (("recipe.warmup", 0.1),)),
     )
 
@@ -245,7 +239,7 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
     if tokenizer_facts.kind == "TokenizersBackend":
         message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
         remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
-        yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy)
+        yield error("nemo.tokenizer", message, remedy)
     defaults = nemo.own_recipe_defaults(chosen, setup.nemo_flavour)
     rows = chosen.set.get(_VOCABULARY_SIZE, str(defaults.vocabulary) if defaults else "")
     if not rows.isdecimal() or not int(rows) or tokenizer_facts.vocabulary <= int(rows):
@@ -259,7 +253,7 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
         edits = (("nemo.set", {**chosen.set, _VOCABULARY_SIZE: str(tokenizer_facts.vocabulary)}),)
         change = Change(f"{tokenizer_facts.vocabulary:,} tokens in the model", why, edits)
     remedy = f"Name the recipe's own tokenizer, or set {_VOCABULARY_SIZE} (nemo.set); weights need their own tokenizer."
-    yield Finding(level="error", key="nemo.tokenizer", message=message, remedy=remedy, change=change)
+    yield error("nemo.tokenizer", message, remedy, change=change)
 
 
 def _even_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
@@ -285,7 +279,7 @@ def _hidden_size_and_heads(recipe: Recipe) -> Iterator[Finding]:
     if (recipe.hidden_size is None) != (recipe.heads is None):
         key = "recipe.heads" if recipe.heads is None else "recipe.hidden_size"
         message, remedy = "hidden size and heads of a recipe change together", "Set both, or neither."
-        yield Finding(level="error", key=key, message=message, remedy=remedy)
+        yield error(key, message, remedy)
 
 
 def _even_split(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]:
@@ -295,11 +289,10 @@ def _even_split(name: str, value: int | None, unit: int, by: str) -> Iterator[Fi
     below = value // unit * unit
     sizes = tuple(size for size in (below, below + unit) if size)
     best = min(sizes, key=lambda size: abs(size - value))
-    yield Finding(
-        level="error",
-        key=key,
-        message=f"{words}: {value} is not a multiple of {unit} ({by})",
-        remedy=f"Nearest: {' or '.join(map(str, sizes))}.",
+    yield error(
+        key,
+        f"{words}: {value} is not a multiple of {unit} ({by})",
+        f"Nearest: {' or '.join(map(str, sizes))}.",
         change=Change(f"{words} {best}", "the nearest that can be split", ((key, best),)),
     )
 
@@ -313,11 +306,10 @@ def _halved_fallback(profile: Profile, rung: str, value: int | None, unit: int) 
         return
     words = rung.replace("_", " ")
     rungs = tuple(name for name in chosen.rungs if name != rung)
-    yield Finding(
-        level="error",
-        key="ladder.rungs",
-        message=f"the fallback to {words} {value // 2} cannot start: it is not a multiple of {unit}",
-        remedy=f"Take it off the ladder, or choose a multiple of {2 * unit} ({words}).",
+    yield error(
+        "ladder.rungs",
+        f"the fallback to {words} {value // 2} cannot start: it is not a multiple of {unit}",
+        f"Take it off the ladder, or choose a multiple of {2 * unit} ({words}).",
         change=Change(f"no fallback to half the {words}", "it could not start", (("ladder.rungs", rungs),)),
     )
 
@@ -327,19 +319,19 @@ def unsupported_uses(setup: Setup) -> Iterator[Finding]:
     if setup.device == "cpu":
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
-        yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
+        yield error("trainer.kind", message, remedy, change=change, machine=True)
     if not LAUNCHERS[setup.launcher].starts_recipes:
         launchers = launcher_labels(lambda other: other.starts_recipes)
         change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
         message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
-        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
+        yield error("trainer.launcher", message, remedy, change=change)
     if setup.profile.trainer.arguments and setup.nemo_flavour in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
         message, remedy = (
             "a NeMo recipe takes no more arguments",
             f"Export it, and edit {nemo.FILE_NAMES[setup.nemo_flavour]}.",
         )
-        yield Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=none)
+        yield error("trainer.arguments", message, remedy, change=none)
 
 
 def replaces_recipes(setup: Setup) -> Iterator[Finding]:
@@ -350,16 +342,15 @@ def replaces_recipes(setup: Setup) -> Iterator[Finding]:
     packages = setup.toolchain.packages
     toolkit = packages.get("nemo_toolkit")
     why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
-    yield Finding(
-        level="note",
-        key="trainer.kind",
-        message=f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
-        remedy=f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES}.",
+    yield note(
+        "trainer.kind",
+        f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
+        f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES}.",
     )
     if profile.nemo.task != "finetune":
         change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))
         message, remedy = "tui-train uses AutoModel only to finetune", "Choose finetune, or a Python with recipes."
-        yield Finding(level="error", key="nemo.task", message=message, remedy=remedy, change=change)
+        yield error("nemo.task", message, remedy, change=change)
     if not profile.trainer.model:
         message, remedy = "AutoModel needs a model to start from", "Name a Hugging Face folder (trainer.model)."
-        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+        yield error("trainer.model", message, remedy)

@@ -5,13 +5,17 @@ from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding
+from tui_train.base.versions import at_least
+from tui_train.checks.finding import Finding, error, note
 from tui_train.facts.models.nemo_models import SIZE_NAMES, sizes_by_recipe
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Recipe
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, nemo_settings
+
+# The first version that reads Hugging Face weights directly.
+_READS_HF = "0.6"
 
 
 def lora(setup: Setup) -> Iterator[Finding]:
@@ -21,11 +25,10 @@ def lora(setup: Setup) -> Iterator[Finding]:
         return
     if "transformer-engine" in tools.packages:
         return
-    yield Finding(
-        level="error",
-        key="nemo.peft",
-        message=f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
-        remedy=f"Train in an image, {nemo.RECOMMENDED_IMAGES}, which has it; "
+    yield error(
+        "nemo.peft",
+        f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
+        f"Train in an image, {nemo.RECOMMENDED_IMAGES}, which has it; "
         "install it there (`pip install --no-build-isolation"
         " 'transformer_engine[pytorch]'`: it is built with the CUDA toolkit); or finetune all weights.",
         change=Change("finetune all weights", "without LoRA: it takes much more memory", (("nemo.peft", "none"),)),
@@ -49,7 +52,7 @@ def weights(setup: Setup) -> Iterator[Finding]:
     else:
         message = f"{visible(model)} is not a NeMo 2 checkpoint: it has no folder context"
         remedy = "Name one that has context and weights; checkpoints of NeMo 1 must be converted by NeMo itself."
-    yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+    yield error("trainer.model", message, remedy)
 
 
 def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
@@ -59,7 +62,7 @@ def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
         return
     if checkpoint.problem:
         message = f"{visible(model)} cannot be used: {visible(checkpoint.problem)}"
-        yield Finding(level="error", key="trainer.model", message=message, remedy="Name a complete NeMo 2 checkpoint.")
+        yield error("trainer.model", message, "Name a complete NeMo 2 checkpoint.")
         return
     recipe_sizes = sizes_by_recipe().get(chosen.recipe)
     if recipe_sizes is None:
@@ -82,11 +85,10 @@ def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
         if matching and not any(overrides.values()):
             why = "its model has the checkpoint's size"
             change = Change(f"recipe {matching[0]}", why, (("nemo.recipe", matching[0]),))
-        yield Finding(
-            level="error",
-            key="trainer.model",
-            message=f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differences))}",
-            remedy="Name a checkpoint of the recipe's size, or the recipe of the checkpoint (nemo.recipe).",
+        yield error(
+            "trainer.model",
+            f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differences))}",
+            "Name a checkpoint of the recipe's size, or the recipe of the checkpoint (nemo.recipe).",
             change=change,
         )
 
@@ -112,12 +114,10 @@ def validation_and_test(setup: Setup) -> Iterator[Finding]:
     elif not trainer.validation_data:
         message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
     if message:
-        yield Finding(level="error", key=f"trainer.{set_keys[0]}", message=message, remedy=remedy, change=without_data)
+        yield error(f"trainer.{set_keys[0]}", message, remedy, change=without_data)
     elif trainer.test_data:
         message = "NeMo gets the test data, and does not evaluate on it in a pretraining"
-        yield Finding(
-            level="note", key="trainer.test_data", message=message, remedy="Evaluate the checkpoint after it."
-        )
+        yield note("trainer.test_data", message, "Evaluate the checkpoint after it.")
 
 
 def _has_own_size(recipe: Recipe) -> bool:
@@ -134,7 +134,7 @@ def user_settings(setup: Setup) -> Iterator[Finding]:
     if setup.nemo_flavour in {"bridge", "automodel"}:
         change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))
         message, remedy = "only NeMo's own recipes take more settings", "Leave them out."
-        yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
+        yield error("nemo.set", message, remedy, change=change)
         return
     for name, text in chosen.set.items():
         rest = {key: value for key, value in chosen.set.items() if key != name}
@@ -142,10 +142,39 @@ def user_settings(setup: Setup) -> Iterator[Finding]:
         why, remedy = nemo_settings.why_setting_refused(name, own_size=not _has_own_size(profile.recipe))
         if why:
             message = f"{visible(name)} {why}"
-            yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
+            yield error("nemo.set", message, remedy, change=change)
             continue
         try:
             nemo_settings.parse_setting(text)
-        except BadInput as error:
-            message = f"{visible(name)}: {error.message}"
-            yield Finding(level="error", key="nemo.set", message=message, remedy=error.remedy, change=change)
+        except BadInput as invalid:
+            message = f"{visible(name)}: {invalid.message}"
+            yield error("nemo.set", message, invalid.remedy, change=change)
+
+
+def replaces_nemo(setup: Setup) -> Iterator[Finding]:
+    """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
+    profile = setup.profile
+    if setup.nemo_flavour != "bridge" or setup.toolchain is None:
+        return
+    packages = setup.toolchain.packages
+    version, toolkit = packages["megatron-bridge"], packages.get("nemo_toolkit")
+    why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
+    yield note(
+        "trainer.kind",
+        f"{why}: Megatron-Bridge {version} trains its recipe of that name instead",
+        "It reads the model's config.json from huggingface.co, or from the cache in HF_HOME if it is there.",
+    )
+    model = profile.trainer.model
+    convert = 'python -c \'from megatron.bridge import AutoBridge; AutoBridge.import_ckpt("HF", "FOLDER")\''
+    if profile.nemo.task == "finetune" and not model:
+        yield error(
+            "trainer.model",
+            "no model is named: a finetune by Megatron-Bridge starts from a checkpoint",
+            f"Name its folder (trainer.model). From Hugging Face: {convert}.",
+        )
+    elif model and not at_least(version, _READS_HF) and setup.facts.paths.get(f"{model}/config.json") == "file":
+        yield error(
+            "trainer.model",
+            f"{visible(model)} is a Hugging Face folder: Megatron-Bridge {version} needs it converted",
+            f"{convert}, and name FOLDER (trainer.model).",
+        )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from tui_train.base.text import counted, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.other_machines.slurm import sbatch_seconds
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, sbatch_time
 from tui_train.facts.other_machines.slurm import chosen_partitions, gres_option, possible_nodes
@@ -28,17 +28,15 @@ def partition(setup: Setup) -> Iterator[Finding]:
         if name not in by_name:
             message = f"the cluster has no partition {visible(name)}"
             remedy = f"Choose one of: {visible(', '.join(by_name))}."
-            yield Finding(
-                level="error", key="slurm.partition", message=message, remedy=remedy, machine=True, change=change
-            )
+            yield error("slurm.partition", message, remedy, machine=True, change=change)
         elif not by_name[name].up:
             message = f"the partition {visible(name)} takes no jobs now"
             remedy = "The job would wait; choose another one."
-            yield Finding(level="warning", key="slurm.partition", message=message, remedy=remedy)
+            yield warning("slurm.partition", message, remedy)
     if not names and not default:
         message = "no partition is chosen, and the cluster has no default"
         remedy = f"Choose one of: {visible(', '.join(by_name))}."
-        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True)
+        yield error("slurm.partition", message, remedy, machine=True)
 
 
 def account(setup: Setup) -> Iterator[Finding]:
@@ -49,7 +47,7 @@ def account(setup: Setup) -> Iterator[Finding]:
         message = f"you have no account {visible(name)}"
         change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
         remedy = f"Choose one of: {visible(', '.join(accounts))}."
-        yield Finding(level="error", key="slurm.account", message=message, remedy=remedy, machine=True, change=change)
+        yield error("slurm.account", message, remedy, machine=True, change=change)
 
 
 def time_limit(setup: Setup) -> Iterator[Finding]:
@@ -88,19 +86,17 @@ def nodes(setup: Setup) -> Iterator[Finding]:
         remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_REMEDY}"
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
         change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
-        yield Finding(level="error", key="slurm.options", message=message, remedy=remedy, machine=True, change=change)
+        yield error("slurm.options", message, remedy, machine=True, change=change)
         return
     available = sum(kind.count for kind in matching)
     if profile.nodes.count > available:
         message = f"{counted(profile.nodes.count, 'node')} are asked for, and {names} has {available} of that kind"
         change = Change(counted(available, "node"), f"all that {names} has", (("nodes.count", available),))
-        yield Finding(
-            level="error", key="nodes.count", message=message, remedy="Ask for fewer.", machine=True, change=change
-        )
+        yield error("nodes.count", message, "Ask for fewer.", machine=True, change=change)
     elif profile.nodes.count > available - (unavailable := sum(kind.out for kind in matching)):
         message = f"{unavailable} of {counted(available, 'node')} of {names} are down or drained: Slurm refuses the job"
         remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."
-        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True, start=True)
+        yield error("slurm.partition", message, remedy, machine=True, start=True)
     yield from _mixed_gpu_types(matching, names, setup)
 
 
@@ -122,7 +118,7 @@ def _mixed_gpu_types(matching: tuple[NodeGroup, ...], names: str, setup: Setup) 
         edits = (("slurm.options", (*options, f"--gres=gpu:{best}:{count}")),)
         change = Change(f"only {best}", "so that the plan is for what it gets", edits)
     remedy = "Name the type in slurm.options: --gres=gpu:TYPE:COUNT."
-    yield Finding(level="warning", key="slurm.options", message=message, remedy=remedy, change=change)
+    yield warning("slurm.options", message, remedy, change=change)
 
 
 def _chosen_partitions(profile: Profile, facts: Facts) -> tuple[Partition, ...]:

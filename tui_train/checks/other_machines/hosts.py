@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from tui_train.base.text import counted, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error
 from tui_train.facts.types import Facts, Gpu, Toolchain, TrainingHost
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
@@ -97,15 +97,7 @@ def _wrong_order(profile: Profile, real_first: str) -> Finding:
 
 
 def _naming_error(message: str, remedy: str, change: Change) -> Finding:
-    return Finding(
-        level="error",
-        key="nodes.hosts",
-        message=visible(message),
-        remedy=remedy,
-        machine=True,
-        start=True,
-        change=change,
-    )
+    return error("nodes.hosts", visible(message), remedy, machine=True, start=True, change=change)
 
 
 def _fewer_processes(names: list[str], processes: int, setup: Setup) -> Change:

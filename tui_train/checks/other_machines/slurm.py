@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.other_machines.cluster import gres_gpus
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
@@ -34,21 +34,21 @@ def valid_job(setup: Setup) -> Iterator[Finding]:
         value = str(fields.get(profile, key))
         if not _SBATCH_VALUE.fullmatch(value):
             message = f"{visible(value)!r} cannot be an option of sbatch"
-            yield Finding(level="error", key=key, message=message, remedy="Use letters, digits and ._:+/- only.")
+            yield error(key, message, "Use letters, digits and ._:+/- only.")
     for word in profile.slurm.options:
         if refused := _why_refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
-            yield Finding(level="error", key="slurm.options", message=message, remedy=remedy)
+            yield error("slurm.options", message, remedy)
     shortest = setup.preset.stop.grace + SIGNAL_LEAD_SECONDS
     limit = sbatch_seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
         remedy = "Set slurm.time longer, well above the time to the first checkpoint."
-        yield Finding(level="error", key="slurm.time", message=message, remedy=remedy)
+        yield error("slurm.time", message, remedy)
     if profile.container.engine != "none":
         message = "a container is not started by Slurm here"
         remedy = "Choose no container, and a Python on the shared disk (trainer.python)."
-        yield Finding(level="error", key="container.engine", message=message, remedy=remedy)
+        yield error("container.engine", message, remedy)
     # Of cards that cannot train, another check says why.
     no_gpus_known = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))
     if setup.device == "cpu" and profile.hardware.device != "cpu" and no_gpus_known:
@@ -58,7 +58,7 @@ def valid_job(setup: Setup) -> Iterator[Finding]:
         remedy = "Plan for a compute node: run `tui-train facts --save node.json` there, then add --machine node.json."
         if cluster_known:
             remedy = "Choose another partition (slurm.partition); `tui-train facts --slurm` lists the GPUs of each."
-        yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
+        yield warning("hardware.device", message, remedy)
 
 
 def _why_refused(word: str, gpus: int) -> tuple[str, str] | None:

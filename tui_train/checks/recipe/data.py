@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from msgspec import Struct
 
 from tui_train.base.text import counted, grouped_digits, percent, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
 from tui_train.facts.data.data_use import ACCEPTED_FORMATS, FORMAT_LABELS, suitable_methods, why_unsuitable
 from tui_train.profile.changes import Change
@@ -24,6 +25,7 @@ _KIND_LABELS = {
     "other": ("has other columns", "have other columns", ""),
     "refused": ("is refused by the chat template", "are refused by the chat template", "Choose another model."),
 }
+_error, _warning = partial(error, DATA_KEY), partial(warning, DATA_KEY)
 
 
 class LengthLimits(Struct, frozen=True):
@@ -68,11 +70,10 @@ def _file_findings(report: DataReport, known_bad: frozenset[str]) -> Iterator[Fi
         yield _error(f"{more} more files cannot be read", "Fix or leave them out.")
     if not report.all_read:
         read = report.done / max(report.size, 1)
-        yield Finding(
-            level="note",
-            key=DATA_KEY,
-            message=f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the bytes)",
-            remedy="Numbers for all rows are estimated from them.",
+        yield note(
+            DATA_KEY,
+            f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the bytes)",
+            "Numbers for all rows are estimated from them.",
         )
 
 
@@ -99,20 +100,17 @@ def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Fin
         remedy = f"Choose a method for this data: {suitable}." if suitable else f"Rename the columns as in {formats}."
         first = next(iter(suitable_methods(report)), None)
         change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
-        yield Finding(
-            level="error", key="finetune.method" if suitable else DATA_KEY, message=why, remedy=remedy, change=change
-        )
+        yield error("finetune.method" if suitable else DATA_KEY, why, remedy, change=change)
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
         yield _warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
     for conversion in report.conversions:
         # What does not suit the method is not converted for it either.
         if not why_unsuitable(report, question.method):
-            yield Finding(
-                level="note",
-                key=DATA_KEY,
-                message=f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
-                remedy="The samples show the converted form.",
+            yield note(
+                DATA_KEY,
+                f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
+                "The samples show the converted form.",
             )
 
 
@@ -165,11 +163,10 @@ def _token_findings(report: DataReport, question: DataQuestion) -> Iterator[Find
             f"the chat template cannot be used: {report.template}", "Choose a model with a template for chats."
         )
     if question.answers_only and question.model and not report.answers.possible and report.tokens:
-        yield Finding(
-            level="error",
-            key="finetune.answers_only",
-            message=f"answers alone cannot be learned: {report.answers.why}",
-            remedy="Learn the whole text, or choose a model whose template marks answers.",
+        yield error(
+            "finetune.answers_only",
+            f"answers alone cannot be learned: {report.answers.why}",
+            "Learn the whole text, or choose a model whose template marks answers.",
             change=_LEARN_WHOLE_TEXT,
         )
     if question.answers_only and report.answers.caution:
@@ -226,11 +223,3 @@ def _longer_length(lengths: RowLengths, length: int, limit: int) -> Change | Non
     cut = lengths.effect_of(allowed).rows
     why = f"{grouped_digits(cut)} rows are cut, all that fits" if cut else "no row is cut, at more memory"
     return Change(f"take {grouped_digits(allowed)}", why, (("recipe.sequence_length", allowed),))
-
-
-def _error(message: str, remedy: str) -> Finding:
-    return Finding(level="error", key=DATA_KEY, message=message, remedy=remedy)
-
-
-def _warning(message: str, remedy: str) -> Finding:
-    return Finding(level="warning", key=DATA_KEY, message=message, remedy=remedy)

@@ -19,7 +19,7 @@ _WARNING_FACTOR, _ERROR_FACTOR = 10.0, 100.0
 def learning_rate(setup: Setup) -> Iterator[Finding]:
     """A rate that is far from the usual one of a trainer whose own is known to suit it."""
     profile = setup.profile
-    chosen, default = setup.settled.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
+    chosen, default = setup.effective.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
     if takes_field(profile, "trainer.script"):
         return  # of a script it is not known what suits it
     if (
@@ -53,7 +53,7 @@ def learning_rate(setup: Setup) -> Iterator[Finding]:
 def sequence_length(setup: Setup) -> Iterator[Finding]:
     """A sequence length that the model takes, unless no row of the data is as long."""
     profile = setup.profile
-    chosen, report = setup.settled.recipe.sequence_length, data_questions.data_report(setup)
+    chosen, report = setup.effective.recipe.sequence_length, data_questions.data_report(setup)
     folder = setup.facts.models.get(profile.trainer.model)
     limit = (report.limit if report else 0) or (folder.limit if folder else 0)
     longest = report.tokens.longest if report and report.tokens and not profile.finetune.packing else None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from tui_train.base.text import display_path, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.data import LengthLimits, data_findings
 from tui_train.facts.data.data_use import format_of_files, learns_whole_chats
 from tui_train.facts.types import Facts
@@ -43,15 +43,15 @@ def model_and_data(setup: Setup) -> Iterator[Finding]:
     if not profile.trainer.model:
         message = "no model is chosen"
         remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
-        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+        yield error("trainer.model", message, remedy)
     elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and has_no_weights(profile, setup.facts):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
         remedy = "Name a complete model folder or an id of the Hub. Merge an adapter first (tui-train merge)."
-        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+        yield error("trainer.model", message, remedy)
     if not profile.trainer.data:
         message = "no training data is chosen"
         remedy = "Name files of rows: JSONL, JSON, CSV, Parquet or text."
-        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+        yield error("trainer.data", message, remedy)
 
 
 def data_weights(setup: Setup) -> Iterator[Finding]:
@@ -62,20 +62,18 @@ def data_weights(setup: Setup) -> Iterator[Finding]:
         data_questions.data_report(setup),
     )
     if why:
-        yield Finding(
-            level="error",
-            key="data.weights",
-            message=f"the weights of the files cannot be used: {why}",
-            remedy=weights_of_files.WEIGHTS_REMEDY,
+        yield error(
+            "data.weights",
+            f"the weights of the files cannot be used: {why}",
+            weights_of_files.WEIGHTS_REMEDY,
             change=Change("no weights", "every row counts once", (("data.weights", ()),)),
         )
     for share in report.shares if report else ():
         if share.weight and not share.rows:
-            yield Finding(
-                level="error",
-                key="data.weights",
-                message=f"{share.file} has a weight but no usable row",
-                remedy="Leave the file out, or give it the weight 0.",
+            yield error(
+                "data.weights",
+                f"{share.file} has a weight but no usable row",
+                "Leave the file out, or give it the weight 0.",
             )
 
 
@@ -84,11 +82,10 @@ def unread_answers(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     away = bool(facts.other_machine) or profile.container.engine != "none"
     if away and learns_marked_answers(profile.finetune, format_of_files(profile.trainer.data, facts.data)):
-        yield Finding(
-            level="note",
-            key="finetune.answers_only",
-            message="answers alone can be learned of chats only, and the data is not checked before the run",
-            remedy="Other data ends the run before the model is loaded. For prompt + completion leave it unset.",
+        yield note(
+            "finetune.answers_only",
+            "answers alone can be learned of chats only, and the data is not checked before the run",
+            "Other data ends the run before the model is loaded. For prompt + completion leave it unset.",
         )
 
 
@@ -102,11 +99,10 @@ def whole_chats(setup: Setup) -> Iterator[Finding]:
         and setup.profile.finetune.answers_only is None
         and learns_whole_chats(report, question)
     ):
-        yield Finding(
-            level="note",
-            key="finetune.answers_only",
-            message=f"the users' words are learned too: {report.answers.caution or report.answers.why}",
-            remedy="To learn answers alone, name a chat template that marks them (--chat_template_path).",
+        yield note(
+            "finetune.answers_only",
+            f"the users' words are learned too: {report.answers.caution or report.answers.why}",
+            "To learn answers alone, name a chat template that marks them (--chat_template_path).",
         )
 
 
@@ -156,11 +152,10 @@ def targets(setup: Setup) -> Iterator[Finding]:
 def qlora_device(setup: Setup) -> Iterator[Finding]:
     """Weights in 4 bits need a GPU."""
     if setup.profile.finetune.tuning == "qlora" and setup.device != "cuda":
-        yield Finding(
-            level="error",
-            key="finetune.tuning",
-            message="QLoRA needs a GPU: bitsandbytes keeps weights in 4 bits only there",
-            remedy="Choose lora.",
+        yield error(
+            "finetune.tuning",
+            "QLoRA needs a GPU: bitsandbytes keeps weights in 4 bits only there",
+            "Choose lora.",
             change=Change("LoRA", "it trains on the CPU too", (("finetune.tuning", "lora"),)),
         )
 
@@ -172,11 +167,10 @@ def fallback_rate(setup: Setup) -> Iterator[Finding]:
     may_fall_back = chosen.tuning == "full" and "lora" in ladder.rungs and "lora" in ladder.consent
     if may_fall_back and profile.recipe.learning_rate is None:
         adapter_rate = default_learning_rate(structs.replace(chosen, tuning="lora"))
-        yield Finding(
-            level="note",
-            key="recipe.learning_rate",
-            message=f"the fallback LoRA trains with a learning rate of {adapter_rate:g}, as adapters do",
-            remedy="Set a learning rate to use it for both.",
+        yield note(
+            "recipe.learning_rate",
+            f"the fallback LoRA trains with a learning rate of {adapter_rate:g}, as adapters do",
+            "Set a learning rate to use it for both.",
         )
 
 
@@ -184,11 +178,10 @@ def steps_or_epochs(setup: Setup) -> Iterator[Finding]:
     """Epochs that the number of steps takes the place of."""
     recipe = setup.profile.recipe
     if recipe.steps is not None and recipe.epochs is not None:
-        yield Finding(
-            level="warning",
-            key="recipe.epochs",
-            message=f"steps and epochs are both set: {recipe.steps} steps end the training",
-            remedy="Leave one of them empty.",
+        yield warning(
+            "recipe.epochs",
+            f"steps and epochs are both set: {recipe.steps} steps end the training",
+            "Leave one of them empty.",
             change=Change("no steps", "the epochs end it", (("recipe.steps", None),)),
         )
 
@@ -197,36 +190,32 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
     profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
-    if is_evaluated(setup.settled) and not keeps_best(setup.settled) and every and saved:
+    if is_evaluated(setup.effective) and not keeps_best(setup.effective) and every and saved:
         aligned = -(-saved // every) * every
-        yield Finding(
-            level="warning",
-            key="recipe.checkpoint_every",
-            message=f"the best checkpoint is not kept: it saves every {saved} steps and evaluates every {every}",
-            remedy="Save at evaluations, so that the best one is the result.",
+        yield warning(
+            "recipe.checkpoint_every",
+            f"the best checkpoint is not kept: it saves every {saved} steps and evaluates every {every}",
+            "Save at evaluations, so that the best one is the result.",
             change=Change(f"save every {aligned} steps", "each is evaluated", (("recipe.checkpoint_every", aligned),)),
         )
-    if every is not None and not is_evaluated(setup.settled):
-        yield Finding(
-            level="warning",
-            key="recipe.evaluate_every",
-            message="there is no validation data, so nothing is evaluated",
-            remedy="Name validation data, or keep a share of the rows.",
+    if every is not None and not is_evaluated(setup.effective):
+        yield warning(
+            "recipe.evaluate_every",
+            "there is no validation data, so nothing is evaluated",
+            "Name validation data, or keep a share of the rows.",
             change=Change("keep 5 % of the rows", "they are not trained on", (("data.evaluation", 0.05),)),
         )
 
 
 def micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
-    min_micro, micro = setup.context.min_micro, setup.settled.recipe.micro_batch
+    min_micro, micro = setup.context.min_micro, setup.effective.recipe.micro_batch
     if micro is not None and micro < min_micro:
         method = METHOD_LABELS[setup.profile.finetune.method]
-        yield Finding(
-            level="error",
-            key="recipe.micro_batch",
-            message=f"{method} needs a micro batch of {min_micro} or more: "
-            "it compares the answers in it with each other",
-            remedy="Raise the micro batch, and the global batch if it is smaller than micro batch x processes.",
+        yield error(
+            "recipe.micro_batch",
+            f"{method} needs a micro batch of {min_micro} or more: it compares the answers in it with each other",
+            "Raise the micro batch, and the global batch if it is smaller than micro batch x processes.",
         )
 
 
@@ -238,10 +227,9 @@ def undoing_arguments(setup: Setup) -> Iterator[Finding]:
         if instead is not None:
             words = " ".join(argument.words)
             remaining = argument.removed_from(profile.trainer.arguments)
-            yield Finding(
-                level="error",
-                key="trainer.arguments",
-                message=f"{words} would override what the plan sets and checks",
-                remedy=f"Leave it out{f' and set {instead}' if instead else ''}.",
+            yield error(
+                "trainer.arguments",
+                f"{words} would override what the plan sets and checks",
+                f"Leave it out{f' and set {instead}' if instead else ''}.",
                 change=Change(f"without {words}", "the plan sets it", (("trainer.arguments", remaining),)),
             )

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 
 from tui_train.base.text import counted
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.finetune import KEY_INSTEAD
 from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
@@ -27,11 +27,10 @@ def unknown_options(setup: Setup) -> Iterator[Finding]:
     given_options = [each for each in given_options if each.option and each.option not in KEY_INSTEAD]
     names = _option_names(setup.toolchain, profile.finetune.method)
     if given_options and not names:
-        yield Finding(
-            level="note",
-            key=_KEY,
-            message=f"not known: whether this TRL takes {given_options[0].words[0]}",
-            remedy="It ends at once where an option is unknown to it.",
+        yield note(
+            _KEY,
+            f"not known: whether this TRL takes {given_options[0].words[0]}",
+            "It ends at once where an option is unknown to it.",
         )
     for option in given_options if names else ():
         name = option.option
@@ -44,11 +43,10 @@ def ignored_values(setup: Setup) -> Iterator[Finding]:
     names, file = _option_names(setup.toolchain, setup.profile.finetune.method), setup.preset.file
     keys = [entry.key for entry in file.values if not entry.when] if file and names else []
     if missing := [key for key in dict.fromkeys(keys) if key not in names]:
-        yield Finding(
-            level="warning",
-            key="trainer.python",
-            message=f"this TRL ignores {counted(len(missing), 'value')} of the plan: {', '.join(missing)}",
-            remedy="Choose a Python with another version of TRL, or make one: tui-train env create hf.",
+        yield warning(
+            "trainer.python",
+            f"this TRL ignores {counted(len(missing), 'value')} of the plan: {', '.join(missing)}",
+            "Choose a Python with another version of TRL, or make one: tui-train env create hf.",
         )
 
 
@@ -82,4 +80,4 @@ def _unknown_option(profile: Profile, option: SetOption, names: frozenset[str]) 
     if len(completions) == 1:
         message = f"TRL takes {typed} for --{completions[0]}, which the plan does not see"
         remedy = f"Write --{completions[0]}."
-    return Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change)
+    return error(_KEY, message, remedy, change=change)

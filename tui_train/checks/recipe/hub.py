@@ -1,10 +1,11 @@
 """Checks of a model of the Hugging Face Hub: whether it is here, and what its download needs."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from tui_train.base.text import counted, size
 from tui_train.base.versions import older
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models.hub import HubCache, HubModel
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
@@ -16,6 +17,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import model_id, trainer_of
 
 _KEY = "trainer.model"
+_error, _warning, _note = partial(error, _KEY), partial(warning, _KEY), partial(note, _KEY)
 _TOKEN = "HF_TOKEN"  # noqa: S105  # the name of the variable
 _MAX_NAMED_FILES = 2
 _MIN_TOKENIZER_TRL = "1.13"
@@ -35,7 +37,7 @@ def folders_only(setup: Setup) -> Iterator[Finding]:
     if model and model.is_complete:
         change = Change("the folder in the cache", model.folder, ((_KEY, model.folder),))
     message, remedy = f"{name} is not a folder, and {trainer.label} loads a folder", "Name the model's folder."
-    yield Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change)
+    yield error(_KEY, message, remedy, change=change)
 
 
 def revision(setup: Setup) -> Iterator[Finding]:
@@ -44,18 +46,18 @@ def revision(setup: Setup) -> Iterator[Finding]:
     if _is_invalid_revision(named):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         message = f"{named} cannot be the name of a revision"
-        yield Finding(level="error", key="trainer.revision", message=message, remedy=remedy, change=_USE_MAIN)
+        yield error("trainer.revision", message, remedy, change=_USE_MAIN)
 
 
 def tokenizer(setup: Setup) -> Iterator[Finding]:
     """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
     profile = setup.profile
     tool = setup.toolchain
-    version = tool.packages.get("trl") if tool and trainer_of(setup.settled).conventions() == "trl" else None
+    version = tool.packages.get("trl") if tool and trainer_of(setup.effective).conventions() == "trl" else None
     if profile.trainer.revision and model_id(profile) and older(version, _MIN_TOKENIZER_TRL):
         message = f"TRL {version} takes the tokenizer of {model_id(profile)} from main, not from the revision"
         remedy = f"Install TRL {_MIN_TOKENIZER_TRL} or newer, or name a folder with that revision."
-        yield Finding(level="warning", key="trainer.revision", message=message, remedy=remedy)
+        yield warning("trainer.revision", message, remedy)
 
 
 def _is_invalid_revision(name: str) -> bool:
@@ -67,7 +69,7 @@ def architecture(setup: Setup) -> Iterator[Finding]:
     model = cached_model(setup.profile, setup.facts)
     if model and model.architecture and not model.causal and not model.architecture.endswith(_MULTIMODAL_SUFFIX):
         message = f"{model.id} is a {model.architecture}, not a causal language model"
-        yield Finding(level="warning", key=_KEY, message=message, remedy="Most trainers cannot load it.")
+        yield warning(_KEY, message, "Most trainers cannot load it.")
 
 
 def download(setup: Setup) -> Iterator[Finding]:
@@ -127,9 +129,7 @@ def _refusal_finding(name: str, profile: Profile, hub: HubCache, answer: HubMode
     if answer.refusal == "revision":
         message = f"the Hub has no revision {profile.trainer.revision} of {model_id(profile)}"
         remedy = "Name a branch, a tag, or a whole commit (40 digits)."
-        return Finding(
-            level="error", key="trainer.revision", message=message, remedy=remedy, change=_USE_MAIN, start=True
-        )
+        return error("trainer.revision", message, remedy, change=_USE_MAIN, start=True)
     if answer.refusal == "missing":
         if hub.token or _TOKEN in profile.trainer.secrets:
             message = f"{name} is not a public model of the Hub"
@@ -151,7 +151,7 @@ def _access_findings(name: str, profile: Profile, hub: HubCache, answer: HubMode
         yield _note(f"{name} is gated", f"The token's account must have been granted access on {page}.")
         return
     remedy = f"Ask for access on {page}, name {_TOKEN} under secrets, and export it where you start the run."
-    yield _error(f"{name} is gated, and there is no token", remedy, _token_change(profile), start=True)
+    yield _error(f"{name} is gated, and there is no token", remedy, change=_token_change(profile), start=True)
 
 
 def _token_change(profile: Profile) -> Change:
@@ -172,15 +172,3 @@ def _space_finding(name: str, profile: Profile, hub: HubCache, answer: HubModel)
     how_much = f": {size(needed_bytes)}" if needed_bytes else ""
     part = "the rest of " if model and model.folder else ""
     return _note(f"{part}{name} is downloaded before the training{how_much}", f"To {hub.folder}, where {free}.")
-
-
-def _error(message: str, remedy: str, change: Change | None = None, *, start: bool = False) -> Finding:
-    return Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change, start=start)
-
-
-def _warning(message: str, remedy: str) -> Finding:
-    return Finding(level="warning", key=_KEY, message=message, remedy=remedy)
-
-
-def _note(message: str, remedy: str) -> Finding:
-    return Finding(level="note", key=_KEY, message=message, remedy=remedy)

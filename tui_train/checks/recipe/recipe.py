@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, grouped_digits, size, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.memory.ladder.rungs import get_rung
 from tui_train.memory.predict import predict, smallest_fitting_change
 from tui_train.profile import batch
@@ -23,7 +23,7 @@ _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies o
 
 def divisible_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
-    micro, global_batch, world = setup.settled.recipe.micro_batch, setup.settled.recipe.global_batch, setup.copies
+    micro, global_batch, world = setup.effective.recipe.micro_batch, setup.effective.recipe.global_batch, setup.copies
     if not batch.BATCH_PLACEHOLDERS & setup.context.accepted:
         return
     if undivided := [*_undivided_totals(setup)]:
@@ -42,12 +42,11 @@ def divisible_batch(setup: Setup) -> Iterator[Finding]:
         remedy += f" Or, for {global_batch}, a micro batch of {_joined_by_or(smaller)}."
     best = min(nearest, key=lambda value: abs(value - global_batch))
     change = Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
-    yield Finding(
-        level="error",
-        key="recipe.global_batch",
-        message=f"the global batch {global_batch} is not a multiple of micro batch {micro} x"
+    yield error(
+        "recipe.global_batch",
+        f"the global batch {global_batch} is not a multiple of micro batch {micro} x"
         f" {counted(world, *_UNITS[world == setup.world_size])}",
-        remedy=remedy,
+        remedy,
         change=change,
     )
 
@@ -56,9 +55,9 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     profile = setup.profile
     recipe = profile.recipe
-    if recipe.global_batch is not None and setup.settled.recipe.micro_batch is None:
+    if recipe.global_batch is not None and setup.effective.recipe.micro_batch is None:
         message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
-        yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
+        yield error("recipe.micro_batch", message, "Set the micro batch.")
         return
     context = setup.context
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.why_none:
@@ -68,7 +67,7 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
         if context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
             message = "after out of memory no smaller batch is tried: the script takes no gradient accumulation"
             remedy, keys = "A smaller batch would change the training.", ""
-        yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy, keys=keys)
+        yield note("recipe.micro_batch", message, remedy, keys=keys)
 
 
 def _undivided_totals(setup: Setup) -> Iterator[Finding]:
@@ -78,7 +77,7 @@ def _undivided_totals(setup: Setup) -> Iterator[Finding]:
         effective = setup.values[name]
         if not effective.undivided_total:
             continue
-        micro = setup.settled.recipe.micro_batch or 1
+        micro = setup.effective.recipe.micro_batch or 1
         shares = tuple(
             share for share in (effective.undivided_total // copies, effective.undivided_total // copies + 1) if share
         )
@@ -88,13 +87,12 @@ def _undivided_totals(setup: Setup) -> Iterator[Finding]:
         # Two totals may be as near; the remedy names both.
         why = f"{best * copies} in all, {counted(best, 'sample' if name == 'micro_batch' else 'step')} a process"
         label = "micro batch" if name == "micro_batch" else "global batch"
-        yield Finding(
-            level="error",
-            key=f"recipe.{name}",
-            message=f"{visible(effective.option)} {effective.undivided_total} ({visible(effective.source)}) "
+        yield error(
+            f"recipe.{name}",
+            f"{visible(effective.option)} {effective.undivided_total} ({visible(effective.source)}) "
             f"is for all {copies} processes, "
             "which do not divide it",
-            remedy=f"Nearest values: {_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",
+            f"Nearest values: {_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",
             change=Change(f"{label} {suggested}", why, ((f"recipe.{name}", suggested),)),
         )
 
@@ -102,20 +100,18 @@ def _undivided_totals(setup: Setup) -> Iterator[Finding]:
 def whole_numbers(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
     accepted, recipe = setup.context.accepted, setup.profile.recipe
-    if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.settled.recipe.steps:
-        yield Finding(
-            level="error",
-            key="recipe.warmup",
-            message=f"{setup.preset.named} takes the warmup in steps, and {recipe.warmup:g} is a share",
-            remedy="Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
+    if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.effective.recipe.steps:
+        yield error(
+            "recipe.warmup",
+            f"{setup.preset.named} takes the warmup in steps, and {recipe.warmup:g} is a share",
+            "Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
         )
     if "whole_epochs" in accepted and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
         whole_epochs = math.ceil(recipe.epochs)
-        yield Finding(
-            level="error",
-            key="recipe.epochs",
-            message=f"{setup.preset.named} takes whole epochs, and {recipe.epochs:g} are set",
-            remedy="Set a whole number, or recipe.steps.",
+        yield error(
+            "recipe.epochs",
+            f"{setup.preset.named} takes whole epochs, and {recipe.epochs:g} are set",
+            "Set a whole number, or recipe.steps.",
             change=Change(
                 counted(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)
             ),
@@ -132,18 +128,18 @@ def learning_rate_scaling(setup: Setup) -> Iterator[Finding]:
                 "Choose a scaling, or set it to 0.",
             )
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
-            yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
+            yield warning("recipe.lr_base_batch", message, remedy, change=change)
         return
-    if "learning_rate" in setup.context.accepted and batch.scaled_learning_rate(setup.settled.recipe) is None:
-        what = "global batch" if setup.settled.recipe.global_batch is None else "learning rate"
+    if "learning_rate" in setup.context.accepted and batch.scaled_learning_rate(setup.effective.recipe) is None:
+        what = "global batch" if setup.effective.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
-        yield Finding(level="error", key="recipe.lr_scaling", message=message, remedy=f"Set the {what}.", change=change)
+        yield error("recipe.lr_scaling", message, f"Set the {what}.", change=change)
 
 
 def hidden_size(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
-    hidden, heads = setup.settled.recipe.hidden_size, setup.settled.recipe.heads
+    hidden, heads = setup.effective.recipe.hidden_size, setup.effective.recipe.heads
     if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.accepted:
         return
     unit = heads * 2
@@ -152,11 +148,10 @@ def hidden_size(setup: Setup) -> Iterator[Finding]:
         sizes = tuple(size for size in (below, below + unit) if size)
         best = min(sizes, key=lambda value: abs(value - hidden))
         change = Change(f"hidden size {best}", "the nearest that the heads divide", (("recipe.hidden_size", best),))
-        yield Finding(
-            level="error",
-            key="recipe.hidden_size",
-            message=f"the hidden size {hidden} is not a multiple of 2 × {heads} heads",
-            remedy=f"Nearest hidden sizes: {_joined_by_or(sizes)}.",
+        yield error(
+            "recipe.hidden_size",
+            f"the hidden size {hidden} is not a multiple of 2 × {heads} heads",
+            f"Nearest hidden sizes: {_joined_by_or(sizes)}.",
             change=change,
         )
 
@@ -166,11 +161,10 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     if profile.recipe.evaluate_every is None or not trainer_of(profile).makes_model or profile.trainer.validation_data:
         return
-    yield Finding(
-        level="warning",
-        key="recipe.evaluate_every",
-        message="there is no validation data, so nothing is evaluated",
-        remedy="Name validation data (trainer.validation_data).",
+    yield warning(
+        "recipe.evaluate_every",
+        "there is no validation data, so nothing is evaluated",
+        "Name validation data (trainer.validation_data).",
         change=Change("no evaluations", "nothing else changes", (("recipe.evaluate_every", None),)),
     )
 
@@ -182,8 +176,8 @@ def fallbacks(setup: Setup) -> Iterator[Finding]:
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
         try:
             fallback = get_rung(name)
-        except BadInput as error:
-            yield Finding(level="error", key="ladder.rungs", message=error.message, remedy=error.remedy)
+        except BadInput as unknown:
+            yield error("ladder.rungs", unknown.message, unknown.remedy)
             continue
         if fallback.changes_training and name in rungs and name not in profile.ladder.consent:
             change = Change(
@@ -191,27 +185,26 @@ def fallbacks(setup: Setup) -> Iterator[Finding]:
             )
             message = f"the fallback “{fallback.label}” changes the result and needs your consent: it is skipped"
             remedy = "Allow it (ladder.consent), or remove it from the ladder."
-            yield Finding(level="warning", key="ladder.consent", message=message, remedy=remedy, change=change)
+            yield warning("ladder.consent", message, remedy, change=change)
     if len(set(rungs)) != len(rungs):
         once = Change(
             "each fallback once", "a second time has no effect", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)
         )
         message, remedy = "a fallback is on the ladder twice", "Name each fallback once."
-        yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
+        yield error("ladder.rungs", message, remedy, change=once)
 
 
 def checkpoints(setup: Setup) -> Iterator[Finding]:
     """A training that ends before its first checkpoint, whether steps or epochs end it."""
-    every, steps = setup.settled.recipe.checkpoint_every, training_steps(setup)
+    every, steps = setup.effective.recipe.checkpoint_every, training_steps(setup)
     if not setup.profile.ladder.rungs or not setup.preset.checkpoints or not every or not _MIN_STEPS <= steps <= every:
         return
     interval = max(1, steps // _SUGGESTED_CHECKPOINTS)
-    yield Finding(
-        level="note",
-        key="recipe.checkpoint_every",
-        message=f"no checkpoint is saved before the end, at step {grouped_digits(steps)}: after a failure the training "
+    yield note(
+        "recipe.checkpoint_every",
+        f"no checkpoint is saved before the end, at step {grouped_digits(steps)}: after a failure the training "
         "restarts from step 0",
-        remedy="Lower “Checkpoint every”.",
+        "Lower “Checkpoint every”.",
         change=Change(
             f"a checkpoint every {counted(interval, 'step')}",
             f"{_SUGGESTED_CHECKPOINTS} of them before the end"
@@ -238,11 +231,10 @@ def memory(setup: Setup) -> Iterator[Finding]:
         if change
         else "Choose a smaller model, shorter samples, or a GPU with more memory."
     )
-    yield Finding(
-        level="warning",
-        key="recipe.micro_batch",
-        message=f"it needs about {size(verdict.reserved)} ({size(verdict.needed)} allocated),"
+    yield warning(
+        "recipe.micro_batch",
+        f"it needs about {size(verdict.reserved)} ({size(verdict.needed)} allocated),"
         f" and {pool.name} has {size(verdict.available)} free",
-        remedy=remedy,
+        remedy,
         change=change,
     )

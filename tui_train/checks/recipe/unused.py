@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.text import display_path
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, note, warning
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA, Profile
@@ -58,11 +58,10 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
 def _output(setup: Setup, change: Change) -> Finding:
     """Return that an output folder is not passed: it is kept for the run, and its results are looked for there."""
     folder = display_path(setup.profile.trainer.output)
-    return Finding(
-        level="warning",
-        key="trainer.output",
-        message=f"{setup.preset.named} takes no output folder: {folder} is not passed",
-        remedy="Keep it only if the script writes there by itself: then its results are found. Otherwise leave it out, "
+    return warning(
+        "trainer.output",
+        f"{setup.preset.named} takes no output folder: {folder} is not passed",
+        "Keep it only if the script writes there by itself: then its results are found. Otherwise leave it out, "
         "or write {output} in the arguments where it belongs.",
         change=change,
     )
@@ -79,4 +78,4 @@ def old_schema(setup: Setup) -> Iterator[Finding]:
     else:
         message = "this profile has no `schema`: what is not set is the trainer's own; in schema 1 it was tui-train's"
         remedy = f"Write schema = {SCHEMA} into it, or schema = 1 for what that meant."
-    yield Finding(level="note", key="name", message=message, remedy=remedy)
+    yield note("name", message, remedy)

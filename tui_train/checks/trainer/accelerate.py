@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tui_train.base.text import counted, display_path, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.gpus.verdicts import find_gpus
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.changes import Change
@@ -46,11 +46,10 @@ def _shown_config_path(setup: Setup) -> str:
 def unsupported(setup: Setup) -> Iterator[Finding]:
     """Keys of the config that would change the training, and that the plan cannot follow."""
     for key in accelerate_config.unsupported_keys(setup.launcher_config):
-        yield Finding(
-            level="error",
-            key=_KEY,
-            message=f"{key} in {_shown_config_path(setup)} is not supported",
-            remedy="Take it out, or name a file without it (trainer.accelerate_config).",
+        yield error(
+            _KEY,
+            f"{key} in {_shown_config_path(setup)} is not supported",
+            "Take it out, or name a file without it (trainer.accelerate_config).",
         )
 
 
@@ -59,11 +58,10 @@ def dropped_settings(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
     for entry, why in accelerate_config.dropped_settings(setup.launcher_config, profile.trainer.strategy).items():
-        yield Finding(
-            level="warning",
-            key=_KEY,
-            message=f"{visible(entry)} in your accelerate config {path} {why}: it is not used",
-            remedy="Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
+        yield warning(
+            _KEY,
+            f"{visible(entry)} in your accelerate config {path} {why}: it is not used",
+            "Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
         )
 
 
@@ -195,7 +193,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
     config = launcher_config.config_for_device(document.values, setup.device)
     values = launcher_config.recipe_values_in(profile, setup.preset, config)
     value = values.get("precision")
-    if value is None or value.value in {"fp32", setup.settled.recipe.precision} or profile.recipe.precision:
+    if value is None or value.value in {"fp32", setup.effective.recipe.precision} or profile.recipe.precision:
         return
     launcher = next(name for name, other in LAUNCHERS.items() if other.reads_config)
     yield _difference(

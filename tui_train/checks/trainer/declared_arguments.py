@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, note
 from tui_train.checks.trainer.preset import arguments_in_words, declared_names, is_fully_known
 from tui_train.facts.types import Parameter, Source
 from tui_train.profile import fields
@@ -35,12 +35,11 @@ def required_arguments(setup: Setup) -> Iterator[Finding]:
         if "" in keys:
             continue
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
-        yield Finding(
-            level="error",
-            key=keys[0] if keys else _KEY,
+        yield error(
+            keys[0] if keys else _KEY,
+            f"missing required argument: {visible(name)} ({_source_place(parameter)})",
+            f"Set {keys[0]}." if keys else f"Write it into the arguments (trainer.arguments){_form(parameter)}.",
             argument="" if keys else parameter.name,
-            message=f"missing required argument: {visible(name)} ({_source_place(parameter)})",
-            remedy=f"Set {keys[0]}." if keys else f"Write it into the arguments (trainer.arguments){_form(parameter)}.",
             keys="" if keys else "Type it in its row on Recipe.",
         )
 
@@ -53,11 +52,10 @@ def unknown(setup: Setup) -> Iterator[Finding]:
     words = setup.profile.trainer.arguments
     for at in given_arguments.unknown(source, words):
         right = near(source, words[at])
-        yield Finding(
-            level="error",
-            key=_KEY,
-            message=f"the script does not take {visible(words[at].partition('=')[0])}; {arguments_in_words(source)}",
-            remedy=f"Did you mean {visible(right)}?" if right else "Leave it out.",
+        yield error(
+            _KEY,
+            f"the script does not take {visible(words[at].partition('=')[0])}; {arguments_in_words(source)}",
+            f"Did you mean {visible(right)}?" if right else "Leave it out.",
             change=instead(words, at, right) if right else None,
         )
 
@@ -115,12 +113,11 @@ def valid_values(setup: Setup) -> Iterator[Finding]:
             continue
         rest = given_arguments.with_argument(source, words, parameter, ())
         change = Change(f"without {parameter.name}", "the script takes its own", ((_KEY, rest),))
-        yield Finding(
-            level="error",
-            key=_KEY,
+        yield error(
+            _KEY,
+            f"{visible(parameter.name)} {problem} ({_source_place(parameter)} of the script)",
+            "Give another value, or leave it out.",
             argument=parameter.name,
-            message=f"{visible(parameter.name)} {problem} ({_source_place(parameter)} of the script)",
-            remedy="Give another value, or leave it out.",
             change=None if parameter.required else change,
         )
 
@@ -139,12 +136,11 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
             continue
         key = PLACEHOLDERS[name]
         label = fields.field(key).label.lower()
-        yield Finding(
-            level="note",
-            key=_KEY,
+        yield note(
+            _KEY,
+            f"is {visible(parameter.name)} the {label}? its name suggests it",
+            f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
             argument=parameter.name,
-            message=f"is {visible(parameter.name)} the {label}? its name suggests it",
-            remedy=f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
             change=change,
         )
 

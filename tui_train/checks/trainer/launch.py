@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.ssh import is_host_name
 from tui_train.base.text import counted, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, launcher_labels, launchers_supporting
 from tui_train.profile.changes import Change
@@ -31,15 +31,15 @@ def sharding(setup: Setup) -> Iterator[Finding]:
                 "only what is sharded is offloaded, and ddp shards nothing",
                 "Choose fsdp2, or no offload.",
             )
-            yield Finding(level="warning", key="trainer.offload", message=message, remedy=remedy, change=no_offload)
+            yield warning("trainer.offload", message, remedy, change=no_offload)
         return
     without_gpus = strategy.startswith("zero") and setup.device != "cuda"
     if not without_gpus and (setup.toolchain is None or why_unusable(profile, setup.toolchain)):
         return  # as the check of the Python says
-    if strategy.startswith("zero") and gradient_accumulation(setup.settled, setup.copies) is None:
+    if strategy.startswith("zero") and gradient_accumulation(setup.effective, setup.copies) is None:
         message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
-        yield Finding(level="error", key="recipe.global_batch", message=message, remedy=remedy)
+        yield error("recipe.global_batch", message, remedy)
     if reason := why_strategy_unusable(strategy, setup):
         yield _strategy_error(setup, reason)
     elif setup.world_size == 1 and not trainer.offload:
@@ -48,11 +48,11 @@ def sharding(setup: Setup) -> Iterator[Finding]:
             "offload to the host", "one GPU then holds less, but is much slower", (("trainer.offload", True),)
         )
         remedy = "Choose ddp, or more GPUs, or offload to the host's memory."
-        yield Finding(level="error", key=key, message=message, remedy=remedy, change=offload)
+        yield error(key, message, remedy, change=offload)
     elif not setup.preset.strategies:
         message = f"{strategy} works only if {visible(trainer.script)} goes through accelerate, which is not known"
         remedy = "It must call Accelerator.prepare, or use the Trainer of transformers or TRL."
-        yield Finding(level="warning", key=key, message=message, remedy=remedy)
+        yield warning(key, message, remedy)
 
 
 def _strategy_error(setup: Setup, reason: str) -> Finding:
@@ -65,9 +65,7 @@ def _strategy_error(setup: Setup, reason: str) -> Finding:
     elif setup.device == "cuda" and "fsdp2" in setup.preset.strategies:
         change = Change("strategy fsdp2", "the trainer can be sharded by it", (("trainer.strategy", "fsdp2"),))
     message = f"{trainer.strategy} cannot be used: {visible(reason)}"
-    return Finding(
-        level="error", key="trainer.strategy", message=message, remedy=f"{change.title.capitalize()}.", change=change
-    )
+    return error("trainer.strategy", message, f"{change.title.capitalize()}.", change=change)
 
 
 def master_address(setup: Setup) -> Iterator[Finding]:
@@ -83,19 +81,17 @@ def master_address(setup: Setup) -> Iterator[Finding]:
     elif not nodes.address:
         message = f"{nodes.machines} machines train together, and the address of the first one is missing"
         remedy = "Name its IP address (nodes.address), as the others see it."
-        yield Finding(level="error", key="nodes.address", message=message, remedy=remedy)
+        yield error("nodes.address", message, remedy)
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
         message = f"{visible(nodes.address)!r} is not an address"
-        yield Finding(level="error", key="nodes.address", message=message, remedy="Name one IP address or host name.")
+        yield error("nodes.address", message, "Name one IP address or host name.")
     elif nodes.address == "localhost":
         message = "every machine takes localhost for itself, so the others would not find the first one"
-        yield Finding(level="warning", key="nodes.address", message=message, remedy="Name its IP address.")
+        yield warning("nodes.address", message, "Name its IP address.")
     if nodes.port < _FIRST_FREE_PORT:
         message = f"port {nodes.port} can only be opened by root"
         change = Change("port 29500", "PyTorch's own", (("nodes.port", 29500),))
-        yield Finding(
-            level="warning", key="nodes.port", message=message, remedy="Choose a port from 1024 up.", change=change
-        )
+        yield warning("nodes.port", message, "Choose a port from 1024 up.", change=change)
 
 
 def uneven_processes(setup: Setup) -> Iterator[Finding]:
@@ -130,7 +126,7 @@ def uneven_processes(setup: Setup) -> Iterator[Finding]:
             change = Change("launcher auto", f"takes {launchers}", (("trainer.launcher", "auto"),))
     else:
         return
-    yield Finding(level="error", key="nodes.processes", message=message, remedy=remedy, change=change)
+    yield error("nodes.processes", message, remedy, change=change)
 
 
 def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
@@ -139,24 +135,24 @@ def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
     no_hosts = Change("no hosts", "each machine is then started by hand, or by Slurm", (("nodes.hosts", ()),))
     if facts.scheduler:
         message = "Slurm chooses the machines itself: hosts cannot be named for it"
-        yield Finding(level="error", key="nodes.hosts", message=message, remedy="Leave them empty.", change=no_hosts)
+        yield error("nodes.hosts", message, "Leave them empty.", change=no_hosts)
     if len(nodes.hosts) == 1:
         message = f"{visible(nodes.hosts[0])} is the only host: one machine needs none to be named"
         remedy = "Name first the machine on which it starts, then the others; or none."
-        yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy, change=no_hosts)
+        yield error("nodes.hosts", message, remedy, change=no_hosts)
     for host in dict.fromkeys(nodes.hosts):
         if not is_host_name(host):
             message, remedy = f"{visible(host)} is not a host name", "Name each as for ssh: HOST or USER@HOST."
-            yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy)
+            yield error("nodes.hosts", message, remedy)
         elif nodes.hosts.count(host) > 1:
             message, remedy = f"{visible(host)} is named twice", "Name each machine once."
-            yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy)
+            yield error("nodes.hosts", message, remedy)
     if nodes.count not in {1, len(nodes.hosts)}:
         message = f"nodes.count is {nodes.count}, and {len(nodes.hosts)} hosts are named"
         change = Change("as many as hosts", "the number of machines follows from them", (("nodes.count", 1),))
         remedy = "Leave nodes.count out: it follows from the hosts."
-        yield Finding(level="error", key="nodes.count", message=message, remedy=remedy, change=change)
+        yield error("nodes.count", message, remedy, change=change)
     if engine != "none":
         message = f"{engine} is not started on other hosts: nothing would end its containers there"
         remedy = "Choose no container, or no hosts: then start launch.sh on each machine."
-        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=no_hosts)
+        yield error("container.engine", message, remedy, change=no_hosts)

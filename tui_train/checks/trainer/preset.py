@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tui_train.base.text import display_path, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Source, YamlDocument
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
@@ -36,7 +36,7 @@ def installed_module(setup: Setup) -> Iterator[Finding]:
     if starts and package in _PROBED_PACKAGES and tool and package not in tool.packages:
         message = f"{visible(tool.python)} has no {package}, which {setup.preset.named} starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
-        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+        yield error("trainer.python", message, remedy, machine=True)
 
 
 def config_file(setup: Setup) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def config_file(setup: Setup) -> Iterator[Finding]:
             setup.preset.file is None and "config" in setup.context.accepted
         ):
             message = f"{setup.preset.named} needs a config file, and none is set"
-            yield Finding(level="error", key=key, message=message, remedy="Name the YAML file that the training reads.")
+            yield error(key, message, "Name the YAML file that the training reads.")
         return
     state = facts.paths.get(path, "file")
     if "config" not in setup.context.accepted and setup.preset.file is None:
@@ -58,7 +58,7 @@ def config_file(setup: Setup) -> Iterator[Finding]:
     if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
         message = f"config file: {visible(path)} {what}"
-        yield Finding(level="error", key=key, message=message, remedy="Name a file that you may read.")
+        yield error(key, message, "Name a file that you may read.")
     elif setup.preset.file:
         yield from _document_findings(facts.documents.get(path), path, setup)
 
@@ -73,22 +73,22 @@ def _config_option(profile: Profile, option: SetOption) -> Finding:
         change = Change("set it as the config file", "its values are read and shown", edits)
     message = f"the file in {words} is not read: its values are unknown, and fallbacks could override them"
     remedy = "Set the file as trainer.config."
-    return Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=change)
+    return error("trainer.arguments", message, remedy, change=change)
 
 
 def _document_findings(document: YamlDocument | None, path: str, setup: Setup) -> Iterator[Finding]:
     key = "trainer.config"
     if document is None:
         message = f"the config file {display_path(path)} is not read yet"
-        yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or refresh.")
+        yield error(key, message, "Wait a moment, or refresh.")
     elif document.problem:
         message = f"the config file {display_path(path)} cannot be used: {document.problem}"
-        yield Finding(level="error", key=key, message=message, remedy="Fix that file, or name another one.")
+        yield error(key, message, "Fix that file, or name another one.")
     else:
         for name in keys_needing_tables(document.values, setup.preset):
             message = f"{name} in {display_path(path)} is a single value, and the preset puts values below it"
             remedy = "Make it a table there, or choose another preset."
-            yield Finding(level="error", key=key, message=message, remedy=remedy)
+            yield error(key, message, remedy)
         yield from _required_values(document, path, setup)
 
 
@@ -98,7 +98,7 @@ def _required_values(document: YamlDocument, path: str, setup: Setup) -> Iterato
         if document.values.get(name) != required_value:
             text = f"{name}: {str(required_value).lower()}"
             message = f"{display_path(path)} does not set {text}, without which {setup.preset.named} trains nothing"
-            yield Finding(level="error", key="trainer.config", message=message, remedy=f"Write {text} into it.")
+            yield error("trainer.config", message, f"Write {text} into it.")
 
 
 def data_file_format(setup: Setup) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def data_file_format(setup: Setup) -> Iterator[Finding]:
         message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
         endings = ", ".join(f".{ending}" for ending in DATASETS_FORMATS)
         remedy = f"Name files of one format, ending in one of {endings}."
-        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+        yield error("trainer.data", message, remedy)
 
 
 def shadowed_preset(setup: Setup) -> Iterator[Finding]:
@@ -119,7 +119,7 @@ def shadowed_preset(setup: Setup) -> Iterator[Finding]:
     own_preset = setup.facts.presets.get(name)
     if own_preset and name in shipped_presets():
         remedy = "Rename your file, and choose it under its new name."
-        yield Finding(level="warning", key="trainer.preset", message=own_preset.problem, remedy=remedy)
+        yield warning("trainer.preset", own_preset.problem, remedy)
 
 
 def accepted_arguments(setup: Setup) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.presets.log_expression import why_expression_unusable
@@ -29,11 +29,11 @@ def loads_checkpoint(setup: Setup) -> Iterator[Finding]:
     effect = "a second start and each fallback train from step 0 again"
     if source.bare_train_line:
         message = f"train() on line {source.bare_train_line} of the script gets no checkpoint: {effect}"
-        yield Finding(level="warning", key=_KEY, message=message, remedy=f"Write `{source.corrected_train}` there.")
+        yield warning(_KEY, message, f"Write `{source.corrected_train}` there.")
     elif source.creates_accelerator and not source.mentions_checkpoint:
         message = f"the script does not read {_RESUME}: {effect}"
         remedy = "Take that argument, and before the first step: accelerator.load_state(args.resume_from_checkpoint)"
-        yield Finding(level="warning", key=_KEY, message=message, remedy=f"{remedy}.")
+        yield warning(_KEY, message, f"{remedy}.")
 
 
 def local_rank(setup: Setup) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def local_rank(setup: Setup) -> Iterator[Finding]:
         return
     message = f"line {source.local_rank_line} of the script takes --local_rank, which {setup.launcher} does not pass"
     remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'
-    yield Finding(level="warning", key=_KEY, message=message, remedy=remedy)
+    yield warning(_KEY, message, remedy)
 
 
 def progress_expression(setup: Setup) -> Iterator[Finding]:
@@ -57,13 +57,7 @@ def progress_expression(setup: Setup) -> Iterator[Finding]:
     if expression and (problem := why_expression_unusable(expression)):
         remedy = r"Write one such as `it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)`."
         change = Change("unset it", "the usual forms are read", (("trainer.progress", ""),))
-        yield Finding(
-            level="error",
-            key="trainer.progress",
-            message=f"the expression {visible(problem)}",
-            remedy=remedy,
-            change=change,
-        )
+        yield error("trainer.progress", f"the expression {visible(problem)}", remedy, change=change)
 
 
 def python_file(setup: Setup) -> Iterator[Finding]:
@@ -77,7 +71,7 @@ def python_file(setup: Setup) -> Iterator[Finding]:
         remedy = "Name the Python file that trains."
         if source.not_python == "a notebook":
             remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
-        yield Finding(level="error", key=_KEY, message=message, remedy=remedy)
+        yield error(_KEY, message, remedy)
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PREFIX)) != source.problem:
         message = f"{visible(path)} cannot be read as Python: {why}"
         remedy = "Correct it, or name the Python file that trains."
@@ -97,4 +91,4 @@ def launcher_ranks(setup: Setup) -> Iterator[Finding]:
     if setup.rank_use and not launcher.sets_ranks and setup.world_size == 1:
         message = f"{setup.rank_use}, and {launcher.label} does not set the ranks of a single process"
         remedy = "Start it with torchrun (trainer.launcher=torchrun)."
-        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=USE_TORCHRUN)
+        yield error("trainer.launcher", message, remedy, change=USE_TORCHRUN)

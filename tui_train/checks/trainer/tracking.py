@@ -1,14 +1,20 @@
-"""The check of loggers: TensorBoard and W&B report only where the Python that trains has their packages."""
+"""Checks of loggers: TensorBoard and W&B need their packages in the Python that trains, W&B a key."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tui_train.base.text import display_path
-from tui_train.checks.finding import Finding
+from tui_train.base.versions import older
+from tui_train.checks.finding import Finding, error, warning
+from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
+from tui_train.setup.recipe.options import Options, script_options
 from tui_train.setup.setup import Setup
+from tui_train.trainers import takes_field
 
 _LABELS = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
+_KEY_VARIABLE = "WANDB_API_KEY"
+_KEYLESS_MODES = {"offline", "disabled", "dryrun"}
 
 
 def packages(setup: Setup) -> Iterator[Finding]:
@@ -22,10 +28,63 @@ def packages(setup: Setup) -> Iterator[Finding]:
             continue
         where = "the image" if profile.container.engine != "none" else display_path(tool.python)
         install = f"Install it there: `{display_path(tool.python)} -m pip install {name}`."
-        yield Finding(
-            level="error",
-            key=key,
-            message=f"{label} is chosen, and {where} has no package {name}",
-            remedy="Use an image that has it." if where == "the image" else install,
+        yield error(
+            key,
+            f"{label} is chosen, and {where} has no package {name}",
+            "Use an image that has it." if where == "the image" else install,
             change=Change(f"without {label}", "it is not installed there", ((key, False),)),
         )
+
+
+def missing_key(setup: Setup) -> Iterator[Finding]:
+    """A key for W&B where the script's version of transformers, or its words, have it report there."""
+    profile, facts = setup.profile, setup.facts
+    trainer, tool = profile.trainer, setup.toolchain
+    if facts.wandb_key or tool is None or "wandb" not in tool.packages:
+        return
+    options = script_options(profile, facts.documents)
+    mode = trainer.environment.get("WANDB_MODE") or str(options.get("wandb_mode", ""))
+    if (
+        _KEY_VARIABLE in trainer.secrets
+        or mode.lower() in _KEYLESS_MODES
+        or not (why := _why_reports(options, setup, tool))
+    ):
+        return
+    environment = {**trainer.environment, "WANDB_MODE": "offline"}
+    change = Change("wandb offline", "needs no key; sync it later", (("trainer.environment", environment),))
+    message = f"no key for W&B was found, and the training reports there: {why}"
+    remedy = (
+        f"Export {_KEY_VARIABLE} where you start it and name it under secrets, "
+        "run `wandb login`, or do not report there."
+    )
+    yield warning("trainer.secrets", message, remedy, change=change)
+
+
+def _why_reports(options: Options, setup: Setup, tool: Toolchain) -> str:
+    """Return why the training reports to W&B: the profile says so, or its script does by itself; empty if neither."""
+    profile = setup.profile
+    if profile.tracking.wandb:
+        return "tracking.wandb is chosen"
+    if not takes_field(profile, "trainer.preset"):
+        return ""
+    return _why_script_reports(options, profile.trainer.environment, setup, tool)
+
+
+def _why_script_reports(options: Options, environment: Mapping[str, str], setup: Setup, tool: Toolchain) -> str:
+    """Return why a training reports to W&B, empty where it does not, or that is not known."""
+    report_to = options.get("report_to")
+    names = report_to if isinstance(report_to, list) else str(report_to or "").replace(",", " ").split()
+    if "wandb" in names:
+        return "report_to says so"
+    # Presets that save as transformers' Trainer does start one.
+    rule = setup.preset.checkpoints
+    if rule is None or "trainer_state.json" not in rule.complete:
+        return ""
+    if options.get("wandb_project") or options.is_on("use_wandb"):
+        return "its configuration names a project of W&B"
+    is_old = older(tool.transformers, "5")
+    if is_old and environment.get("WANDB_DISABLED", "").lower() in {"1", "true", "yes", "on"}:
+        return ""
+    if "all" in names:
+        return "report_to is all, and wandb is installed"
+    return f"transformers {tool.transformers} reports to all that is installed" if is_old and not names else ""

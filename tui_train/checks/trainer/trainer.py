@@ -9,9 +9,8 @@ from tui_train.base import secrets, webhook
 from tui_train.base.app_paths import webhooks_folder
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, visible
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import PathState, Toolchain
-from tui_train.memory.conventions import is_on
 from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, Preset
@@ -79,15 +78,15 @@ def training_python(setup: Setup) -> Iterator[Finding]:
         yield _unchosen_python(unchosen[0], install)
     elif setup.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
-        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+        yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
         problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.unusable]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
-        yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
+        yield error("trainer.python", message, install, machine=True)
     elif problem := why_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
-        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+        yield error("trainer.python", message, remedy, machine=True)
 
 
 def _unchosen_python(tool: Toolchain, install: str) -> Finding:
@@ -96,7 +95,7 @@ def _unchosen_python(tool: Toolchain, install: str) -> Finding:
     change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
     remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install}"
     message = f"{name} {tool.problem}"
-    return Finding(level="error", key="trainer.python", message=message, remedy=remedy, change=change, machine=True)
+    return error("trainer.python", message, remedy, change=change, machine=True)
 
 
 def existing_paths(setup: Setup) -> Iterator[Finding]:
@@ -105,9 +104,7 @@ def existing_paths(setup: Setup) -> Iterator[Finding]:
     trainer = profile.trainer
     script = takes_field(profile, "trainer.script")
     if script and not entry_point(profile, setup.preset):
-        yield Finding(
-            level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
-        )
+        yield error("trainer.script", "no script is named", "Name the file that trains.")
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and setup.preset.wants_script:
         expected.append(("trainer.script", trainer.script, "file"))
@@ -128,7 +125,7 @@ def existing_paths(setup: Setup) -> Iterator[Finding]:
         if path and state != kind:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
-            yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
+            yield error(key, message, f"Name a {kind} that you may read.")
     yield from _output_folder(setup)
 
 
@@ -136,11 +133,10 @@ def weights(setup: Setup) -> Iterator[Finding]:
     """Weights of the model that cannot be loaded, such as those of an interrupted copy."""
     model = setup.facts.models.get(setup.profile.trainer.model)
     if model and model.damaged:
-        yield Finding(
-            level="error",
-            key="trainer.model",
-            message=f"the model's weights cannot be loaded: {model.damaged}",
-            remedy="Copy or download that file again.",
+        yield error(
+            "trainer.model",
+            f"the model's weights cannot be loaded: {model.damaged}",
+            "Copy or download that file again.",
         )
 
 
@@ -156,11 +152,11 @@ def _output_folder(setup: Setup) -> Iterator[Finding]:
         message = f"the output folder {display_path(output)} {problem}"
         remedy = "Name one in a folder where you may write."
         change = Change("the run's own folder", "where runs are kept", ((key, ""),)) if profile.trainer.output else None
-        yield Finding(level="error", key=key, message=message, remedy=remedy, change=change)
+        yield error(key, message, remedy, change=change)
     elif facts.paths.get(output) == "folder":
         message = f"the output folder {visible(output)} is there already"
         remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
-        yield Finding(level="warning", key=key, message=message, remedy=remedy)
+        yield warning(key, message, remedy)
 
 
 def environment_variables(setup: Setup) -> Iterator[Finding]:
@@ -169,7 +165,7 @@ def environment_variables(setup: Setup) -> Iterator[Finding]:
     for name, value in trainer.environment.items():
         if name in _SET_BY_PLAN:
             message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_SET_BY_PLAN[name]}."
-            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+            yield error("trainer.environment", message, remedy)
         elif fields.is_secret_variable(name) or secrets.has_certain_format(value):
             remaining = {other: text for other, text in trainer.environment.items() if other != name}
             edits: tuple[tuple[str, fields.Value], ...] = (
@@ -177,11 +173,10 @@ def environment_variables(setup: Setup) -> Iterator[Finding]:
                 ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),
             )
             change = Change(f"name {name} as a secret", "its value is taken where the run starts, never written", edits)
-            yield Finding(
-                level="error",
-                key="trainer.environment",
-                message=f"{name} looks like a secret, and this environment is written to files",
-                remedy="Name it under secrets, and export it where you start the run.",
+            yield error(
+                "trainer.environment",
+                f"{name} looks like a secret, and this environment is written to files",
+                "Name it under secrets, and export it where you start the run.",
                 change=change,
             )
     for name in trainer.secrets:
@@ -189,17 +184,17 @@ def environment_variables(setup: Setup) -> Iterator[Finding]:
             # After an equals sign comes its value.
             message = f"{visible(name.partition('=')[0])!r} is not a variable name"
             remedy = "Write only the name, such as HF_TOKEN."
-            yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
+            yield error("trainer.secrets", message, remedy)
     for name, value in trainer.environment.items():
         if name in _THREAD_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
             message = f"{name}={visible(value)} is not a number of threads"
             rest = {other: text for other, text in trainer.environment.items() if other != name}
             change = Change(f"without {name}", "the cores are shared out", (("trainer.environment", rest),))
             remedy = "Give a whole number from 1."
-            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy, change=change)
+            yield error("trainer.environment", message, remedy, change=change)
         if not (name.isidentifier() and name.isascii()):
             message, remedy = f"{visible(name)!r} is not a variable name", "Use letters, digits and _."
-            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+            yield error("trainer.environment", message, remedy)
 
 
 def secrets_by_value(setup: Setup) -> Iterator[Finding]:
@@ -220,11 +215,10 @@ def webhook_elsewhere(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     host, path = profile.hardware.host, Path(webhook.webhook_reference(profile.notify.webhook))
     if host and path.parent == webhooks_folder():
-        yield Finding(
-            level="error",
-            key="notify.webhook",
-            message=f"the webhook's address is kept on this machine, and {visible(host)} supervises the run",
-            remedy="Export it there as a variable and set notify.webhook to $NAME, or name a file there (mode 0600).",
+        yield error(
+            "notify.webhook",
+            f"the webhook's address is kept on this machine, and {visible(host)} supervises the run",
+            "Export it there as a variable and set notify.webhook to $NAME, or name a file there (mode 0600).",
         )
 
 
@@ -260,7 +254,7 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
         message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
         remedy = "Remove it, and set recipe.micro_batch and recipe.global_batch."
-        yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy, change=move_to_recipe)
+        yield warning("trainer.arguments", message, remedy, change=move_to_recipe)
 
 
 def _set_twice(words: str, what: str, preset: Preset, change: Change | None) -> Finding:
@@ -291,12 +285,11 @@ def _without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tup
 def lowered_batch(setup: Setup) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
     batch_option = "per_device_train_batch_size" in option_names("micro_batch", setup.preset)
-    if batch_option and is_on(script_options(setup.profile, setup.facts.documents), "auto_find_batch_size"):
-        yield Finding(
-            level="warning",
-            key="trainer.arguments",
-            message="auto_find_batch_size lowers the batch after running out of memory, and the global batch with it",
-            remedy="Remove it: the fallbacks lower the micro batch and keep the global batch.",
+    if batch_option and script_options(setup.profile, setup.facts.documents).is_on("auto_find_batch_size"):
+        yield warning(
+            "trainer.arguments",
+            "auto_find_batch_size lowers the batch after running out of memory, and the global batch with it",
+            "Remove it: the fallbacks lower the micro batch and keep the global batch.",
         )
 
 
@@ -316,7 +309,7 @@ def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):
         return None
-    recipe = setup.settled.recipe
+    recipe = setup.effective.recipe
     micro = int(values.get("micro_batch", recipe.micro_batch or 0))
     unit = micro * setup.copies
     steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
@@ -340,14 +333,13 @@ def placeholders(setup: Setup) -> Iterator[Finding]:
     for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
         key = PLACEHOLDERS.get(name, "")
         if not key and name != "checkpoint":
-            yield Finding(
-                level="warning",
-                key="trainer.arguments",
-                message=f"there is no {{{name}}} to fill in: it is passed unchanged",
-                remedy=fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
+            yield warning(
+                "trainer.arguments",
+                f"there is no {{{name}}} to fill in: it is passed unchanged",
+                fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
             )
         elif setup.values.get(key.removeprefix("recipe."), _NOT_A_RECIPE_VALUE).value is None or (
             key in _KEYS_MAY_BE_EMPTY and not fields.get(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"
-            yield Finding(level="error", key=key, message=message, remedy=f"Set {key}, or take them out.")
+            yield error(key, message, f"Set {key}, or take them out.")

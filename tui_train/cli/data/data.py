@@ -127,7 +127,7 @@ def _data_lines(look: DataReport, question: DataQuestion, one_epoch: Epoch, inte
 def _token_lines(tokens: TokenCounts, look: DataReport, question: DataQuestion) -> list[str]:
     basis = "" if tokens.counted == look.usable else f", estimated from {grouped_digits(tokens.counted)} rows"
     lines = [
-        f"tokens   {grouped_digits(tokens.total)}, {percent(tokens.learned / max(tokens.total, 1))} learned{basis}",
+        f"tokens   {grouped_digits(tokens.total)}, {percent(tokens.learned / max(tokens.total, 1))} learned{basis}"
     ]
     long = f"95 % up to {grouped_digits(tokens.p95)}, longest {grouped_digits(tokens.longest)}"
     lines.append(f"         median {grouped_digits(tokens.median)}, {long}")

@@ -42,13 +42,7 @@ FETCH = click.option(
     help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
 def facts(  # noqa: PLR0913 - one for each option
-    *,
-    as_json: bool,
-    save: Path | None,
-    machine: Path | None,
-    host: str | None,
-    toolchain: Path | None,
-    slurm: bool,
+    *, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None, slurm: bool
 ) -> None:
     """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli.plans import plans

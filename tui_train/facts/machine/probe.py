@@ -12,9 +12,8 @@ import msgspec
 
 from tui_train.base.app_paths import UNFINISHED_MARKER, environments_folder
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.machine import host, trusted_pythons
+from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import child_command, find_on_path, run_child
-from tui_train.facts.machine.machine_child import no_response_gap
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 from tui_train.programs.survey import state
 from tui_train.runner import safe_open
@@ -38,7 +37,9 @@ def probe_machine(deadline: float = 8.0) -> Machine:
     try:
         return json_as(answer.out, Machine)
     except Unparsable:
-        pass
+        # Reading the host in this process imports what a command does not need otherwise.
+        from tui_train.facts.machine.host import read_host
+        from tui_train.facts.machine.machine_child import no_response_gap
     if answer.timed_out:
         gap = Gap(
             "The NVIDIA GPUs could not be read in time",
@@ -53,7 +54,7 @@ def probe_machine(deadline: float = 8.0) -> Machine:
             "Check whether `nvidia-smi` works; if it does, please report this.",
             hides=True,
         )
-    return msgspec.structs.replace(host.read_host(), gaps=(gap,))
+    return msgspec.structs.replace(read_host(), gaps=(gap,))
 
 
 def probe_toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:

@@ -8,16 +8,21 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from tui_train.base.files import write_atomically
 from tui_train.base.parse import Unparsable, json_as, prepared_type
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import child_command, run_child
 from tui_train.profile.types import Profile
+from tui_train.programs import hub_cache
 
 ENDPOINT = "https://huggingface.co"
 # The variables that decide where models are, and whether and where others are fetched from.
 _LOCATION_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _DEADLINE = 8.0
+_CONFIG_DEADLINE = 10.0
+# Bytes of a config.json.
+MAX_CONFIG = 2**18
 Refusal = Literal["", "missing", "revision", "unreachable", "unusable"]
 
 
@@ -103,8 +108,6 @@ def hub_variables(profile: Profile) -> dict[str, str]:
     """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
     inside = profile.container.engine != "none"
     # Only HF_HOME's folder is mounted.
-    from tui_train.programs import hub_cache
-
     places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _LOCATION_VARIABLES
     inherited = {
         name: os.environ[name]
@@ -120,22 +123,16 @@ def hub_variables(profile: Profile) -> dict[str, str]:
 
 def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
     """Return the cache of this machine for these variables; takes some seconds at most."""
-    from tui_train.programs import hub_cache
-
     return msgspec.convert(hub_cache.read(dict(environment)), prepared_type(HubCache))
 
 
 def find_accelerate_config(environment: Mapping[str, str]) -> str:
     """Return the file that `accelerate config` wrote on this machine, where accelerate looks for it; empty for none."""
-    from tui_train.programs import hub_cache
-
     return hub_cache.accelerate_config(dict(environment))
 
 
 def snapshot_folder(environment: Mapping[str, str], name: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
-    from tui_train.programs import hub_cache
-
     folder = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
     try:
         return str(hub_cache.snapshot(folder, revision)[0] or "")
@@ -157,3 +154,21 @@ def ask_child(module: str, arguments: tuple[str, ...], deadline: float, kind: ty
     except Unparsable:
         why = "no answer in time" if answer.timed_out else answer.why_unusable()
         return kind(refusal="unreachable", problem=visible(why))
+
+
+def fetch_config(name: str, endpoint: str, revision: str = "", token: str = "") -> HubConfig:
+    """Return a model's config.json at a revision (empty: main): a few kB that tell its sizes before its download.
+
+    `token` names the variable whose value the Hub gets; empty: none.
+    """
+    return ask_child("hub_config_child", (endpoint, name, revision, token), _CONFIG_DEADLINE, HubConfig)
+
+
+def keep_config(environment: Mapping[str, str], name: str, revision: str, config: HubConfig) -> Path:
+    """Write a fetched config.json into the Hub's cache, where huggingface_hub would; return its path; CannotWrite."""
+    model = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
+    path = model / "snapshots" / config.commit / "config.json"
+    write_atomically(path, config.text)
+    if revision != config.commit:
+        write_atomically(model / "refs" / (revision or "main"), config.commit)
+    return path

@@ -15,9 +15,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import msgspec
 
 from tui_train.base.parse import Unparsable, json_table
-from tui_train.facts.models.hub import HubConfig
+from tui_train.facts.models.hub import MAX_CONFIG, HubConfig
 from tui_train.facts.models.hub_child import PATIENCE, ask_hub
-from tui_train.facts.models.hub_config import MOST
 from tui_train.programs.hub_cache import COMMIT
 
 _COMMIT = "X-Repo-Commit"
@@ -57,7 +56,7 @@ def read(endpoint: str, name: str, revision: str, token: str) -> HubConfig:
         sign(request, token)
         try:
             with build_opener(redirects).open(request, timeout=PATIENCE) as answer:
-                return found(answer.read(MOST + 1), redirects.commit or answer.headers.get(_COMMIT, ""))
+                return found(answer.read(MAX_CONFIG + 1), redirects.commit or answer.headers.get(_COMMIT, ""))
         except HTTPError as error:
             named = error.headers.get("X-Error-Code")
             if named == "GatedRepo":
@@ -74,8 +73,8 @@ def read(endpoint: str, name: str, revision: str, token: str) -> HubConfig:
 
 def found(data: bytes, commit: str) -> HubConfig:
     """Return what was fetched, where it is a config.json of a commit."""
-    if len(data) > MOST:
-        return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MOST >> 10} KiB")
+    if len(data) > MAX_CONFIG:
+        return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG >> 10} KiB")
     try:
         json_table(data)
         text = data.decode()

@@ -72,7 +72,7 @@ def _always_run_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     waiting: list[ast.AST] = [nodes[0]]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and not _is_main_test(node.test):
+        if isinstance(node, ast.If) and not ast.unparse(node.test).startswith("__name__ =="):
             continue
         if isinstance(node, _MAY_NOT_RUN):
             continue
@@ -80,7 +80,3 @@ def _always_run_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
         waiting.extend(ast.iter_child_nodes(node))
         if isinstance(node, ast.Call) and (called := functions.pop(ast.unparse(node.func), None)):
             waiting.extend(called.body)
-
-
-def _is_main_test(test: ast.expr) -> bool:
-    return ast.unparse(test).startswith("__name__ ==")

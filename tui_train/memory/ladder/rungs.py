@@ -136,9 +136,7 @@ def _layers(profile: Profile, context: LadderContext) -> Change | None:
 
 RUNGS: dict[str, Rung] = {
     "expandable_segments": Rung(
-        label="Expandable segments",
-        cost="same result; reduces fragmentation",
-        next_change=_expandable_segments,
+        label="Expandable segments", cost="same result; reduces fragmentation", next_change=_expandable_segments
     ),
     "fused_optimizer": Rung(
         label="Fused optimizer",
@@ -177,14 +175,10 @@ RUNGS: dict[str, Rung] = {
         needed_placeholders=frozenset({"fused_cross_entropy"}),
     ),
     "sharding": Rung(
-        label="Shard the model (FSDP2)",
-        cost="same result, from step 0; needs accelerate",
-        next_change=_sharding,
+        label="Shard the model (FSDP2)", cost="same result, from step 0; needs accelerate", next_change=_sharding
     ),
     "offload": Rung(
-        label="Offload to the CPU",
-        cost="same result, much slower; uses host memory",
-        next_change=_offload,
+        label="Offload to the CPU", cost="same result, much slower; uses host memory", next_change=_offload
     ),
     "optimizer_8bit": Rung(
         label="8-bit optimizer",

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.plan.render import slurm
-from tui_train.plan.render.config_yaml import config_yaml
 from tui_train.plan.render.nemo.automodel import automodel_yaml
 from tui_train.plan.render.nemo.megatron_bridge import megatron_bridge
 from tui_train.plan.render.nemo.nemo_recipe import nemo_recipe
@@ -52,7 +51,7 @@ def render_files(plan: Plan, profile: Profile) -> tuple[File, ...]:
     return (
         File(SCRIPT_NAME, launch_script(plan)),
         *([File(slurm.SCRIPT_NAME, slurm.batch_script(plan, plan.slurm))] if plan.slurm else []),
-        *(File(config.path, config_yaml(config)) for config in plan.configs),
+        *_config_files(plan),
         *_nemo_file(plan),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
         File(PROFILE_NAME, dumps(profile)),
@@ -65,6 +64,14 @@ def shown_files(files: Iterable[File]) -> tuple[File, ...]:
     """Return the files as shown to users: plan.json by a description."""
     described = File(PLAN_NAME, "The plan as data, read by runner.pyz and by viewers.\n")
     return tuple(described if file.path == PLAN_NAME else file for file in files)
+
+
+def _config_files(plan: Plan) -> tuple[File, ...]:
+    if not plan.configs:
+        return ()
+    from tui_train.plan.render.config_yaml import config_yaml
+
+    return tuple(File(config.path, config_yaml(config)) for config in plan.configs)
 
 
 def _nemo_file(plan: Plan) -> tuple[File, ...]:

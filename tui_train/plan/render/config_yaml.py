@@ -8,7 +8,9 @@ from tui_train.base.command import FILE_PLACEHOLDERS, ConfigFile
 from tui_train.base.text import visible
 
 
-class _SingleQuoted(str):
+class SingleQuoted(str):
+    """A text that is written in single quotes."""
+
     __slots__ = ()
 
 
@@ -16,14 +18,15 @@ class _DoubleQuoted(str):
     __slots__ = ()
 
 
-class _Dumper(yaml.SafeDumper):
+class Dumper(yaml.SafeDumper):
+    """Writes texts in the quotes of their type."""
+
     def ignore_aliases(self, data: Any) -> bool:
         """Write repeated values in full, not as references."""
-        del data
         return True
 
 
-def _represent_single(dumper: yaml.SafeDumper, text: _SingleQuoted) -> yaml.Node:
+def _represent_single(dumper: yaml.SafeDumper, text: SingleQuoted) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="'")
 
 
@@ -31,14 +34,14 @@ def _represent_double(dumper: yaml.SafeDumper, text: _DoubleQuoted) -> yaml.Node
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
 
 
-_Dumper.add_representer(_SingleQuoted, _represent_single)
-_Dumper.add_representer(_DoubleQuoted, _represent_double)
+Dumper.add_representer(SingleQuoted, _represent_single)
+Dumper.add_representer(_DoubleQuoted, _represent_double)
 
 
 def config_yaml(config: ConfigFile) -> str:
     """Return the configuration as YAML, for any reader of YAML 1.1 or 1.2."""
     text = yaml.dump(
-        _with_quoted_texts(config.values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000
+        _with_quoted_texts(config.values), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000
     )
     return f"# {visible(config.why)}\n{text}"
 
@@ -50,5 +53,5 @@ def _with_quoted_texts(value: Any) -> Any:
         return [_with_quoted_texts(item) for item in value]
     if isinstance(value, str):
         # The script replaces marks by text that is escaped for double quotes.
-        return (_DoubleQuoted if any(mark in value for mark in FILE_PLACEHOLDERS.values()) else _SingleQuoted)(value)
+        return (_DoubleQuoted if any(mark in value for mark in FILE_PLACEHOLDERS.values()) else SingleQuoted)(value)
     return value

@@ -4,8 +4,7 @@ from tui_train.profile.rows.field import Field, FieldKind
 from tui_train.profile.rows.finetune import DATA, FINETUNE
 from tui_train.profile.rows.machine import COMMUNICATION, CONTAINER, HARDWARE, NODES, NOTIFY, SLURM
 from tui_train.profile.rows.recipe import LADDER, RECIPE
-from tui_train.profile.rows.tracking import TRACKING
-from tui_train.profile.rows.trainer import NEMO, TRAINER
+from tui_train.profile.rows.trainer import NEMO, TRACKING, TRAINER
 
 __all__ = ("ROWS", "Field", "FieldKind")
 

@@ -156,10 +156,7 @@ def _count_tokens(
     samples = [tokens.shown(tokenizer, row, question, only) for row in chosen.first]
     usable = chosen.usable - told["refused"]
     told["lengths"] = data_lengths.table(lengths.rows, question["method"], told["limit"], usable / len(lengths.lengths))
-    return told | {
-        "samples": [sample for sample in samples if sample],
-        "tokens": lengths.told(usable),
-    }
+    return told | {"samples": [sample for sample in samples if sample], "tokens": lengths.told(usable)}
 
 
 def main(asked: str) -> None:

@@ -346,11 +346,4 @@ def _text(path: str, file: BinaryIO) -> Iterator[Row]:
         yield Row(path, number, {"text": text}, "", file.tell())
 
 
-_READERS = {
-    ".jsonl": _jsonl,
-    ".ndjson": _jsonl,
-    ".json": _json,
-    ".csv": _csv,
-    ".parquet": _parquet,
-    ".txt": _text,
-}
+_READERS = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".csv": _csv, ".parquet": _parquet, ".txt": _text}

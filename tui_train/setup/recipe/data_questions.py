@@ -20,7 +20,7 @@ def question_of(setup: Setup) -> DataQuestion | None:
 
     Of a sequence length that follows from the data nothing is asked: the answer says what each one cuts.
     """
-    profile = setup.settled
+    profile = setup.effective
     trainer = profile.trainer
     if not trainer_of(profile).wants_data or not trainer.data:
         return None
@@ -39,7 +39,7 @@ def question_of(setup: Setup) -> DataQuestion | None:
 def question_with_length(setup: Setup) -> DataQuestion | None:
     """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
     unlimited = question_of(setup)
-    return replace(unlimited, length=setup.settled.recipe.sequence_length or 0) if unlimited else None
+    return replace(unlimited, length=setup.effective.recipe.sequence_length or 0) if unlimited else None
 
 
 def data_report(setup: Setup) -> DataReport | None:
@@ -47,7 +47,7 @@ def data_report(setup: Setup) -> DataReport | None:
     question_asked = question_of(setup)
     report, length = (
         setup.facts.data.get(question_key(question_asked)) if question_asked else None,
-        setup.settled.recipe.sequence_length,
+        setup.effective.recipe.sequence_length,
     )
     if (
         question_asked is None
@@ -65,7 +65,7 @@ def data_report(setup: Setup) -> DataReport | None:
 
 def training_epoch(setup: Setup) -> Epoch | None:
     """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
-    report, profile = data_report(setup), setup.settled
+    report, profile = data_report(setup), setup.effective
     if report is None or report.problem or not report.usable:
         return None
     chosen, recipe = profile.finetune, profile.recipe
@@ -80,6 +80,6 @@ def training_epoch(setup: Setup) -> Epoch | None:
 
 def training_steps(setup: Setup) -> int:
     """Return the steps of a whole fine-tuning, 0 where its epochs end it and the data was not read."""
-    recipe = setup.settled.recipe
+    recipe = setup.effective.recipe
     epoch_of_data = None if recipe.steps else training_epoch(setup)
     return recipe.steps or (math.ceil(epoch_of_data.steps * recipe.epochs) if epoch_of_data and recipe.epochs else 0)

@@ -52,6 +52,50 @@ class Rule(NamedTuple):
     readable_back: bool = True
 
 
+# The names that libraries have for one option, the likelier first.
+_NAMES = {
+    "model": ("model_name_or_path", "base_model", "model_name", "model"),
+    "dtype": ("torch_dtype", "dtype", "model_init_dtype"),
+    "length": ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len"),
+    "micro_batch": ("per_device_train_batch_size", "micro_batch_size", "micro_batch"),
+    "eval_batch": ("per_device_eval_batch_size", "eval_batch_size"),
+    "evaluates": ("do_eval", "eval_on_start"),
+    "eval_strategy": ("eval_strategy", "evaluation_strategy"),
+    "optimizer": ("optim", "optimizer"),
+    "attention": ("attn_implementation", "flash_attn", "flash_attention"),
+    "liger": ("use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"),
+    "compile": ("torch_compile", "compile"),
+    "double_quantization": ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization"),
+    "adapter": ("adapter", "finetuning_type", "peft_method"),
+    "lora_rank": ("lora_r", "lora_rank", "r"),
+    "lora_targets": ("lora_target_modules", "lora_target", "target_modules"),
+}
+
+
+class Options(dict[str, Any]):
+    """Options of a trainer; a question names one of them, or what several libraries call by a name each."""
+
+    def is_on(self, name: str) -> bool:
+        """Return whether it is on, by any of its names."""
+        return any(
+            str(self.get(each, "")).lower() in {"true", "yes", "1", "auto"} for each in _NAMES.get(name, (name,))
+        )
+
+    def text(self, name: str) -> str:
+        """Return the first value that is not empty, its items as words; empty for none."""
+        value = next(filter(None, map(self.get, _NAMES.get(name, (name,)))), "")
+        return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return what is set under each of its names, in lower case."""
+        return tuple(str(self[each]).lower() for each in _NAMES.get(name, (name,)) if each in self)
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Return the first value that is a number, the default for none and for 0."""
+        texts = (str(self.get(each, "")) for each in _NAMES.get(name, (name,)))
+        return int(next((text for text in texts if re.fullmatch(r"\d{1,9}", text)), 0)) or default
+
+
 def set_options(words: tuple[str, ...], *, bare: bool = True) -> tuple[SetOption, ...]:
     """Return the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
     return _parsed(words)[bare]
@@ -71,13 +115,13 @@ def _parsed(words: tuple[str, ...]) -> tuple[tuple[SetOption, ...], tuple[SetOpt
     return tuple(each for each in every if each.words[0].startswith("-")), tuple(every)
 
 
-def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> dict[str, Any]:
+def script_options(profile: Profile, documents: Mapping[str, YamlDocument]) -> Options:
     """Return the options of a script: the values of its YAML file, overridden by its arguments."""
     document = documents.get(profile.trainer.config)
     usual = _USUAL.get(trainer_of(profile).conventions(), {})
     by_argument = set_options(profile.trainer.arguments, bare=bool(profile.trainer.config))
     options = {argument.option: argument.value for argument in by_argument}
-    return {**usual, **(document.values if document else {}), **options}
+    return Options({**usual, **(document.values if document else {}), **options})
 
 
 def preset_value_rules(preset: Preset) -> Iterator[Rule]:

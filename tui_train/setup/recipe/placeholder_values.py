@@ -29,7 +29,7 @@ _UNCHANGED_NAMES = tuple(
 
 
 def gradient_accumulation(profile: Profile, copies: int) -> int | None:
-    """Return the gradient accumulation steps of a settled profile; None where they are not known or not whole."""
+    """Return the gradient accumulation steps of an effective profile; None where they are not known or not whole."""
     recipe = profile.recipe
     if recipe.global_batch is None or recipe.micro_batch is None:
         return None
@@ -51,11 +51,11 @@ def keys_to_pass(chosen: Profile, edits: Iterable[str]) -> frozenset[str]:
 def placeholder_values(
     setup: Setup, output: Word, config: Word, passed_keys: frozenset[str], *, user_output: bool
 ) -> dict[str, PlaceholderValue]:
-    """Return what the placeholders of presets stand for in a settled profile; an empty text is none.
+    """Return what the placeholders of presets stand for in an effective profile; an empty text is none.
 
     `passed_keys` reach the trainer. With `user_output` the user's arguments or file name the output folder.
     """
-    profile = setup.rung
+    profile = setup.effective
     recipe, trainer, world_size = profile.recipe, profile.trainer, setup.world_size
     data: tuple[Word, ...] = trainer.data
     if trainer_of(profile).makes_model and not data:

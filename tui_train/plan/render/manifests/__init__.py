@@ -6,8 +6,13 @@ import msgspec
 
 from tui_train.base.errors import BadInput
 from tui_train.plan.render.manifests import jobset, skypilot, trainjob
-from tui_train.plan.render.manifests.cluster import ClusterPlan, VolumeClaim, dns_label, plan_for_cluster
-from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
+from tui_train.plan.render.manifests.cluster import (
+    ClusterPlan,
+    RenderedManifest,
+    VolumeClaim,
+    dns_label,
+    plan_for_cluster,
+)
 from tui_train.profile.types import Profile
 from tui_train.setup.profile_summary import profile_name
 

@@ -32,6 +32,13 @@ class VolumeClaim(Struct, frozen=True):
     folder: str
 
 
+class RenderedManifest(Struct, frozen=True):
+    """A manifest's text, and what is said at its head and on the screen: a sentence each."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
 class ClusterPlan(Struct, frozen=True, kw_only=True):
     """A plan for the machines of a cluster."""
 

@@ -1,9 +1,7 @@
 """A JobSet: one Indexed Job, each of whose pods is a machine of the plan."""
 
 from tui_train.plan.render.manifests import kubernetes
-from tui_train.plan.render.manifests.cluster import ClusterPlan
-from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
-from tui_train.plan.render.manifests.text import manifest_text
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 
 LABEL: str = "JobSet of Kubernetes"
 FILE: str = "jobset.yaml"
@@ -56,10 +54,6 @@ def manifest(cluster: ClusterPlan) -> RenderedManifest:
             "replicatedJobs": [{"name": _JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
-    notes = (
-        *kubernetes.manifest_notes(cluster, FILE),
-        f"{kubernetes.watch_sentence(cluster)} Stop, and let it save: kubectl delete jobset {name}.",
-        "A pod that fails is not started again: delete the JobSet and apply it once more.",
-    )
-    comment = (f"{cluster.plan.name}: {cluster.plan.title}", "For the JobSet controller in the cluster.", *notes)
-    return RenderedManifest(manifest_text(comment, (kubernetes.config_map(cluster), document)), notes)
+    needs = "For the JobSet controller in the cluster."
+    failed = "A pod that fails is not started again: delete the JobSet and apply it once more."
+    return kubernetes.render(cluster, FILE, document, needs, failed)

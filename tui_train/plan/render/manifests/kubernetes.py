@@ -9,7 +9,8 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import size, visible
 from tui_train.plan.render import File
 from tui_train.plan.render.manifests import shell
-from tui_train.plan.render.manifests.cluster import ClusterPlan, VolumeClaim
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, VolumeClaim
+from tui_train.plan.render.manifests.text import manifest_text
 from tui_train.plan.render.quoting import quoted
 from tui_train.profile.types import Container
 from tui_train.setup.machine import container
@@ -189,13 +190,19 @@ def grace_seconds(cluster: ClusterPlan) -> int:
     return cluster.plan.grace + _SECONDS_TO_END
 
 
-def watch_sentence(cluster: ClusterPlan) -> str:
-    """Return how the logs of all pods are watched."""
-    pods = f"-l jobset.sigs.k8s.io/jobset-name={cluster.name} --prefix --max-log-requests={max(5, cluster.plan.nodes)}"
-    return f"Watch: kubectl logs -f {pods}."
+def render(
+    cluster: ClusterPlan, file: str, document: dict[str, Any], needs: str, after_failure: str
+) -> RenderedManifest:
+    """Return the ConfigMap and a document; `needs` is what the cluster must have, `after_failure` what then happens."""
+    kind, nodes = str(document["kind"]).lower(), cluster.plan.nodes
+    pods = f"-l jobset.sigs.k8s.io/jobset-name={cluster.name} --prefix --max-log-requests={max(5, nodes)}"
+    stop = f"Stop, and let it save: kubectl delete {kind} {cluster.name}."
+    notes = (*_notes(cluster, file), f"Watch: kubectl logs -f {pods}. {stop}", after_failure)
+    comment = (f"{cluster.plan.name}: {cluster.plan.title}", needs, *notes)
+    return RenderedManifest(manifest_text(comment, (config_map(cluster), document)), notes)
 
 
-def manifest_notes(cluster: ClusterPlan, file: str) -> list[str]:
+def _notes(cluster: ClusterPlan, file: str) -> list[str]:
     """Return what the user has to do, and what of the plan does not hold in pods."""
     lines = [
         f"Start: kubectl apply --server-side -f {file} (without --server-side the files are too large for kubectl)."

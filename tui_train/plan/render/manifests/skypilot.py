@@ -6,8 +6,7 @@ from typing import Any
 
 from tui_train.base.errors import BadInput
 from tui_train.plan.render.manifests import shell
-from tui_train.plan.render.manifests.cluster import ClusterPlan
-from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 from tui_train.plan.render.manifests.text import manifest_text
 
 LABEL: str = "SkyPilot"

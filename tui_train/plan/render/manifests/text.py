@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from tui_train.base.text import visible
+from tui_train.plan.render.config_yaml import Dumper, SingleQuoted
 
 _WIDTH = 116
 
@@ -15,19 +16,9 @@ class _BlockText(str):
     __slots__ = ()
 
 
-class _QuotedText(str):
-    __slots__ = ()
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write repeated values in full, not as references."""
-        del data
-        return True
-
+class _Dumper(Dumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent lists below their key."""
-        del indentless
         super().increase_indent(flow, indentless=False)
 
 
@@ -35,12 +26,7 @@ def _represent_block(dumper: yaml.SafeDumper, text: _BlockText) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 
-def _represent_quoted(dumper: yaml.SafeDumper, text: _QuotedText) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="'")
-
-
 _Dumper.add_representer(_BlockText, _represent_block)
-_Dumper.add_representer(_QuotedText, _represent_quoted)
 
 
 def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
@@ -65,12 +51,12 @@ def _with_styles(value: Any) -> Any:
     """Return a value whose texts are all quoted: to one reader or another 1e3 is a number, and no is false."""
     if isinstance(value, Mapping):
         return {
-            (_QuotedText(name) if _needs_quotes(name) else name): _with_styles(item) for name, item in value.items()
+            (SingleQuoted(name) if _needs_quotes(name) else name): _with_styles(item) for name, item in value.items()
         }
     if isinstance(value, (list, tuple)):
         return [_with_styles(item) for item in value]
     if isinstance(value, str):
-        return (_BlockText if "\n" in value else _QuotedText)(value)
+        return (_BlockText if "\n" in value else SingleQuoted)(value)
     return value
 
 

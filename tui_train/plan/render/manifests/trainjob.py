@@ -1,9 +1,7 @@
 """A Kubeflow TrainJob for the runtime `torch-distributed`, whose pods run launch.sh."""
 
 from tui_train.plan.render.manifests import kubernetes
-from tui_train.plan.render.manifests.cluster import ClusterPlan
-from tui_train.plan.render.manifests.rendered_manifest import RenderedManifest
-from tui_train.plan.render.manifests.text import manifest_text
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 
 LABEL: str = "TrainJob of Kubeflow Trainer"
 FILE: str = "trainjob.yaml"
@@ -51,14 +49,6 @@ def manifest(cluster: ClusterPlan) -> RenderedManifest:
             ],
         },
     }
-    notes = (
-        *kubernetes.manifest_notes(cluster, FILE),
-        f"{kubernetes.watch_sentence(cluster)} Stop, and let it save: kubectl delete trainjob {name}.",
-        f"The ClusterTrainingRuntime {_RUNTIME} says how often a pod that fails is started again.",
-    )
-    comment = (
-        f"{cluster.plan.name}: {cluster.plan.title}",
-        "For Kubeflow Trainer 2.2 or newer in the cluster (spec.runtimePatches).",
-        *notes,
-    )
-    return RenderedManifest(manifest_text(comment, (kubernetes.config_map(cluster), document)), notes)
+    needs = "For Kubeflow Trainer 2.2 or newer in the cluster (spec.runtimePatches)."
+    failed = f"The ClusterTrainingRuntime {_RUNTIME} says how often a pod that fails is started again."
+    return kubernetes.render(cluster, FILE, document, needs, failed)

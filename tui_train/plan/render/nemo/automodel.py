@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import yaml
-
 from tui_train.trainers.nemo_file import NemoFile
 
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -14,6 +12,8 @@ _EPOCHS = 1_000_000
 
 def automodel_yaml(file: NemoFile) -> str:
     """Return the text of automodel.yaml."""
+    import yaml
+
     head = "# Finetuning with NeMo AutoModel. launch.sh starts it; the options there override these values.\n"
     mock = "" if file.data else "# MOCK DATA: random tokens, to test whether it runs.\n"
     return head + mock + yaml.safe_dump(_values(file), sort_keys=False, allow_unicode=True, width=10_000)
@@ -29,11 +29,7 @@ def _values(file: NemoFile) -> dict[str, Any]:
             "ckpt_every_steps": file.checkpoint_every,
         },
         "dist_env": {"backend": "nccl", "timeout_minutes": 10},
-        "rng": {
-            "_target_": "nemo_automodel.components.training.rng.StatefulRNG",
-            "seed": file.seed,
-            "ranked": True,
-        },
+        "rng": {"_target_": "nemo_automodel.components.training.rng.StatefulRNG", "seed": file.seed, "ranked": True},
         "model": {
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": file.model,

@@ -132,14 +132,8 @@ def _assignment_lines(name: str, value: object) -> list[str]:
 
 def _parallel_lines(file: NemoFile) -> list[str]:
     lines = split_lines(file, "model", "config.model")
-    if not lines:
-        return []
-    if file.tensor_parallel:
-        lines.append(f"    model.sequence_parallel = {file.tensor_parallel > 1}")
     if file.pipeline_parallel:
         lines += [
-            "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
-            "    model.virtual_pipeline_model_parallel_size = None",
             "    model.pipeline_model_parallel_layout = None",
             "    model.num_layers_in_first_pipeline_stage = None",
             "    model.num_layers_in_last_pipeline_stage = None",
@@ -251,10 +245,7 @@ def _optimizer_lines(file: NemoFile) -> list[str]:
         lines.append(f"    config.scheduler.lr_decay_iters = {file.steps}")
     if file.warmup is not None:
         steps = f"int({file.warmup!r} * config.train.train_iters)" if 0 < file.warmup < 1 else str(int(file.warmup))
-        lines += [
-            "    config.scheduler.lr_warmup_fraction = None",
-            f"    config.scheduler.lr_warmup_iters = {steps}",
-        ]
+        lines += ["    config.scheduler.lr_warmup_fraction = None", f"    config.scheduler.lr_warmup_iters = {steps}"]
     elif file.steps:
         lines += [
             f"    if (config.scheduler.lr_warmup_iters or 0) >= {file.steps}:",

@@ -31,4 +31,12 @@ def split_lines(file: NemoFile, name: str, owner: str) -> list[str]:
     lines = [f"    {name}.{field} = {size}" for field, size in chosen.items() if size]
     if not lines:
         return []
-    return ["", "    # Your split over GPUs instead of the recipe's.", f"    {name} = {owner}", *lines]
+    lines = ["", "    # Your split over GPUs instead of the recipe's.", f"    {name} = {owner}", *lines]
+    if file.tensor_parallel:
+        lines.append(f"    {name}.sequence_parallel = {file.tensor_parallel > 1}")
+    if file.pipeline_parallel:
+        lines += [
+            "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
+            f"    {name}.virtual_pipeline_model_parallel_size = None",
+        ]
+    return lines

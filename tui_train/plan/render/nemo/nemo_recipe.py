@@ -105,14 +105,8 @@ def _recipe_lines(file: NemoFile) -> list[str]:
 
 def _parallel_lines(file: NemoFile) -> list[str]:
     lines = split_lines(file, "strategy", "recipe.trainer.strategy")
-    if not lines:
-        return []
-    if file.tensor_parallel:
-        lines.append(f"    strategy.sequence_parallel = {file.tensor_parallel > 1}")
     if file.pipeline_parallel:
         lines += [
-            "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
-            "    strategy.virtual_pipeline_model_parallel_size = None",
             '    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):',
             "        if getattr(strategy, stage, None):",
             "            setattr(strategy, stage, None)",
@@ -147,10 +141,7 @@ def _data_lines(file: NemoFile) -> list[str]:
     module = f"llm.{kind}" if file.data else kind
     config = ["", f"    # {why}", "    recipe.data = run.Config(", f"        {module},", *lines, "    )"]
     if file.tokenizer and file.task == "finetune":
-        config += [
-            "    # Otherwise the model's tokenizer would replace this one.",
-            '    recipe.tokenizer = "data"',
-        ]
+        config += ["    # Otherwise the model's tokenizer would replace this one.", '    recipe.tokenizer = "data"']
     return config
 
 

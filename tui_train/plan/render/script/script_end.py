@@ -111,7 +111,7 @@ def _dry_run_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
         *(
             ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT.format(_runner_python(plan))]
-            if _has_checkpoints(plan)
+            if (not plan.is_started_by_hand and any(attempt.checkpoints for attempt in plan.attempts))
             else []
         ),
         "    choose",
@@ -204,10 +204,6 @@ def _plain_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         return [*lines, f'become "$folder" {_ENV_COMMAND if settings else ""}"${{command[@]}}"']
     lines.append("# env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.")
     return [*lines, f'become "$folder" {_ENV_COMMAND}nice -n 0 "${{command[@]}}"']
-
-
-def _has_checkpoints(plan: Plan) -> bool:
-    return not plan.is_started_by_hand and any(attempt.checkpoints for attempt in plan.attempts)
 
 
 def _runner_python(plan: Plan) -> str:

@@ -1,0 +1,30 @@
+"""The YAML reader of the user's files: plain data, numbers as trainers read them, so many values at most."""
+
+import re
+
+import yaml
+
+from tui_train.base.parse import Unparsable
+from tui_train.facts.yaml_documents import MAX_VALUES
+
+
+class Loader(yaml.SafeLoader):
+    """Reads 1e-4 as a number, as YAML 1.2 and most trainers do; YAML 1.1 requires 1.0e-4.
+
+    Of too many values it reads no more: 1 MiB of them would take a minute.
+    """
+
+    # Names are nodes as well.
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next value, and count it."""
+        self.nodes += 1
+        if self.nodes > 2 * MAX_VALUES:
+            raise Unparsable("it has too many values or too many levels")
+        return super().compose_node(parent, index)
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"), list("-+.0123456789")
+)
