@@ -22,10 +22,10 @@ from .. import STEPS, load_module
 from ..home.screen import Home
 from ..messages import ErrorToShow, LeaveWizard
 from ..textual_fixes import fix_textual
+from ..themes import apply_theme, register_themes
 from .environment_maker import InstallingApp
 from .shutdown import handling_signals
 from .terminal import TerminalDriver
-from .themes import apply_theme, register_themes
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource

@@ -4,11 +4,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
-from textual import on
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from ..messages import OpenData
 from .profile_edits import EditingApp
 
 if TYPE_CHECKING:
@@ -106,13 +104,3 @@ class DataReadingApp(EditingApp):
             return {}
         self._pythons_by_key[asked.key] = asked.python
         return {asked.key: look}
-
-    @on(OpenData)
-    def _open_data(self) -> None:
-        from ..data.screen import DataScreen
-        from ..steps.step import Step
-
-        if not isinstance(self.screen, DataScreen):
-            view = DataScreen(self.screen.step_title if isinstance(self.screen, Step) else "")
-            self.assign_shared(view)
-            self.push_screen(view)

@@ -13,9 +13,9 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 
+from ..discovery.discovery import shared_with_screens
 from ..install.installation import Installation
 from ..messages import ValueChosen
-from .discovery import shared_with_screens
 from .navigation import NavigationApp
 
 if TYPE_CHECKING:

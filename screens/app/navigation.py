@@ -13,7 +13,7 @@ from textual.timer import Timer
 from tui_train.base.errors import TuiTrainError
 
 from .. import load_module
-from ..messages import CompareRuns, GoBack, GoToStep, OpenResult, OpenRun, OpenStep, TryResult
+from ..messages import CompareRuns, GoBack, GoToStep, OpenData, OpenResult, OpenRun, OpenStep, TryResult
 from ..textual_fixes import sender_of
 from .host_probing import HostProbingApp
 
@@ -128,6 +128,14 @@ class NavigationApp(HostProbingApp):
 
         if not isinstance(self.screen, ChatScreen):
             self._push_shared(ChatScreen(event.run, compare=event.compare))
+
+    @on(OpenData)
+    def _open_data(self) -> None:
+        from ..data.screen import DataScreen
+        from ..steps.step import Step
+
+        if not isinstance(self.screen, DataScreen):
+            self._push_shared(DataScreen(self.screen.step_title if isinstance(self.screen, Step) else ""))
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""

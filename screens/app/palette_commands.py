@@ -12,7 +12,7 @@ from textual.screen import Screen
 from tui_train.base.text import visible
 
 from .. import STEPS, load_module
-from .themes import THEME_NAMES
+from ..themes import THEME_NAMES
 
 if TYPE_CHECKING:
     from ..steps.step import Step

@@ -11,8 +11,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
+from ..discovery.discovery import DiscoveryApp
 from ..messages import ApplyFix, SetProfile, StartOver, Undo, Undone, ValueChosen
-from .discovery import DiscoveryApp
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource

@@ -117,7 +117,7 @@ of the settings does. r reads the file again."""
         self._is_composed = True
         self.query_one("#samples").focus()
         self.update()
-        if not self.other_machine:
+        if not self.wizard.other_machine:
             self._find_pace(self.profile)
 
     @work(thread=True, exclusive=True, group="pace")
@@ -149,7 +149,7 @@ of the settings does. r reads the file again."""
         """Show what was read in the data, or that it is being read."""
         if not self._is_composed or self.facts is None:
             return
-        made = self.setup_of(self.profile, self.facts)
+        made = self.wizard.setup_of(self.profile, self.facts)
         setup = None if made.problem else made
         found = find_problems(made)
         mine = [finding for finding in found if finding.key in _DATA_KEYS]

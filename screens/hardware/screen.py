@@ -22,7 +22,6 @@ from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.show import load_text, pci_address
 
-from ..app.discovery import DiscoveryApp
 from ..messages import ErrorToShow, SetProfile, ValueChosen
 from ..steps.step import Step
 from ..steps.step_rows import Section
@@ -103,7 +102,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.query_one("#host", Lines).show(lambda width: cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(
-                lambda width: _host_lines(machine, self.other_machine, width, looking=looking)
+                lambda width: _host_lines(machine, self.wizard.other_machine, width, looking=looking)
             )
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
@@ -164,7 +163,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if action == "values":
             return bool(self._field_values())
         if action == "host":
-            return isinstance(self.app, DiscoveryApp) and not self.app.has_named_machine
+            return not self.wizard.has_named_machine
         return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
 
     def action_host(self) -> None:
@@ -196,8 +195,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self._switch_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
 
     def _switch_to_typed(self, host: str | None) -> None:
-        if isinstance(self.app, DiscoveryApp):
-            self.app.typed_host = host or ""
+        self.wizard.typed_host = host or ""
         self._switch_to(host)
 
     def _switch_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:

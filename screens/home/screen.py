@@ -15,7 +15,6 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 
-from ..app.discovery import DiscoveryApp
 from ..base import Base
 from ..messages import CompareRuns, ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
 from ..widgets.bar import StepBar
@@ -292,7 +291,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
         del parameters
-        if action == "run_now" and isinstance(self.app, DiscoveryApp) and self.app.has_named_machine:
+        if action == "run_now" and self.wizard.has_named_machine:
             return False
         return self.state.can_do(action, self._cursor)
 

@@ -19,7 +19,7 @@ from tui_train.profile.types import Profile
 from tui_train.views.overview import overview
 from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, previous_run
 
-from ..app.machine_queries import PARTS_NOT_AWAITED
+from ..discovery.machine_queries import PARTS_NOT_AWAITED
 from ..steps.step import Step
 from ..widgets.bar import StepBar
 from ..widgets.code import FileViewer, Page
@@ -97,14 +97,16 @@ class PlanView(Step):
         if not self._is_composed or self.facts is None:
             return
         if self.looking - PARTS_NOT_AWAITED:
-            self.query_one("#story", Lines).show_fixed(styled(f"Looking at {self.other_machine or 'this machine'} …"))
+            self.query_one("#story", Lines).show_fixed(
+                styled(f"Looking at {self.wizard.other_machine or 'this machine'} …")
+            )
             return
-        if self._previous_asked_for != self.profile.name and not self.other_machine:
+        if self._previous_asked_for != self.profile.name and not self.wizard.other_machine:
             self._previous_asked_for = self.profile.name
             self._find_previous(self.profile)
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
-            self._setup = self.setup_of(self.profile, self.facts)
+            self._setup = self.wizard.setup_of(self.profile, self.facts)
             self._prepared = prepare(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
             self._arrange()

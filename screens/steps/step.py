@@ -135,8 +135,8 @@ class Step(FindingsScreen):
         if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        self._all_findings = find_problems(self.setup_of(self.profile, self.facts))
-        self.form.names_in = self.names_in
+        self._all_findings = find_problems(self.wizard.setup_of(self.profile, self.facts))
+        self.form.names_in = self.wizard.names_in
         self.form.show(tuple(self._groups(setup)))
         self._invalid_field_shown = self.form.state.unread_label
         if setup:
@@ -152,7 +152,7 @@ class Step(FindingsScreen):
     @property
     def setup(self) -> Setup | None:
         """Consequences of the profile and the facts; None where that cannot be said."""
-        made = self.setup_of(self.profile, self.facts) if self.facts else None
+        made = self.wizard.setup_of(self.profile, self.facts) if self.facts else None
         return made if made and not made.problem else None
 
     # The form

@@ -5,7 +5,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from .. import STEPS
-from ..app.discovery import DiscoveryApp
+from ..discovery.discovery import DiscoveryApp
 from ..messages import GoToStep
 from .text_layout import DONE, LIVE, MUTED, OPEN, RULE, fit, styled
 

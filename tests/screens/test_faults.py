@@ -22,9 +22,9 @@ from test_wizard import SEED, finished_run, keys, machine, settle, shows, until_
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.worker import Worker
-from tui_train.screens.app import machine_queries
 from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
+from tui_train.screens.discovery import machine_queries
 from tui_train.screens.hardware.screen import Hardware
 from tui_train.screens.home.screen import Home
 from tui_train.screens.messages import OpenData, OpenRun, OpenStep

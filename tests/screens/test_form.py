@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
-from tui_train.screens.app.themes import THEME_NAMES, register_themes
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.textual_fixes import fix_textual
+from tui_train.screens.themes import THEME_NAMES, register_themes
 from tui_train.screens.widgets.form.entry import path_completion
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_stops, draw_line, form_lines

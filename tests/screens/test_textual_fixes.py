@@ -19,8 +19,8 @@ from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
-from tui_train.screens.app.themes import THEME_NAMES
 from tui_train.screens.home.row_list import RowList
+from tui_train.screens.themes import THEME_NAMES
 from tui_train.screens.widgets.dialogs import ChoiceDialog
 
 from tui_train.views.chosen_theme import save_theme

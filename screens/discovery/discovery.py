@@ -16,8 +16,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
+from ..fault_guard import GuardedApp
 from ..messages import AskRecipes, AskScript, ScreenShown
-from .fault_guard import GuardedApp
 from .machine_queries import QUERIES, facts_of_host, import_modules, with_answer
 
 if TYPE_CHECKING:
