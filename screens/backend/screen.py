@@ -199,8 +199,8 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(MultiSelect):
             cures.display = setup.backend == "nccl"
-            cures.picks = tuple(_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
-            cures.picked = self.profile.communication.without
+            picks = (_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
+            cures.show_picks(picks, self.profile.communication.without)
         if not takes_field(self.profile, "nemo"):
             self.offer_arguments()
 

@@ -109,8 +109,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.verdicts
         self._why_all_blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
-        self._draw_cards(machine)
-        gpus.picked = tuple(gpu.uuid for gpu in setup.gpus)
+        self._draw_cards(machine, [gpu.uuid for gpu in setup.gpus])
         self._card_sets = card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._card_sets) > 1
@@ -145,18 +144,17 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def watch_live(self) -> None:
         """Show what the cards do now."""
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
-            self._draw_cards(self.facts.machine)
+            self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
 
-    def _draw_cards(self, machine: Machine) -> None:
+    def _draw_cards(self, machine: Machine, picked: Sequence[str]) -> None:
         now = {sample.uuid: sample for sample in self.live}
         cards = zip(machine.gpus, self._verdicts, strict=True)
         by_type = bool(self.facts and self.facts.cluster)
-        picks = tuple(
+        picks = (
             _card_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
-        if picks != self.query_one("#gpus", MultiSelect).picks:
-            self.query_one("#gpus", MultiSelect).picks = picks
+        self.query_one("#gpus", MultiSelect).show_picks(picks, picked)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""

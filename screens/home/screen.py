@@ -8,6 +8,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.events import Key
 from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
@@ -17,7 +18,9 @@ from tui_train.base.text import size, visible
 
 from ..base import Base
 from ..messages import CompareRuns, ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
+from ..textual_fixes import forward_key
 from ..widgets.bar import StepBar
+from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
 from ..widgets.keys import Keys
 from ..widgets.text_layout import MUTED, styled
@@ -26,7 +29,6 @@ from .filter import Filter
 from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
 from .home_start import START_ROWS
 from .home_state import MAX_NAMED, HomeState, runs_text
-from .row_list import RowList
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
@@ -45,6 +47,21 @@ _HINTS = {
     "draft": "The same steps with the values that you edited last.",
     "quickstart": "Opens the preview of a small model on sample text, which trains in a minute or two.",
 }
+
+
+class _HomeList(CursorList):
+    """The list, of which the slash begins the filter."""
+
+    def on_key(self, event: Key) -> None:
+        """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
+        focused = self.screen.focused
+        if focused is None or focused is self:
+            if event.key == "slash" and isinstance(self.screen, Home):
+                event.stop()
+                self.screen.action_filter()
+            return
+        event.stop()
+        forward_key(focused, event)
 
 
 class Home(Base):
@@ -111,7 +128,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Put a list under the filter."""
         yield StepBar(title="Home")
         yield Filter("name, model, data or state")
-        yield RowList(START_ROWS, id="list", start_typing=self.action_filter)
+        yield _HomeList(START_ROWS, id="list")
         yield Hint()
         yield Keys()
 
@@ -228,7 +245,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if plot:
             show_plot(plot, progress or Progress(), PlotOptions(hidden=progress is None))
 
-    @on(RowList.Moved)
+    @on(CursorList.Moved)
     def _delay_hint(self) -> None:
         # The row first: while a key is held, what is said of it can wait.
         if self._hint_timer:
@@ -272,9 +289,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     # The row of the cursor
 
     @property
-    def row_list(self) -> RowList:
+    def row_list(self) -> CursorList:
         """The list."""
-        return self.query_one("#list", RowList)
+        return self.query_one("#list", CursorList)
 
     @property
     def _cursor(self) -> str:
@@ -301,8 +318,8 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     # Opening
 
-    @on(RowList.Opened)
-    def _open_row(self, event: RowList.Opened) -> None:
+    @on(CursorList.Opened)
+    def _open_row(self, event: CursorList.Opened) -> None:
         kind, _, name = event.key.partition(":")
         if event.key == "new":
             self.action_new()

@@ -181,8 +181,7 @@ Those that change the training ask for your consent; the others keep it the same
                 order = (*chosen, *rest)
             else:
                 order = tuple(pick.value for pick in picks.picks)
-            picks.picks = tuple(_rung_pick(name, setup) for name in order)
-            picks.picked = tuple(chosen)
+            picks.show_picks((_rung_pick(name, setup) for name in order), chosen)
 
     @on(Form.Folded)
     async def _toggle_ladder_list(self, event: Form.Folded) -> None:

@@ -259,7 +259,7 @@ async def test_a_fault_in_a_message_handler(machine: Any, tmp_path: Path, owner:
         pytest.param(Hardware, "on_mount", id="mount"),
         pytest.param(Hardware, "update", id="watch"),
         pytest.param(Hardware, "check_action", id="bindings"),
-        pytest.param(MultiSelect, "render", id="render"),
+        pytest.param(MultiSelect, "render_line", id="render"),
         pytest.param(MultiSelect, "get_content_height", id="layout"),
         pytest.param(Keys, "on_mount", id="widget-mount"),
     ],

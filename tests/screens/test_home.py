@@ -14,8 +14,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.home.filter import Filter
 from tui_train.screens.home.home_state import HomeState
-from tui_train.screens.home.row_list import RowList
 from tui_train.screens.home.screen import Home
+from tui_train.screens.widgets import cursor_list
+from tui_train.screens.widgets.cursor_list import CursorList
 
 from tui_train.actions.last_profile import remember_profile
 from tui_train.base.text import size
@@ -105,7 +106,7 @@ def named(pilot: Pilot[Any]) -> list[str]:
 
 def cursor(pilot: Pilot[Any]) -> str:
     """The row in which the cursor is."""
-    return pilot.app.screen_stack[0].query_one(RowList).cursor
+    return pilot.app.screen_stack[0].query_one(CursorList).cursor
 
 
 async def test_an_empty_home_begins_a_training() -> None:
@@ -196,7 +197,7 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[
         assert titles(pilot)[2:4] == ["Runs", "beta"]
         await keys("enter")(pilot)
         assert isinstance(pilot.app.screen, Home)
-        assert pilot.app.screen.focused is pilot.app.screen.query_one(RowList)
+        assert pilot.app.screen.focused is pilot.app.screen.query_one(CursorList)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
         await keys("escape", "slash", *"paper gam", "enter", "enter")(pilot)
         await until_shown(pilot, "● 5 Run")
@@ -452,15 +453,17 @@ async def test_a_damaged_run_hides_no_other(run_of: Callable[..., RunDir]) -> No
 
 
 @pytest.mark.whole
-async def test_many_runs_open_and_move_as_quickly_as_few(run_of: Callable[..., RunDir]) -> None:
+async def test_many_runs_open_and_move_as_quickly_as_few(
+    run_of: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
+) -> None:
     copies(run_of("first"), 300)
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        drawn = pilot.app.screen.query_one(RowList)
-        assert drawn.height_of_rows > 300
+        drawn = pilot.app.screen.query_one(CursorList)
+        assert drawn.state.height > 300
         calls = []
-        draw = drawn._content
-        drawn._content = lambda line: calls.append(line) or draw(line)  # type: ignore[method-assign, func-returns-value]
+        draw = cursor_list.line_strip
+        monkeypatch.setattr(cursor_list, "line_strip", lambda *line: calls.append(line) or draw(*line))
         await keys("down")(pilot)
         assert 0 < len(calls) < 6
         calls.clear()

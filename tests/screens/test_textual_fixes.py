@@ -19,8 +19,8 @@ from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
-from tui_train.screens.home.row_list import RowList
 from tui_train.screens.themes import THEME_NAMES
+from tui_train.screens.widgets.cursor_list import CursorList
 from tui_train.screens.widgets.dialogs import ChoiceDialog
 
 from tui_train.views.chosen_theme import save_theme
@@ -118,7 +118,7 @@ async def test_a_click_on_what_was_just_removed(machine: Any) -> None:
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys()(pilot)
         screen = pilot.app.screen
-        listed = screen.query_one(RowList)
+        listed = screen.query_one(CursorList)
         assert screen.get_widget_and_offset_at(5, 5)[0] is listed
         parent, listed._parent = listed._parent, None
         assert unfixed(Screen.get_widget_and_offset_at)(screen, 5, 5)[0] is listed

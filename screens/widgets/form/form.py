@@ -11,7 +11,6 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
-from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -20,6 +19,7 @@ from tui_train.facts.machine.folder_names import local_names
 from tui_train.profile import fields
 
 from ...messages import Undo, ValueChosen
+from ..text_layout import line_strip
 from .entry import Entry, NamesIn, PathSuggester, run_key_binding
 from .form_lines import VALUE_START, FormRow, Group, cursor_stops, draw_line, entry_width
 from .form_state import FormState
@@ -133,8 +133,7 @@ class Form(Widget, can_focus=True):
         if y >= len(self._drawn):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
         if y not in self._strips:
-            style = self.visual_style
-            (self._strips[y],) = Visual.to_strips(self, self._drawn[y], self.size.width, 1, style, pad=True)
+            self._strips[y] = line_strip(self, self._drawn[y], self.size.width)
         return self._strips[y]
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
