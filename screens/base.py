@@ -7,7 +7,6 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import Key
-from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -50,11 +49,6 @@ class Base(Screen[None]):
         """True while it is drawn: Textual draws also the screen below the top one, though that covers it whole."""
         top = self.app.screen
         return super().is_current and (top is self or top.styles.background.a < 1)
-
-    def _screen_resized(self, size: Size) -> None:
-        # Textual lays a new screen out, and again when it is told the size that it has just been laid out for.
-        if size != self._size:
-            super()._screen_resized(size)
 
     def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
         """Call it unless the screen was left by then: what it is made of goes before the screen itself."""

@@ -65,10 +65,11 @@ class StartOver(Message):
 class OpenStep(Message):
     """A step is to be opened, by its module's name."""
 
-    def __init__(self, module: str) -> None:
-        """Carry the name."""
+    def __init__(self, module: str, opener: object = None) -> None:
+        """Carry the name, and the screen that is only to open it while it is on top."""
         super().__init__()
         self.module = module
+        self.opener = opener
 
 
 class GoToStep(Message):

@@ -14,7 +14,6 @@ from tui_train.base.errors import TuiTrainError
 
 from .. import load_module
 from ..messages import CompareRuns, GoBack, GoToStep, OpenData, OpenResult, OpenRun, OpenStep, TryResult
-from ..textual_fixes import sender_of
 from .host_probing import HostProbingApp
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class NavigationApp(HostProbingApp):
         kind: type[Step] = load_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
-        if not there or sender_of(event) is self.screen:
+        if not there or event.opener in {None, self.screen}:
             self._show_step(event.module)
 
     def _show_step(self, module: str) -> None:

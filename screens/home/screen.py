@@ -325,7 +325,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.action_new()
         elif event.key == "draft":
             self.post_message(StartOver())
-            self.post_message(OpenStep("hardware"))
+            self.post_message(OpenStep("hardware", self))
         elif event.key == "quickstart":
             from tui_train.profile.types import Profile
 
@@ -357,7 +357,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def _open_profile(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
         self.post_message(SetProfile(profile, keep=keep))
-        self.post_message(OpenStep(step))
+        self.post_message(OpenStep(step, self))
 
     # Starting and stopping
 

@@ -482,7 +482,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if self.view.end.remedy:
             profile, change = self.view.end.remedy
             self.post_message(SetProfile(profile))
-            self.post_message(OpenStep("preview"))
+            self.post_message(OpenStep("preview", self))
             # After the preview is there, which shows what was changed.
             self.post_message(ApplyFix(change))
 
@@ -494,7 +494,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.post_message(ErrorToShow(error))
             return
         self.post_message(SetProfile(profile, keep=False))
-        self.post_message(OpenStep("recipe"))
+        self.post_message(OpenStep("recipe", self))
 
     @work(thread=True, exclusive=True, group="before")
     def action_compare(self) -> None:

@@ -223,7 +223,7 @@ class Step(FindingsScreen):
         forbidding = [finding for finding in self.findings() if finding.forbids_plan]
         wrong = min(forbidding, key=lambda finding: finding.row_key != here, default=None)
         if not form.state.unread_key and wrong is None:
-            self.post_message(OpenStep(self.next_module))
+            self.post_message(OpenStep(self.next_module, self))
             return
         self.app.bell()
         key = form.state.unread_key or (wrong.row_key if wrong else "")

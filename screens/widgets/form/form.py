@@ -362,14 +362,14 @@ class Form(Widget, can_focus=True):
 
     # What one types
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Do at once what a key is bound to here; type what came before the focus did; say where nothing can be."""
         if await run_key_binding(event, self):
             return
         row = self.state.row
         if not event.is_printable or row is None:
-            await super()._on_key(event)
-        elif self.state.takes_typing(row):
+            return
+        if self.state.takes_typing(row):
             if not self.entry.display:
                 self._place_entry()
             await self.entry.type_key(event)
