@@ -151,7 +151,7 @@ class Wizard(InstallingApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer what the screen can do, then steps, fields, profiles and runs."""
-        from .palette_commands import palette_commands
+        from .palette import palette_commands
 
         return palette_commands(self, screen)
 

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from tui_train.base.text import visible
-from tui_train.checks import Finding, find_problems
+from tui_train.checks import Finding
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
@@ -151,7 +151,7 @@ of the settings does. r reads the file again."""
             return
         made = self.wizard.setup_of(self.profile, self.facts)
         setup = None if made.problem else made
-        found = find_problems(made)
+        found = self.wizard.findings_for(made)
         mine = [finding for finding in found if finding.key in _DATA_KEYS]
         # Rows are named by line elsewhere too: first what settings can change.
         self._findings = tuple(sorted(mine, key=lambda each: (_LEVELS.index(each.level), each.key == _DATA)))

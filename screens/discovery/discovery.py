@@ -22,6 +22,7 @@ from .machine_queries import QUERIES, facts_of_host, import_modules, with_answer
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
+    from tui_train.checks import Finding
     from tui_train.facts.gpus.samples import Samples
     from tui_train.facts.machine.folder_names import RemoteNames
     from tui_train.facts.types import Facts, Machine
@@ -79,6 +80,7 @@ class DiscoveryApp(GuardedApp):
         self._named_source = source if source and (source.machine or source.host) else None
         self._query_numbers: dict[str, int] = {}
         self._setup: Setup | None = None
+        self._findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._numbers_before_switch: dict[str, int] = {}  # what was asked of the machine before this one
         self._machine_read: Machine | None = None
         self._wants_samples = False
@@ -92,6 +94,14 @@ class DiscoveryApp(GuardedApp):
         if self._setup is None or self._setup.profile is not profile or self._setup.facts is not facts:
             self._setup = set_up(profile, facts)
         return self._setup
+
+    def findings_for(self, setup: "Setup") -> "tuple[Finding, ...]":
+        """Return what is wrong with a setup, found once for all screens."""
+        from tui_train.checks import find_problems
+
+        if self._findings is None or self._findings[0] is not setup:
+            self._findings = setup, find_problems(setup)
+        return self._findings[1]
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
     def assign_shared(self, screen: Screen[Any]) -> None:

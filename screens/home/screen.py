@@ -14,7 +14,7 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import size, visible
+from tui_train.base.text import counted, size, visible
 
 from ..base import Base
 from ..messages import CompareRuns, ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
@@ -24,7 +24,6 @@ from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
 from ..widgets.keys import Keys
 from ..widgets.text_layout import MUTED, styled
-from . import home_changes
 from .filter import Filter
 from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
 from .home_start import START_ROWS
@@ -456,9 +455,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if runs := self._chosen_runs:
             self._measure_and_ask(tuple(digest.run for digest in runs), runs_text(runs))
         elif name := self.state.profile_at(self._cursor):
-            self._ask_delete(
-                f"Delete the profile {visible(name)}? Its runs stay.", partial(home_changes.remove_profile, name)
-            )
+            self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
 
     @work(thread=True, group="delete", exclusive=True)
     def _measure_and_ask(self, runs: "tuple[RunDir, ...]", named: str) -> None:
@@ -473,7 +470,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.post_message(ErrorToShow(error))
             return
         question = f"Delete {named}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
-        self.app.call_from_thread(self._ask_delete, question, partial(home_changes.remove_runs, runs))
+        self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
     def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
         from ..widgets.dialogs import ChoiceDialog
@@ -538,13 +535,45 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Ask for a line about the run, or the marked ones."""
         if chosen := self._chosen_runs:
             question = f"A line about {runs_text(chosen)}, which lists show; empty removes it:"
-            self._ask_text(
-                question, chosen[0].note, partial(home_changes.write_notes, tuple(each.run for each in chosen))
-            )
+            self._ask_text(question, chosen[0].note, partial(_write_notes, tuple(each.run for each in chosen)))
 
     def action_duplicate(self) -> None:
         """Ask for the name of a copy of the profile."""
         if name := self.state.profile_at(self._cursor):
-            self._ask_text(
-                f"Name of the copy of {visible(name)}:", f"{name}-2", partial(home_changes.duplicate_profile, name)
-            )
+            self._ask_text(f"Name of the copy of {visible(name)}:", f"{name}-2", partial(_duplicate_profile, name))
+
+
+# Changes on disk, each of which returns in words what it did, or raises TuiTrainError.
+
+
+def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
+    """Remove the folders of runs."""
+    from tui_train.runs import folders
+
+    freed = sum(folders.remove_run(run) for run in runs)
+    return f"Deleted {counted(len(runs), 'run')}, freed {size(freed)}."
+
+
+def _write_notes(runs: "tuple[RunDir, ...]", text: str) -> str:
+    """Write a line about runs; an empty one removes theirs."""
+    from tui_train.runs import folders
+
+    for run in runs:
+        folders.write_note(run, text)
+    return "Noted." if text.strip() else "The note was removed."
+
+
+def _remove_profile(name: str) -> str:
+    """Remove a saved profile."""
+    from tui_train.profile import store
+
+    store.remove_profile(name)
+    return f"Deleted the profile {name}."
+
+
+def _duplicate_profile(name: str, new: str) -> str:
+    """Save a copy of a profile."""
+    from tui_train.profile import store
+
+    store.duplicate_profile(name, new)
+    return f"Saved {new}."

@@ -11,7 +11,6 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widget import Widget
 
 from tui_train.base.text import visible
-from tui_train.checks import find_problems
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.trainers import field_for_trainer, trainer_of
@@ -135,7 +134,7 @@ class Step(FindingsScreen):
         if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        self._all_findings = find_problems(self.wizard.setup_of(self.profile, self.facts))
+        self._all_findings = self.wizard.findings_for(self.wizard.setup_of(self.profile, self.facts))
         self.form.names_in = self.wizard.names_in
         self.form.show(tuple(self._groups(setup)))
         self._invalid_field_shown = self.form.state.unread_label
@@ -182,8 +181,7 @@ class Step(FindingsScreen):
     def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
         del setup
-        chosen = set(fields.chosen_keys(self.profile))
-        changed = sum(row.key in chosen for row in rows)
+        changed = sum(fields.is_chosen(self.profile, row.key) for row in rows) if section.folds else 0
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
         note = section.note or (", ".join(label_in_sentence(row.field.label) for row in rows) if section.folds else "")
         hint = section.hint or "Settings that are seldom needed. Space opens and closes them."

@@ -106,6 +106,10 @@ class Form(Widget, can_focus=True):
 
     def _draw(self) -> None:
         width, here = self.content_size.width, self.state.cursor_line
+        if not width:
+            # It is drawn as soon as it has a width.
+            self.refresh(layout=True)
+            return
         focused = self.holds_focus
         drawn = [
             draw_line(
