@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -28,13 +29,11 @@ _MAX_LINES = 200
 _REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
 
 
+@dataclass
 class InstallationChanged(Message):
     """An installation goes on, or has ended."""
 
-    def __init__(self, now: Installation) -> None:
-        """Carry what it has come to."""
-        super().__init__()
-        self.now = now
+    now: Installation
 
 
 class InstallingApp(NavigationApp):

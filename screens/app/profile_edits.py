@@ -51,7 +51,7 @@ class EditingApp(DiscoveryApp):
             profile = fields.put(self.profile, event.key, event.value)
             if event.key == "trainer.python":
                 self._choose_python(profile)
-            self.set_profile(profile, event.row)
+            self.set_profile(profile, event.row or event.key)
         except TuiTrainError as error:
             self.show_error(error)
 

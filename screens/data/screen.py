@@ -1,5 +1,6 @@
 """Data: what the training data holds, and its first samples as the model gets them."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -51,13 +52,11 @@ _LEGEND = "Grey text is context; beside ▌ stands what the model learns to writ
 _STATE_LEGENDS = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
 
 
+@dataclass
 class PaceFound(Message):
     """How fast an earlier run of the same settings was is known."""
 
-    def __init__(self, found: MeasuredPace | None) -> None:
-        """Carry it."""
-        super().__init__()
-        self.pace = found
+    pace: MeasuredPace | None
 
 
 class DataScreen(Base):

@@ -1,6 +1,7 @@
 """The part of the wizard that finds things out: it asks in workers, and alone assigns the facts that they bring."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,24 +36,20 @@ _SAMPLING = "live"
 _ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 
+@dataclass
 class AnswerArrived(Message):
-    """A part of the facts is there."""
+    """A part of the facts is there, by its name in Facts; `number` is which look for it this was."""
 
-    def __init__(self, number: int, part: str, value: Any) -> None:
-        """Carry which look it was, the part's name in Facts, and its value."""
-        super().__init__()
-        self.number = number
-        self.part = part
-        self.value = value
+    number: int
+    part: str
+    value: Any
 
 
+@dataclass
 class CardsSampled(Message):
     """Message that the use of the cards has changed."""
 
-    def __init__(self, samples: "Samples") -> None:
-        """Carry the samples of all of them."""
-        super().__init__()
-        self.samples = samples
+    samples: "Samples"
 
 
 def shared_with_screens(name: str) -> Callable[[Any], None]:

@@ -1,5 +1,6 @@
 """Content of Preview: what will happen, what is wrong, the command, and the files behind it."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -41,13 +42,11 @@ from ..widgets.preview_lines import (
 from ..widgets.text_layout import styled
 
 
+@dataclass
 class PreviousFound(Message):
     """The run of this profile before this one is known, or that there is none."""
 
-    def __init__(self, found: PreviousRun | None) -> None:
-        """Carry it."""
-        super().__init__()
-        self.previous = found
+    previous: PreviousRun | None
 
 
 class PlanView(Step):

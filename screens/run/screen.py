@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -65,13 +66,11 @@ _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 _PARTS_FOR_FIT = frozenset({"machine", "toolchains"})
 
 
+@dataclass
 class RunChanged(Message):
     """Something about the run has changed."""
 
-    def __init__(self, news: RunNews) -> None:
-        """Carry what is new."""
-        super().__init__()
-        self.news = news
+    news: RunNews
 
 
 class RunScreen(Base):

@@ -6,6 +6,7 @@ where all are given again, as Home does every two seconds (8.2.8, 80x24); it has
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from textual import events
@@ -148,13 +149,11 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     class Moved(Message):
         """The cursor is on another row."""
 
+    @dataclass
     class Opened(Message):
         """A row was opened, by its key."""
 
-        def __init__(self, key: str) -> None:
-            """Carry the key."""
-            super().__init__()
-            self.key = key
+        key: str
 
     def __init__(self, rows: Sequence[Row] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
         """Begin with some rows."""

@@ -4,6 +4,7 @@ Not Textual's SelectionList: it has neither lines below a row nor columns, and i
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -40,13 +41,11 @@ class MultiSelect(CursorList, inherit_bindings=False):
         Binding("right_square_bracket", "shift(1)", "Later", key_display="]"),
     ]
 
+    @dataclass
     class Picked(Message):
         """Message that the picked values have changed: the values, in the order of the list."""
 
-        def __init__(self, values: tuple[str, ...]) -> None:
-            """Carry the values."""
-            super().__init__()
-            self.values = values
+        values: tuple[str, ...]
 
     def __init__(self, *, id: str, ordered: bool = False, why_one_required: str = "") -> None:  # noqa: A002 - Textual's name
         """Make the list; `ordered`: its lines can move; `why_one_required`: why one must stay picked, if it must."""

@@ -1,6 +1,7 @@
 """A form in one widget: it draws every row itself, and one input stands over the value of the row one is on."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events, on
@@ -44,14 +45,12 @@ class Form(Widget, can_focus=True):
     class Moved(Message):
         """The cursor is on another row, or what is typed can be read no longer, or again."""
 
+    @dataclass
     class Folded(Message):
         """A group was opened or closed, by its key."""
 
-        def __init__(self, key: str, *, unfolded: bool) -> None:
-            """Carry the group's key and whether it is open."""
-            super().__init__()
-            self.key = key
-            self.unfolded = unfolded
+        key: str
+        unfolded: bool
 
     def __init__(self, *, id: str = "form") -> None:  # noqa: A002 - Textual's name
         """Begin without rows."""
