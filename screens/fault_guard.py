@@ -37,7 +37,6 @@ class GuardedApp(App[int]):
     """An app that an exception in a handler, a worker, a timer or a drawing does not end."""
 
     def __init__(self) -> None:
-        """Begin without a fault."""
         # Textual chooses its filter for NO_COLOR here: told later, it makes black of the terminal's own colours.
         super().__init__(ansi_color=True if without_colour() else None)
         self._faults: dict[str, float] = {}

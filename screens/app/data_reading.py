@@ -33,7 +33,6 @@ class DataReadingApp(EditingApp):
     """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
-        """Begin with nothing read."""
         super().__init__(source)
         self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
         self._pythons_by_key: dict[str, str] = {}  # the Python of each answer

@@ -42,7 +42,6 @@ class InstallingApp(NavigationApp):
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
-        """Begin without an installation."""
         super().__init__(source)
         self._cancel = threading.Event()
 

@@ -27,7 +27,6 @@ class EditingApp(DiscoveryApp):
     """An app that alone assigns the profile, and looks at what a changed one names."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
-        """Begin with nothing changed."""
         super().__init__(source)
         self._undo_stack: list[Profile] = []
         self._edited_key = ""

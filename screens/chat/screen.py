@@ -74,7 +74,6 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     ]
 
     def __init__(self, run: RunDir, *, compare: bool) -> None:
-        """Talk with what a run made."""
         super().__init__()
         self.run = run
         self._compare = compare

@@ -77,7 +77,6 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     ]
 
     def __init__(self) -> None:
-        """Begin without cards."""
         super().__init__()
         self._card_sets: tuple[CardSet, ...] = ()
         self._verdicts: tuple[Verdict, ...] = ()

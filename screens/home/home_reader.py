@@ -33,7 +33,6 @@ class HomeReader:
     """Posts what it finds, in parts while much of it is new; it is made on the thread that first reads."""
 
     def __init__(self, post: Callable[[HomeContents], object]) -> None:
-        """Begin with nothing read."""
         from tui_train.views.profile_cards import ProfileCards
         from tui_train.views.run_digest import DigestCache
 

@@ -115,7 +115,6 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
-        """Begin with nothing found."""
         super().__init__()
         self.state = HomeState()
         self._next_cursor = ""  # the row to which the cursor goes as soon as it is listed

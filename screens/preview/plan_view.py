@@ -58,7 +58,6 @@ class PlanView(Step):
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing planned."""
         super().__init__()
         self._prepared: Prepared | None = None
         self._planned_from: tuple[Profile, Facts] | None = None

@@ -62,7 +62,6 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing started."""
         super().__init__()
         self._starting = False
 

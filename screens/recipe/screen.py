@@ -92,7 +92,6 @@ Those that change the training ask for your consent; the others keep it the same
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing traced."""
         super().__init__()
         self._prediction: Prediction | None = None
         self._traced_memory: dict[object, CountedMemory] = {}

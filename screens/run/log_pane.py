@@ -44,7 +44,6 @@ class LogPane(Vertical):
     ]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        """Begin without a log."""
         super().__init__(id=id)
         self.log_file: LogFile | None = None
         self.rank: int | None = None

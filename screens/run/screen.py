@@ -138,7 +138,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:
-        """Show a run."""
         super().__init__()
         self.run = run
         self.view = RunView(run)

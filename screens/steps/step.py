@@ -51,7 +51,6 @@ class Step(FindingsScreen):
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing shown."""
         super().__init__()
         self._is_stale = False
         self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown

@@ -26,7 +26,6 @@ class StepBar(Widget):
     """Shows all steps in order, the present one marked; without a step, a title and what is true of it."""
 
     def __init__(self, step: str = "", title: str = "") -> None:
-        """Mark a step, or show a title."""
         super().__init__()
         self.step = step
         self.title = title

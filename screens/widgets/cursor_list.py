@@ -38,7 +38,6 @@ class ListState:
     """Rows below each other, and the key of the one in which the cursor is, empty for none."""
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
-        """Begin with the cursor in the first row."""
         self.cursor = ""
         self.rows: tuple[Row, ...] = ()
         self._starts: list[int] = []
@@ -156,7 +155,6 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         key: str
 
     def __init__(self, rows: Sequence[Row] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
-        """Begin with some rows."""
         super().__init__(id=id)
         self.state = ListState(rows)
         self._strips: dict[int, Strip] = {}

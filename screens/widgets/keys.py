@@ -1,4 +1,8 @@
-"""The line at the bottom: the keys that work now, the screen's main ones first; a click on one presses it."""
+"""The line at the bottom: the keys that work now, the screen's main ones first; a click on one presses it.
+
+Not Textual's Footer, a widget for each key: a screen with it takes 2.6 times as long to open, and it 12 times as long
+where the keys are looked at again (8.2.8, 80x24, 9 keys).
+"""
 
 from collections.abc import Mapping
 
@@ -26,7 +30,6 @@ class Keys(Widget):
     """Draws the bindings that are shown, from the focused widget up to the screen."""
 
     def __init__(self) -> None:
-        """Begin with nothing drawn."""
         super().__init__()
         self._line = Content()
         self._drawn_width = -1

