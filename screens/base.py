@@ -1,29 +1,20 @@
 """Parts that all screens share: the keys that are the same everywhere, and a help text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import Key
-from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
-from tui_train.facts.machine.folder_names import local_names
-from tui_train.profile.types import Profile
-
-from .app.discovery import DiscoveryApp
+from .discovery.discovery import DiscoveryApp
 from .help_lines import help_lines
 from .messages import ScreenShown
-from .widgets.form.entry import NamesIn
-
-if TYPE_CHECKING:
-    from tui_train.facts.types import Facts
-    from tui_train.setup.setup import Setup
 
 
 class Base(Screen[None]):
@@ -48,35 +39,16 @@ class Base(Screen[None]):
         return {}
 
     @property
-    def other_machine(self) -> str:
-        """The other machine that all is for, in words; empty: this one."""
-        return self.app.other_machine if isinstance(self.app, DiscoveryApp) else ""
-
-    @property
-    def names_in(self) -> NamesIn:
-        """Completion of paths: the folders of the machine that all is for."""
-        return self.app.names_in if isinstance(self.app, DiscoveryApp) else local_names
-
-    @property
-    def can_start(self) -> bool:
-        """True where trainings can be started on the machine that all is for."""
-        return not isinstance(self.app, DiscoveryApp) or self.app.can_start
-
-    def setup_of(self, profile: Profile, facts: "Facts") -> "Setup":
-        """Return what a profile means on a machine: that of the app, which all screens share."""
+    def wizard(self) -> DiscoveryApp:
+        """The app, which knows the machine that all is for."""
         assert isinstance(self.app, DiscoveryApp)  # noqa: S101 - for the type
-        return self.app.setup_of(profile, facts)
+        return self.app
 
     @property
     def is_current(self) -> bool:
         """True while it is drawn: Textual draws also the screen below the top one, though that covers it whole."""
         top = self.app.screen
         return super().is_current and (top is self or top.styles.background.a < 1)
-
-    def _screen_resized(self, size: Size) -> None:
-        # Textual lays a new screen out, and again when it is told the size that it has just been laid out for.
-        if size != self._size:
-            super()._screen_resized(size)
 
     def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
         """Call it unless the screen was left by then: what it is made of goes before the screen itself."""

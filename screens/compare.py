@@ -1,6 +1,7 @@
 """Compare: runs side by side: their losses overlaid, what came of them, and the settings in which they differ."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -46,13 +47,11 @@ _SHOWN_SHARES = (1.0, 0.25, 0.05)
 _MAX_POINTS = 4000
 
 
+@dataclass
 class ComparisonRead(Message):
     """The runs have been read."""
 
-    def __init__(self, compared: tuple[ComparedRun, ...]) -> None:
-        """Carry them."""
-        super().__init__()
-        self.compared = compared
+    compared: tuple[ComparedRun, ...]
 
 
 class CompareScreen(Base):

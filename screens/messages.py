@@ -1,5 +1,6 @@
 """Requests of screens to the app, which alone changes anything: each is posted upward."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.message import Message
@@ -14,155 +15,128 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
 
 
+@dataclass
 class ValueChosen(Message):
-    """A field has a new value."""
+    """A field has a new value; `row` is the one in which it was chosen, where that is a part of the field."""
 
-    def __init__(self, key: str, value: "Value", row: str = "") -> None:
-        """Carry the field's key and its value; `row` is the one in which it was chosen, where that is a part of it."""
-        super().__init__()
-        self.key = key
-        self.value = value
-        self.row = row or key
+    key: str
+    value: "Value"
+    row: str = ""
 
 
+@dataclass
 class ApplyFix(Message):
     """A change is to be made, and said, or an environment."""
 
-    def __init__(self, fix: "Change | EnvironmentInstall") -> None:
-        """Carry what is to be made."""
-        super().__init__()
-        self.fix = fix
+    fix: "Change | EnvironmentInstall"
 
 
 class Undo(Message):
     """The last change of the profile is to be taken back."""
 
 
+@dataclass
 class Undone(Message):
     """A change was taken back: what differs now; nothing where there was none."""
 
-    def __init__(self, changes: "tuple[Difference, ...]") -> None:
-        """Carry what differs."""
-        super().__init__()
-        self.changes = changes
+    changes: "tuple[Difference, ...]"
 
 
+@dataclass
 class SetProfile(Message):
     """The profile is to be another one; its values are the last ones from then on, unless they are not kept."""
 
-    def __init__(self, profile: "Profile", *, keep: bool = True, saved: bool = False) -> None:
-        """Carry the profile, and whether it was saved under its name."""
-        super().__init__()
-        self.profile = profile
-        self.keep = keep
-        self.saved = saved
+    profile: "Profile"
+    keep: bool = True
+    saved: bool = False
 
 
 class StartOver(Message):
     """The profile is to be the last one of this session, or of the session before."""
 
 
+@dataclass
 class OpenStep(Message):
-    """A step is to be opened, by its module's name."""
+    """A step is to be opened, by its module's name; by an `opener` only while that screen is on top."""
 
-    def __init__(self, module: str) -> None:
-        """Carry the name."""
-        super().__init__()
-        self.module = module
+    module: str
+    opener: object = None
 
 
+@dataclass
 class GoToStep(Message):
     """A step is to be shown that may be open already, by its module's name."""
 
-    def __init__(self, module: str) -> None:
-        """Carry the name."""
-        super().__init__()
-        self.module = module
+    module: str
 
 
 class OpenData(Message):
     """Request to show what the training data holds."""
 
 
+@dataclass
 class OpenRun(Message):
     """A run is to be shown, and something said of it there."""
 
-    def __init__(self, run: "RunDir", notice: str = "") -> None:
-        """Carry the run, and what is said."""
-        super().__init__()
-        self.run = run
-        self.notice = notice
+    run: "RunDir"
+    notice: str = ""
 
 
+@dataclass
 class OpenResult(Message):
     """Request to show what a run made."""
 
-    def __init__(self, run: "RunDir", result: "Result") -> None:
-        """Carry the run and its result."""
-        super().__init__()
-        self.run = run
-        self.result = result
+    run: "RunDir"
+    result: "Result"
 
 
+@dataclass
 class TryResult(Message):
     """Request to try what a run made, beside its base model where that is to `compare`."""
 
-    def __init__(self, run: "RunDir", *, compare: bool) -> None:
-        """Carry the run."""
-        super().__init__()
-        self.run = run
-        self.compare = compare
+    run: "RunDir"
+    compare: bool
 
 
+@dataclass
 class CompareRuns(Message):
     """Runs are to be shown side by side, in this order."""
 
-    def __init__(self, runs: "tuple[RunDir, ...]") -> None:
-        """Carry the runs."""
-        super().__init__()
-        self.runs = runs
+    runs: "tuple[RunDir, ...]"
 
 
+@dataclass
 class ScreenShown(Message):
     """A screen is on top now; a live one wants to know what the cards do."""
 
-    def __init__(self, *, live: bool) -> None:
-        """Carry whether it does."""
-        super().__init__()
-        self.live = live
+    live: bool
 
 
 class AskScript(Message):
     """The user asks that the script is run for its --help."""
 
 
+@dataclass
 class GoBack(Message):
     """The screen is to be closed, and something said on the one before."""
 
-    def __init__(self, notice: str = "") -> None:
-        """Carry what is said."""
-        super().__init__()
-        self.notice = notice
+    notice: str = ""
 
 
 class LeaveWizard(Message):
     """The wizard is to be left, without more questions."""
 
 
+@dataclass
 class AskRecipes(Message):
     """A Python is to be asked which NeMo recipes it has."""
 
-    def __init__(self, python: str, flavour: str | None) -> None:
-        """Carry the path of the Python, and which NeMo is asked there."""
-        super().__init__()
-        self.python = python
-        self.flavour = flavour
+    python: str
+    flavour: str | None
 
 
+@dataclass
 class ErrorToShow(Message):
     """An error is to be shown with its remedy."""
 
-    def __init__(self, error: "TuiTrainError") -> None:
-        """Carry the error."""
-        super().__init__()
-        self.error = error
+    error: "TuiTrainError"

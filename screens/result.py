@@ -62,7 +62,6 @@ On the command line: tui-train result, try and merge."""
     ]
 
     def __init__(self, run: RunDir, made: Result) -> None:
-        """Show what a run made."""
         super().__init__()
         self.run = run
         self.made = made

@@ -6,7 +6,6 @@ Textual no longer has it, and then the fix goes.
 
 import asyncio
 import inspect
-from collections.abc import Sequence
 from contextvars import copy_context
 from functools import lru_cache, partial, wraps
 from typing import Any
@@ -15,14 +14,11 @@ from textual import screen
 from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.await_complete import AwaitComplete
-from textual.binding import Binding
 from textual.color import Color
 from textual.content import Content
-from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.events import Key, ScreenResume
-from textual.geometry import Offset
-from textual.message import Message
+from textual.geometry import Offset, Size
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
@@ -42,6 +38,7 @@ def fix_textual() -> None:
     _fix_narrow_text()
     _fix_click_on_removed()
     _fix_blinking()
+    _fix_second_layout()
     _fix_second_picture()
     _fix_kept_lines()
     _fix_kept_workers()
@@ -110,6 +107,19 @@ def _fix_blinking() -> None:
         self.set_reactive(Input.cursor_blink, False)
 
     Input.__init__ = fixed  # type: ignore[method-assign]
+
+
+def _fix_second_layout() -> None:
+    """A screen is not laid out again for the size that it has (8.2.8; no issue upstream)."""
+    resized = Screen._screen_resized
+
+    @wraps(resized)
+    def fixed(self: Screen[Any], size: Size) -> None:
+        # A new screen is laid out, and then told the size that this was for.
+        if size != self._size:
+            resized(self, size)
+
+    Screen._screen_resized = fixed  # type: ignore[method-assign]
 
 
 def _fix_second_picture() -> None:
@@ -184,12 +194,7 @@ def _fix_missed_frames() -> None:
     screen.UPDATE_PERIOD = 1 / 240  # type: ignore[misc]
 
 
-# What Textual 8.2.8 does for itself only; no issue upstream asks for any of it.
-
-
-def sender_of(message: Message) -> object:
-    """Return the widget that posted a message, which only some messages say in public."""
-    return message._sender
+# What Textual does for itself only (8.2.8; no issue upstream).
 
 
 def driver_of(app: App[Any]) -> Driver | None:
@@ -198,10 +203,5 @@ def driver_of(app: App[Any]) -> Driver | None:
 
 
 def forward_key(widget: Widget, event: Key) -> None:
-    """Give a widget a key, as the app does."""
+    """Give a widget a key, as the app does: one that is posted to it the app would forward once more."""
     widget._forward_event(Key(event.key, event.character))
-
-
-def bindings_for(node: DOMNode, key: str) -> Sequence[Binding]:
-    """Return what a key is bound to in a widget itself."""
-    return node._bindings.key_to_bindings.get(key, ())

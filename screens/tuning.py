@@ -44,7 +44,6 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     ]
 
     def __init__(self, setup: Setup) -> None:
-        """Begin with no trial made."""
         super().__init__()
         self._profile = setup.profile
         self._facts = setup.facts

@@ -22,10 +22,10 @@ from .. import STEPS, load_module
 from ..home.screen import Home
 from ..messages import ErrorToShow, LeaveWizard
 from ..textual_fixes import fix_textual
+from ..themes import apply_theme, register_themes
 from .environment_maker import InstallingApp
 from .shutdown import handling_signals
 from .terminal import TerminalDriver
-from .themes import apply_theme, register_themes
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -151,7 +151,7 @@ class Wizard(InstallingApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer what the screen can do, then steps, fields, profiles and runs."""
-        from .palette_commands import palette_commands
+        from .palette import palette_commands
 
         return palette_commands(self, screen)
 

@@ -4,11 +4,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
-from textual import on
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from ..messages import OpenData
 from .profile_edits import EditingApp
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ class DataReadingApp(EditingApp):
     """An app that has the data of a fine-tuning read; a newer question takes the place of an older one."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
-        """Begin with nothing read."""
         super().__init__(source)
         self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
         self._pythons_by_key: dict[str, str] = {}  # the Python of each answer
@@ -106,13 +103,3 @@ class DataReadingApp(EditingApp):
             return {}
         self._pythons_by_key[asked.key] = asked.python
         return {asked.key: look}
-
-    @on(OpenData)
-    def _open_data(self) -> None:
-        from ..data.screen import DataScreen
-        from ..steps.step import Step
-
-        if not isinstance(self.screen, DataScreen):
-            view = DataScreen(self.screen.step_title if isinstance(self.screen, Step) else "")
-            self.assign_shared(view)
-            self.push_screen(view)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -13,9 +14,9 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 
+from ..discovery.discovery import shared_with_screens
 from ..install.installation import Installation
 from ..messages import ValueChosen
-from .discovery import shared_with_screens
 from .navigation import NavigationApp
 
 if TYPE_CHECKING:
@@ -28,13 +29,11 @@ _MAX_LINES = 200
 _REPORT_SECONDS = 0.3  # seconds between two pictures of what is done
 
 
+@dataclass
 class InstallationChanged(Message):
     """An installation goes on, or has ended."""
 
-    def __init__(self, now: Installation) -> None:
-        """Carry what it has come to."""
-        super().__init__()
-        self.now = now
+    now: Installation
 
 
 class InstallingApp(NavigationApp):
@@ -43,7 +42,6 @@ class InstallingApp(NavigationApp):
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
-        """Begin without an installation."""
         super().__init__(source)
         self._cancel = threading.Event()
 

@@ -19,7 +19,6 @@ class HostProbingApp(DataReadingApp):
     """An app that has each of `nodes.hosts` asked once; names that are being typed are asked at the next step."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
-        """Begin with none asked."""
         super().__init__(source)
         self._asked_hosts: HostsQuestion | None = None
 

@@ -13,8 +13,7 @@ from textual.timer import Timer
 from tui_train.base.errors import TuiTrainError
 
 from .. import load_module
-from ..messages import CompareRuns, GoBack, GoToStep, OpenResult, OpenRun, OpenStep, TryResult
-from ..textual_fixes import sender_of
+from ..messages import CompareRuns, GoBack, GoToStep, OpenData, OpenResult, OpenRun, OpenStep, TryResult
 from .host_probing import HostProbingApp
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class NavigationApp(HostProbingApp):
         kind: type[Step] = load_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
-        if not there or sender_of(event) is self.screen:
+        if not there or event.opener in {None, self.screen}:
             self._show_step(event.module)
 
     def _show_step(self, module: str) -> None:
@@ -128,6 +127,14 @@ class NavigationApp(HostProbingApp):
 
         if not isinstance(self.screen, ChatScreen):
             self._push_shared(ChatScreen(event.run, compare=event.compare))
+
+    @on(OpenData)
+    def _open_data(self) -> None:
+        from ..data.screen import DataScreen
+        from ..steps.step import Step
+
+        if not isinstance(self.screen, DataScreen):
+            self._push_shared(DataScreen(self.screen.step_title if isinstance(self.screen, Step) else ""))
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""

@@ -1,11 +1,26 @@
-"""The palette: what the screen can do, then steps, fields, profiles and runs, found by what is typed."""
+"""The palette: the keys of the screen, then steps, fields, profiles and runs, found by what is typed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from textual.app import SystemCommand
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.dom import DOMNode
 from textual.events import Click
+from textual.markup import escape
+from textual.screen import Screen
 
+from tui_train.base.text import visible
+
+from .. import STEPS, load_module
+from ..themes import THEME_NAMES
+
+if TYPE_CHECKING:
+    from ..steps.step import Step
+    from .app import Wizard
+
+_MAX_RUNS = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
 _ORDER_SCORE = 0.0001
 _MAX_COMMANDS = 1000
@@ -43,3 +58,70 @@ class Palette(CommandPalette):
         """Leave alone a click where the screen ended meanwhile: Textual looks there for what was clicked."""
         if not self.region.contains(event.screen_x, event.screen_y):
             event.prevent_default()
+
+
+def palette_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
+    """Yield every action of the screen by its key's words, then where one can go, and what holds everywhere.
+
+    A line each, which the palette reads as markup.
+    """
+    yield from _key_commands(app, screen)
+    of_run = hasattr(screen, "run")
+    for step in STEPS[:-1]:
+        values = ", with the values of this run" if of_run else ""
+        yield _command(f"Go to {step.title}{values}", partial(app.action_go, step.module))
+    yield from _field_commands(app)
+    yield from _profile_commands(app)
+    yield from _run_commands(app)
+    yield _command("Look again at the machine and its Pythons", app.action_look)
+    for name in THEME_NAMES:
+        if name != app.theme:
+            yield _command(f"Theme {name}", partial(app.action_theme, name))
+
+
+def _command(title: str, call: Callable[[], Any]) -> SystemCommand:
+    return SystemCommand(escape(title), "", call)
+
+
+def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
+    async def act(action: str, node: DOMNode) -> None:
+        # A screen may be left while its keys are offered.
+        if node.display and node.is_attached:
+            await app.run_action(action, node)
+
+    offered: set[str] = set()
+    # Those at the bottom of the screen first.
+    for active in sorted(screen.active_bindings.values(), key=lambda active: not active.binding.show):
+        binding = active.binding
+        if binding.description and active.enabled and binding.description not in {"palette", *offered}:
+            offered.add(binding.description)
+            words = f"{binding.description} ({app.get_key_display(binding)})"
+            yield _command(words, partial(act, binding.action, active.node))
+
+
+def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
+    """Yield a command for each field of a step's form that the profile has a use for: it goes there."""
+    from tui_train.profile import fields
+    from tui_train.views import choices
+
+    for step in STEPS[:-1]:
+        kind: type[Step] = load_module(step.module).SCREEN
+        for key in (key for section in kind.SECTIONS for key in section.keys):
+            if choices.is_shown(key, app.profile):
+                go = partial(app.action_go, step.module, key)
+                yield _command(f"{fields.field(key).label} ({step.title}: {key})", go)
+
+
+def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
+    from tui_train.profile import store
+
+    for name in store.saved_names():
+        opens = partial(app.call_later, app.open_profile, name)
+        yield _command(f"Profile {visible(name)}", opens)
+
+
+def _run_commands(app: "Wizard") -> Iterable[SystemCommand]:
+    from tui_train.runs.rundir import runs_by_name
+
+    for run in runs_by_name()[:_MAX_RUNS]:
+        yield _command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

@@ -11,8 +11,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
+from ..discovery.discovery import DiscoveryApp
 from ..messages import ApplyFix, SetProfile, StartOver, Undo, Undone, ValueChosen
-from .discovery import DiscoveryApp
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
@@ -27,7 +27,6 @@ class EditingApp(DiscoveryApp):
     """An app that alone assigns the profile, and looks at what a changed one names."""
 
     def __init__(self, source: "MachineSource | None" = None) -> None:
-        """Begin with nothing changed."""
         super().__init__(source)
         self._undo_stack: list[Profile] = []
         self._edited_key = ""
@@ -51,7 +50,7 @@ class EditingApp(DiscoveryApp):
             profile = fields.put(self.profile, event.key, event.value)
             if event.key == "trainer.python":
                 self._choose_python(profile)
-            self.set_profile(profile, event.row)
+            self.set_profile(profile, event.row or event.key)
         except TuiTrainError as error:
             self.show_error(error)
 

@@ -1,6 +1,7 @@
 """Reads keys from a terminal so that Esc answers at once, and a key whose bytes come in two pieces stays one key.
 
-Textual waits 100 ms for what may follow an escape character, on any terminal, and looks only ten times a second.
+Textual waits 100 ms for what may follow an escape character, on any terminal, and looks only ten times a second (8.2.8;
+#4848 made that a setting). A test shows that it still does: what is private in Textual here goes with that.
 """
 
 import os
@@ -11,12 +12,9 @@ from collections.abc import Iterable
 
 from textual._time import get_time  # the clock of the parser's own timeouts
 from textual._xterm_parser import XTermParser
-from textual.app import App
 from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
-
-from ..textual_fixes import driver_of
 
 _ESCAPE = "\x1b"
 # Seconds to wait for the rest of a key: after a lone escape character, which most often is the key Esc; the same on a
@@ -110,14 +108,3 @@ class TerminalDriver(LinuxDriver):
                         self.process_message(message)
                 for message in parser.tick():
                     self.process_message(message)
-
-
-def notify_terminal(app: App[int], words: str) -> None:
-    """Send a notification through the terminal (OSC 9), which one that knows none ignores; through tmux as well."""
-    driver = driver_of(app)
-    if driver is None or app.is_headless:
-        return
-    sequence = f"\x1b]9;{''.join(char for char in words if char.isprintable())}\x07"
-    if os.environ.get("TMUX"):
-        sequence = f"\x1bPtmux;{sequence.replace(_ESCAPE, _ESCAPE * 2)}\x1b\\"
-    driver.write(sequence)

@@ -37,9 +37,9 @@ class NemoMaker(Step):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to make what is not there yet."""
         if action == "prepare":
-            return can_prepare(self.profile) and not self.other_machine
+            return can_prepare(self.profile) and not self.wizard.other_machine
         if action == "import":
-            return can_import(self.profile, self.facts) and not self.other_machine
+            return can_import(self.profile, self.facts) and not self.wizard.other_machine
         return super().check_action(action, parameters)
 
     def action_prepare(self) -> None:

@@ -185,13 +185,13 @@ NCCL features: those to switch off, each to work around the error that it names,
         container, recipes = self.profile.container, takes_field(self.profile, "nemo")
         bare = container.engine == "none"
         offered = {
-            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.other_machine,
-            "validate": not bare and bool(container.image) and not self.other_machine,
+            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.wizard.other_machine,
+            "validate": not bare and bool(container.image) and not self.wizard.other_machine,
             "other_python": bare,
             "recipes": recipes,
             "models": bool(self._model_options()),
             # V asks an image: its Python is none of this machine.
-            "ask_recipes": bare and recipes and not self.other_machine,
+            "ask_recipes": bare and recipes and not self.wizard.other_machine,
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
@@ -199,8 +199,8 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(MultiSelect):
             cures.display = setup.backend == "nccl"
-            cures.picks = tuple(_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
-            cures.picked = self.profile.communication.without
+            picks = (_workaround_pick(name, setup) for name in NCCL_WORKAROUNDS)
+            cures.show_picks(picks, self.profile.communication.without)
         if not takes_field(self.profile, "nemo"):
             self.offer_arguments()
 
@@ -251,7 +251,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         question = "Path of the Python that trains (an environment's bin/python):"
         unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
         offered = self.profile.trainer.python or next(iter(unchosen), "")
-        self.app.push_screen(TextDialog(question, offered, names_in=self.names_in), self._take_python)
+        self.app.push_screen(TextDialog(question, offered, names_in=self.wizard.names_in), self._take_python)
 
     def _take_python(self, path: str | None) -> None:
         if path:

@@ -19,7 +19,6 @@ class ChatPane(Lines):
     """The chat of one side under its title; it stands at the end until it is scrolled."""
 
     def __init__(self, title: str, about: str, *, id: str) -> None:  # noqa: A002 - Textual's name
-        """Begin with nothing said."""
         super().__init__(id=id)
         self._title, self._about = title, about
         self._blocks: list[_Block] = []

@@ -1,6 +1,7 @@
 """Try: a chat with what a run made, beside its base model; the models are loaded once, answers are streamed."""
 
 import queue
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -32,23 +33,19 @@ _SIDES: tuple[Side, ...] = ("result", "base")
 _TITLES = {"result": "Result", "base": "Base"}
 
 
+@dataclass
 class ChatEvent(Message):
-    """The chat goes on: it loads, is ready, or writes."""
+    """The chat goes on: it loads a model, by its name, is ready, or writes."""
 
-    def __init__(self, event: str | Ready | AnswerPiece | AnswerEnd) -> None:
-        """Carry a model that is being loaded, or what else there is."""
-        super().__init__()
-        self.event = event
+    event: str | Ready | AnswerPiece | AnswerEnd
 
 
+@dataclass
 class ChatFailed(Message):
     """A prompt was not answered, or, where it cannot go on (`can_continue`), none can be."""
 
-    def __init__(self, error: TuiTrainError, *, can_continue: bool) -> None:
-        """Carry why."""
-        super().__init__()
-        self.error = error
-        self.can_continue = can_continue
+    error: TuiTrainError
+    can_continue: bool
 
 
 class _Prompt(Input):
@@ -77,7 +74,6 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     ]
 
     def __init__(self, run: RunDir, *, compare: bool) -> None:
-        """Talk with what a run made."""
         super().__init__()
         self.run = run
         self._compare = compare

@@ -1,5 +1,6 @@
 """Data: what the training data holds, and its first samples as the model gets them."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -11,7 +12,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from tui_train.base.text import visible
-from tui_train.checks import Finding, find_problems
+from tui_train.checks import Finding
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
@@ -51,13 +52,11 @@ _LEGEND = "Grey text is context; beside ▌ stands what the model learns to writ
 _STATE_LEGENDS = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
 
 
+@dataclass
 class PaceFound(Message):
     """How fast an earlier run of the same settings was is known."""
 
-    def __init__(self, found: MeasuredPace | None) -> None:
-        """Carry it."""
-        super().__init__()
-        self.pace = found
+    pace: MeasuredPace | None
 
 
 class DataScreen(Base):
@@ -117,7 +116,7 @@ of the settings does. r reads the file again."""
         self._is_composed = True
         self.query_one("#samples").focus()
         self.update()
-        if not self.other_machine:
+        if not self.wizard.other_machine:
             self._find_pace(self.profile)
 
     @work(thread=True, exclusive=True, group="pace")
@@ -149,9 +148,9 @@ of the settings does. r reads the file again."""
         """Show what was read in the data, or that it is being read."""
         if not self._is_composed or self.facts is None:
             return
-        made = self.setup_of(self.profile, self.facts)
+        made = self.wizard.setup_of(self.profile, self.facts)
         setup = None if made.problem else made
-        found = find_problems(made)
+        found = self.wizard.findings_for(made)
         mine = [finding for finding in found if finding.key in _DATA_KEYS]
         # Rows are named by line elsewhere too: first what settings can change.
         self._findings = tuple(sorted(mine, key=lambda each: (_LEVELS.index(each.level), each.key == _DATA)))

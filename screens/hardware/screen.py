@@ -16,13 +16,15 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus.samples import Sample
 from tui_train.facts.gpus.verdicts import card_sets, why_all_blocked
+from tui_train.facts.other_machines.cluster import Cluster
+from tui_train.facts.other_machines.slurm import chosen_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.profile import hosts
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
+from tui_train.views.clusters import HEADER, accounts_text, cluster_rows
 from tui_train.views.show import load_text, pci_address
 
-from ..app.discovery import DiscoveryApp
 from ..messages import ErrorToShow, SetProfile, ValueChosen
 from ..steps.step import Step
 from ..steps.step_rows import Section
@@ -31,11 +33,12 @@ from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.form.form import Form
 from ..widgets.lines import Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
-from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, styled
-from .cluster_lines import cluster_lines
+from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, columns, fit, heading, styled
 
 _VERDICT_MARKS: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
 _BAR_WIDTH = 8
+_MAX_PARTITIONS = 5
+_PARTITION_WIDTHS = (16, 12, 17, 0)
 # Among the answers to where it trains; no host's name begins so.
 _KEYS_WITH_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
 _HERE, _OTHER, _SLURM, _SLURM_THERE = "-here", "-other", "-slurm", "-slurm-there"
@@ -74,7 +77,6 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     ]
 
     def __init__(self) -> None:
-        """Begin without cards."""
         super().__init__()
         self._card_sets: tuple[CardSet, ...] = ()
         self._verdicts: tuple[Verdict, ...] = ()
@@ -100,18 +102,17 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self.query_one(StepBar).refresh()
         cluster, wanted = self.facts.cluster, self.profile.slurm.partition
         if setup.scheduled and (cluster or looking):
-            self.query_one("#host", Lines).show(lambda width: cluster_lines(cluster, machine, wanted, width))
+            self.query_one("#host", Lines).show(lambda width: _cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(
-                lambda width: _host_lines(machine, self.other_machine, width, looking=looking)
+                lambda width: _host_lines(machine, self.wizard.other_machine, width, looking=looking)
             )
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.verdicts
         self._why_all_blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
-        self._draw_cards(machine)
-        gpus.picked = tuple(gpu.uuid for gpu in setup.gpus)
+        self._draw_cards(machine, [gpu.uuid for gpu in setup.gpus])
         self._card_sets = card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._card_sets) > 1
@@ -146,25 +147,24 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def watch_live(self) -> None:
         """Show what the cards do now."""
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
-            self._draw_cards(self.facts.machine)
+            self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
 
-    def _draw_cards(self, machine: Machine) -> None:
+    def _draw_cards(self, machine: Machine, picked: Sequence[str]) -> None:
         now = {sample.uuid: sample for sample in self.live}
         cards = zip(machine.gpus, self._verdicts, strict=True)
         by_type = bool(self.facts and self.facts.cluster)
-        picks = tuple(
+        picks = (
             _card_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
-        if picks != self.query_one("#gpus", MultiSelect).picks:
-            self.query_one("#gpus", MultiSelect).picks = picks
+        self.query_one("#gpus", MultiSelect).show_picks(picks, picked)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
         if action == "values":
             return bool(self._field_values())
         if action == "host":
-            return isinstance(self.app, DiscoveryApp) and not self.app.has_named_machine
+            return not self.wizard.has_named_machine
         return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
 
     def action_host(self) -> None:
@@ -196,8 +196,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self._switch_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
 
     def _switch_to_typed(self, host: str | None) -> None:
-        if isinstance(self.app, DiscoveryApp):
-            self.app.typed_host = host or ""
+        self.wizard.typed_host = host or ""
         self._switch_to(host)
 
     def _switch_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
@@ -269,6 +268,33 @@ def _host_lines(machine: Machine, host: str, width: int, *, looking: bool) -> li
         fit(styled((f"{memory}   {shm}", MUTED)), width),
     ]
     return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else [*lines, Content()]
+
+
+def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, width: int) -> list[Content]:
+    """Return the partitions, the chosen ones first, and the heading of the GPUs of a node."""
+    if cluster is None:
+        return [heading("Slurm", "", width), styled(("Asking sinfo …", MUTED))]
+    if cluster.problem:
+        return [heading("Slurm", "", width), fit(styled((visible(cluster.problem), MUTED)), width)]
+    chosen = {part.name for part in chosen_partitions(cluster, partition)}
+    # One row for each kind of node.
+    kept = [part for part in cluster.partitions for _ in part.nodes or (None,)]
+    listed = sorted(zip(kept, cluster_rows(cluster), strict=True), key=lambda pair: pair[0].name not in chosen)
+    lines = [heading("Slurm", accounts_text(cluster), width), _cluster_row(HEADER, width, styled("  "), MUTED)]
+    for part, row in listed[:_MAX_PARTITIONS]:
+        mine = part.name in chosen
+        lines.append(
+            _cluster_row(row, width, styled((LIVE[0], "$primary") if mine else OPEN, " "), "b" if mine else "")
+        )
+    if len(listed) > _MAX_PARTITIONS:
+        lines.append(styled((f"  and {len(listed) - _MAX_PARTITIONS} more: F3 on Partition lists all", MUTED)))
+    head = [Content(), heading(f"GPUs of {visible(machine.hostname)}", "", width)] if machine.gpus else [Content()]
+    return [*lines, *head]
+
+
+def _cluster_row(cells: tuple[str, ...], width: int, mark: Content, style: str) -> Content:
+    shown = zip(cells, _PARTITION_WIDTHS, strict=False)
+    return styled(mark, columns(width - 2, *(((cell, style), size) for cell, size in shown)))
 
 
 def _set_lines(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:

@@ -1,5 +1,6 @@
 """The line above a list in which one types what the list is to show; its input is made when it is first needed."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -29,13 +30,11 @@ class _FilterInput(Input):
 class Filter(Widget):
     """Shows what is filtered for, and how much of everything that leaves."""
 
+    @dataclass
     class Changed(Message):
         """Something else is typed."""
 
-        def __init__(self, text: str) -> None:
-            """Carry the text."""
-            super().__init__()
-            self.text = text
+        text: str
 
     def __init__(self, about: str) -> None:
         """Begin with everything; `about` says what can be typed."""

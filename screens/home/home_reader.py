@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.message import Message
@@ -19,24 +20,19 @@ _POST_AFTER = frozenset({_FIRST_RUNS, 60, 200, 500})  # after how many of them a
 _YIELD_SECONDS = 0.001  # in which keys are handled while many runs are read
 
 
+@dataclass
 class HomeContents(Message):
     """The profiles and runs that are there."""
 
-    def __init__(
-        self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[Digest, ...]", draft: "ProfileCard | None"
-    ) -> None:
-        """Carry both, and what was edited last."""
-        super().__init__()
-        self.profiles = profiles
-        self.runs = runs
-        self.draft = draft
+    profiles: "tuple[ProfileCard, ...]"
+    runs: "tuple[Digest, ...]"
+    draft: "ProfileCard | None"
 
 
 class HomeReader:
     """Posts what it finds, in parts while much of it is new; it is made on the thread that first reads."""
 
     def __init__(self, post: Callable[[HomeContents], object]) -> None:
-        """Begin with nothing read."""
         from tui_train.views.profile_cards import ProfileCards
         from tui_train.views.run_digest import DigestCache
 

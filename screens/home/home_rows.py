@@ -14,10 +14,10 @@ from tui_train.views.digest_text import date_text, matches_filter, outcome_text,
 from tui_train.views.profile_cards import ProfileCard
 from tui_train.views.run_digest import Digest
 
+from ..widgets.cursor_list import Row
 from ..widgets.text_layout import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, styled
 from .home_start import start_row
 from .home_state import HomeState
-from .row_list import Row
 
 RUN, PROFILE = "run:", "profile:"
 _NAME, _STEPS, _WHEN, _SPARK = 22, 13, 12, 20

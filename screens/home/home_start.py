@@ -4,8 +4,8 @@ from textual.content import Content
 
 from tui_train.base.text import visible
 
+from ..widgets.cursor_list import Row
 from ..widgets.text_layout import MUTED, columns, styled
-from .row_list import Row
 
 _NAME_WIDTH = 22
 

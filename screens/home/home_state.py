@@ -15,7 +15,6 @@ class HomeState:
     """All that there is, by the keys of its rows, and how it is listed; `cursor` is the key of the cursor's row."""
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
         self.runs: dict[str, Digest] = {}
         self.profiles: dict[str, ProfileCard] = {}
         self.draft: ProfileCard | None = None  # what was edited last

@@ -8,26 +8,26 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.events import Key
 from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import size, visible
+from tui_train.base.text import counted, size, visible
 
-from ..app.discovery import DiscoveryApp
 from ..base import Base
 from ..messages import CompareRuns, ErrorToShow, OpenRun, OpenStep, SetProfile, StartOver
+from ..textual_fixes import forward_key
 from ..widgets.bar import StepBar
+from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
 from ..widgets.keys import Keys
 from ..widgets.text_layout import MUTED, styled
-from . import home_changes
 from .filter import Filter
 from .home_reader import HomeContents, HomeReader, update_runs_elsewhere
 from .home_start import START_ROWS
 from .home_state import MAX_NAMED, HomeState, runs_text
-from .row_list import RowList
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
@@ -46,6 +46,21 @@ _HINTS = {
     "draft": "The same steps with the values that you edited last.",
     "quickstart": "Opens the preview of a small model on sample text, which trains in a minute or two.",
 }
+
+
+class _HomeList(CursorList):
+    """The list, of which the slash begins the filter."""
+
+    def on_key(self, event: Key) -> None:
+        """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
+        focused = self.screen.focused
+        if focused is None or focused is self:
+            if event.key == "slash" and isinstance(self.screen, Home):
+                event.stop()
+                self.screen.action_filter()
+            return
+        event.stop()
+        forward_key(focused, event)
 
 
 class Home(Base):
@@ -100,7 +115,6 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
-        """Begin with nothing found."""
         super().__init__()
         self.state = HomeState()
         self._next_cursor = ""  # the row to which the cursor goes as soon as it is listed
@@ -112,7 +126,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Put a list under the filter."""
         yield StepBar(title="Home")
         yield Filter("name, model, data or state")
-        yield RowList(START_ROWS, id="list", start_typing=self.action_filter)
+        yield _HomeList(START_ROWS, id="list")
         yield Hint()
         yield Keys()
 
@@ -229,7 +243,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if plot:
             show_plot(plot, progress or Progress(), PlotOptions(hidden=progress is None))
 
-    @on(RowList.Moved)
+    @on(CursorList.Moved)
     def _delay_hint(self) -> None:
         # The row first: while a key is held, what is said of it can wait.
         if self._hint_timer:
@@ -273,9 +287,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     # The row of the cursor
 
     @property
-    def row_list(self) -> RowList:
+    def row_list(self) -> CursorList:
         """The list."""
-        return self.query_one("#list", RowList)
+        return self.query_one("#list", CursorList)
 
     @property
     def _cursor(self) -> str:
@@ -291,7 +305,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
-        if action == "run_now" and isinstance(self.app, DiscoveryApp) and self.app.has_named_machine:
+        if action == "run_now" and self.wizard.has_named_machine:
             return False
         return self.state.can_do(action, self._cursor)
 
@@ -301,14 +315,14 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     # Opening
 
-    @on(RowList.Opened)
-    def _open_row(self, event: RowList.Opened) -> None:
+    @on(CursorList.Opened)
+    def _open_row(self, event: CursorList.Opened) -> None:
         kind, _, name = event.key.partition(":")
         if event.key == "new":
             self.action_new()
         elif event.key == "draft":
             self.post_message(StartOver())
-            self.post_message(OpenStep("hardware"))
+            self.post_message(OpenStep("hardware", self))
         elif event.key == "quickstart":
             from tui_train.profile.types import Profile
 
@@ -340,7 +354,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def _open_profile(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
         self.post_message(SetProfile(profile, keep=keep))
-        self.post_message(OpenStep(step))
+        self.post_message(OpenStep(step, self))
 
     # Starting and stopping
 
@@ -439,9 +453,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if runs := self._chosen_runs:
             self._measure_and_ask(tuple(digest.run for digest in runs), runs_text(runs))
         elif name := self.state.profile_at(self._cursor):
-            self._ask_delete(
-                f"Delete the profile {visible(name)}? Its runs stay.", partial(home_changes.remove_profile, name)
-            )
+            self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
 
     @work(thread=True, group="delete", exclusive=True)
     def _measure_and_ask(self, runs: "tuple[RunDir, ...]", named: str) -> None:
@@ -456,7 +468,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.post_message(ErrorToShow(error))
             return
         question = f"Delete {named}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
-        self.app.call_from_thread(self._ask_delete, question, partial(home_changes.remove_runs, runs))
+        self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
     def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
         from ..widgets.dialogs import ChoiceDialog
@@ -521,13 +533,45 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Ask for a line about the run, or the marked ones."""
         if chosen := self._chosen_runs:
             question = f"A line about {runs_text(chosen)}, which lists show; empty removes it:"
-            self._ask_text(
-                question, chosen[0].note, partial(home_changes.write_notes, tuple(each.run for each in chosen))
-            )
+            self._ask_text(question, chosen[0].note, partial(_write_notes, tuple(each.run for each in chosen)))
 
     def action_duplicate(self) -> None:
         """Ask for the name of a copy of the profile."""
         if name := self.state.profile_at(self._cursor):
-            self._ask_text(
-                f"Name of the copy of {visible(name)}:", f"{name}-2", partial(home_changes.duplicate_profile, name)
-            )
+            self._ask_text(f"Name of the copy of {visible(name)}:", f"{name}-2", partial(_duplicate_profile, name))
+
+
+# Changes on disk, each of which returns in words what it did, or raises TuiTrainError.
+
+
+def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
+    """Remove the folders of runs."""
+    from tui_train.runs import folders
+
+    freed = sum(folders.remove_run(run) for run in runs)
+    return f"Deleted {counted(len(runs), 'run')}, freed {size(freed)}."
+
+
+def _write_notes(runs: "tuple[RunDir, ...]", text: str) -> str:
+    """Write a line about runs; an empty one removes theirs."""
+    from tui_train.runs import folders
+
+    for run in runs:
+        folders.write_note(run, text)
+    return "Noted." if text.strip() else "The note was removed."
+
+
+def _remove_profile(name: str) -> str:
+    """Remove a saved profile."""
+    from tui_train.profile import store
+
+    store.remove_profile(name)
+    return f"Deleted the profile {name}."
+
+
+def _duplicate_profile(name: str, new: str) -> str:
+    """Save a copy of a profile."""
+    from tui_train.profile import store
+
+    store.duplicate_profile(name, new)
+    return f"Saved {new}."

@@ -1,5 +1,6 @@
 """Content of Preview: what will happen, what is wrong, the command, and the files behind it."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -19,7 +20,7 @@ from tui_train.profile.types import Profile
 from tui_train.views.overview import overview
 from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, previous_run
 
-from ..app.machine_queries import PARTS_NOT_AWAITED
+from ..discovery.machine_queries import PARTS_NOT_AWAITED
 from ..steps.step import Step
 from ..widgets.bar import StepBar
 from ..widgets.code import FileViewer, Page
@@ -41,13 +42,11 @@ from ..widgets.preview_lines import (
 from ..widgets.text_layout import styled
 
 
+@dataclass
 class PreviousFound(Message):
     """The run of this profile before this one is known, or that there is none."""
 
-    def __init__(self, found: PreviousRun | None) -> None:
-        """Carry it."""
-        super().__init__()
-        self.previous = found
+    previous: PreviousRun | None
 
 
 class PlanView(Step):
@@ -59,7 +58,6 @@ class PlanView(Step):
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing planned."""
         super().__init__()
         self._prepared: Prepared | None = None
         self._planned_from: tuple[Profile, Facts] | None = None
@@ -97,14 +95,16 @@ class PlanView(Step):
         if not self._is_composed or self.facts is None:
             return
         if self.looking - PARTS_NOT_AWAITED:
-            self.query_one("#story", Lines).show_fixed(styled(f"Looking at {self.other_machine or 'this machine'} …"))
+            self.query_one("#story", Lines).show_fixed(
+                styled(f"Looking at {self.wizard.other_machine or 'this machine'} …")
+            )
             return
-        if self._previous_asked_for != self.profile.name and not self.other_machine:
+        if self._previous_asked_for != self.profile.name and not self.wizard.other_machine:
             self._previous_asked_for = self.profile.name
             self._find_previous(self.profile)
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
-            self._setup = self.setup_of(self.profile, self.facts)
+            self._setup = self.wizard.setup_of(self.profile, self.facts)
             self._prepared = prepare(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
             self._arrange()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -16,22 +16,17 @@ from tui_train.facts.machine.folder_names import local_names
 from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
-from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.profile_summary import profile_name
 
-from ..app.discovery import DiscoveryApp
-from ..app.machine_queries import PARTS_NOT_AWAITED
+from ..discovery.machine_queries import PARTS_NOT_AWAITED
 from ..messages import ApplyFix, ErrorToShow, OpenRun, SetProfile
 from ..widgets.code import FileViewer
 from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.hint import Hint
 from ..widgets.preview_lines import FIX_KEYS
 from .plan_view import PlanView
-
-if TYPE_CHECKING:
-    from tui_train.targets import Target
 
 
 class Preview(PlanView):
@@ -67,7 +62,6 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing started."""
         super().__init__()
         self._starting = False
 
@@ -82,21 +76,17 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             words = f"Nothing can be started: {forbidding.message}. Esc goes back to change it."
         elif forbidding:
             words = f"Nothing can be started: {forbidding.message}. F2 fixes it, or Esc goes back to change it."
-        elif not self.can_start:
+        elif not self.wizard.can_start:
             words = "It is for another machine: e exports the files, to be copied there."
         elif any(finding.level == "error" for finding in self._prepared.findings):
             words = "It cannot be started here now; e exports it all the same."
-        elif self._uses_slurm:
-            where = f" on {self.other_machine}" if self.other_machine else ""
+        elif self.wizard.uses_slurm:
+            where = f" on {self.wizard.other_machine}" if self.wizard.other_machine else ""
             words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
         else:
-            where = f" on {self.other_machine}" if self.other_machine else ""
+            where = f" on {self.wizard.other_machine}" if self.wizard.other_machine else ""
             words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
         self.query_one(Hint).show_text(Content(visible(words)))
-
-    @property
-    def _uses_slurm(self) -> bool:
-        return isinstance(self.app, DiscoveryApp) and self.app.uses_slurm
 
     def _first_forbidding(self) -> Finding | None:
         """Return the error without which something could be planned."""
@@ -140,7 +130,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow no start with the machine of a file; allow what is about files only where there are some."""
         if action == "next":
-            return self.can_start
+            return self.wizard.can_start
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
         if action in {"files", "search", "export"}:
@@ -153,7 +143,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     def action_next(self) -> None:
         """Start what is shown."""
-        if not self.can_start:
+        if not self.wizard.can_start:
             self.app.bell()
             return
         if self.looking - PARTS_NOT_AWAITED:
@@ -177,15 +167,11 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def _start(self, prepared: Prepared) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
-            run = self._target(prepared.profile).submit(prepared, prepared.plan)
+            run = self.wizard.target_for(prepared.profile).submit(prepared, prepared.plan)
         except TuiTrainError as error:
             self.app.call_from_thread(self._not_started, error)
         else:
             self.app.call_from_thread(self._open_started, run)
-
-    def _target(self, profile: Profile) -> "Target":
-        assert isinstance(self.app, DiscoveryApp)  # noqa: S101 - for the type
-        return self.app.target_for(profile)
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""
@@ -269,7 +255,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         except TuiTrainError as error:
             self.post_message(ErrorToShow(error))
         else:
-            there = f"Copy it to the machine of {self.other_machine}. " if self.other_machine else ""
+            there = f"Copy it to the machine of {self.wizard.other_machine}. " if self.wizard.other_machine else ""
             self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
 
 

@@ -26,7 +26,6 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field
 from tui_train.views import finetune_notes
 
-from ..app.discovery import DiscoveryApp
 from ..messages import ErrorToShow, SetProfile, ValueChosen
 from ..steps.step import ADVANCED, Step, label_in_sentence
 from ..steps.step_rows import Section
@@ -93,7 +92,6 @@ Those that change the training ask for your consent; the others keep it the same
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing traced."""
         super().__init__()
         self._prediction: Prediction | None = None
         self._traced_memory: dict[object, CountedMemory] = {}
@@ -103,7 +101,7 @@ Those that change the training ask for your consent; the others keep it the same
     @property
     def _unsized(self) -> str:
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
-        if self._prediction is None or self.facts is None or self.facts.hub is None or self.other_machine:
+        if self._prediction is None or self.facts is None or self.facts.hub is None or self.wizard.other_machine:
             return ""
         return self._prediction.workload.unknown
 
@@ -182,8 +180,7 @@ Those that change the training ask for your consent; the others keep it the same
                 order = (*chosen, *rest)
             else:
                 order = tuple(pick.value for pick in picks.picks)
-            picks.picks = tuple(_rung_pick(name, setup) for name in order)
-            picks.picked = tuple(chosen)
+            picks.show_picks((_rung_pick(name, setup) for name in order), chosen)
 
     @on(Form.Folded)
     async def _toggle_ladder_list(self, event: Form.Folded) -> None:
@@ -219,9 +216,9 @@ Those that change the training ask for your consent; the others keep it the same
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
-        if action in {"trace", "tune"} and self.other_machine:
+        if action in {"trace", "tune"} and self.wizard.other_machine:
             return False
-        if action == "tune" and isinstance(self.app, DiscoveryApp) and self.app.uses_slurm:
+        if action == "tune" and self.wizard.uses_slurm:
             return False
         return super().check_action(action, parameters)
 
@@ -294,9 +291,9 @@ Those that change the training ask for your consent; the others keep it the same
         self._fetching = False
         if error:
             self.post_message(ErrorToShow(error))
-        elif isinstance(self.app, DiscoveryApp):
-            self.app.refresh_quietly("paths")
-            self.app.refresh_quietly("hub")
+        else:
+            self.wizard.refresh_quietly("paths")
+            self.wizard.refresh_quietly("hub")
         self.update()
 
     def action_tune(self) -> None:

@@ -30,7 +30,6 @@ class CardHistory:
     """The samples of some cards over the last minutes, one for each span of time."""
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._samples: dict[str, deque[Sample]] = {}
         self._spans: dict[str, int] = {}
 

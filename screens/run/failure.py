@@ -22,7 +22,6 @@ class FailurePanel(Lines):
         """It has another number of rows: what stands below it has another room."""
 
     def __init__(self) -> None:
-        """Begin with nothing to say."""
         super().__init__(id="why")
         self.display = False
         self._diagnosis: tuple[Diagnosis, str] | None = None

@@ -1,6 +1,7 @@
 """A log with its search, its filter and a line that says where one is."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,14 +23,12 @@ from ..widgets.text_layout import KEY, MUTED, fit, heading, styled
 from .log_view import Hit, LogView
 
 
+@dataclass
 class SearchNews(Message):
     """A search has found something, or has got on."""
 
-    def __init__(self, search: Search, found: SearchUpdate) -> None:
-        """Carry what it says."""
-        super().__init__()
-        self.search = search
-        self.found = found
+    search: Search
+    found: SearchUpdate
 
 
 class LogPane(Vertical):
@@ -45,7 +44,6 @@ class LogPane(Vertical):
     ]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        """Begin without a log."""
         super().__init__(id=id)
         self.log_file: LogFile | None = None
         self.rank: int | None = None

@@ -75,7 +75,6 @@ class LogView(Widget, can_focus=True):
         """Message that the log is another one: it was emptied, deleted, or another one stands in its place."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        """Begin with nothing to show."""
         super().__init__(id=id)
         self.source: LogSource | None = None
         self.following = True

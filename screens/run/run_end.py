@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,23 +63,19 @@ class RunEnd(Struct, frozen=True, kw_only=True):
 STILL_RUNS = RunEnd(why_not_resumable="still runs")
 
 
+@dataclass
 class EndExplained(Message):
     """The end of the run is explained."""
 
-    def __init__(self, end: RunEnd) -> None:
-        """Carry what is known of it."""
-        super().__init__()
-        self.end = end
+    end: RunEnd
 
 
+@dataclass
 class ExplainProgress(Message):
     """Explanation by the end of a large log, and in words how much of it was read."""
 
-    def __init__(self, diagnosis: Diagnosis | None, words: str) -> None:
-        """Carry both."""
-        super().__init__()
-        self.diagnosis = diagnosis
-        self.words = words
+    diagnosis: Diagnosis | None
+    words: str
 
 
 class LogReadWatcher(ReadWatcher):

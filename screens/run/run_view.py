@@ -32,7 +32,6 @@ class RunView:
     """What is known of a run, and how one looks at it."""
 
     def __init__(self, run: RunDir) -> None:
-        """Begin with nothing known."""
         self.run = run
         self.news: RunNews | None = None  # None before the first
         self.end = STILL_RUNS

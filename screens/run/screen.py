@@ -3,11 +3,12 @@
 import os
 import time
 from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from textual import on, work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.message import Message
@@ -27,7 +28,6 @@ from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.previous_run import run_before
 
-from ..app.terminal import notify_terminal
 from ..base import Base
 from ..messages import (
     ApplyFix,
@@ -39,6 +39,7 @@ from ..messages import (
     OpenStep,
     SetProfile,
 )
+from ..textual_fixes import driver_of
 from ..widgets.bar import StepBar
 from ..widgets.dialogs import ChoiceDialog
 from ..widgets.keys import Keys
@@ -53,6 +54,7 @@ from .run_end import STILL_RUNS, EndExplained, ExplainProgress, LogReadWatcher, 
 from .run_plot import MIN_ROWS, show_plot
 from .run_view import RunView
 
+_ESCAPE = "\x1b"
 _RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
 _DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
 _CARD_SECONDS = 2.0
@@ -64,13 +66,11 @@ _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 _PARTS_FOR_FIT = frozenset({"machine", "toolchains"})
 
 
+@dataclass
 class RunChanged(Message):
     """Something about the run has changed."""
 
-    def __init__(self, news: RunNews) -> None:
-        """Carry what is new."""
-        super().__init__()
-        self.news = news
+    news: RunNews
 
 
 class RunScreen(Base):
@@ -138,7 +138,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:
-        """Show a run."""
         super().__init__()
         self.run = run
         self.view = RunView(run)
@@ -480,7 +479,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if self.view.end.remedy:
             profile, change = self.view.end.remedy
             self.post_message(SetProfile(profile))
-            self.post_message(OpenStep("preview"))
+            self.post_message(OpenStep("preview", self))
             # After the preview is there, which shows what was changed.
             self.post_message(ApplyFix(change))
 
@@ -492,7 +491,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.post_message(ErrorToShow(error))
             return
         self.post_message(SetProfile(profile, keep=False))
-        self.post_message(OpenStep("recipe"))
+        self.post_message(OpenStep("recipe", self))
 
     @work(thread=True, exclusive=True, group="before")
     def action_compare(self) -> None:
@@ -509,6 +508,17 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.post_message(
             GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.view.still_trains else "")
         )
+
+
+def notify_terminal(app: App[Any], words: str) -> None:
+    """Send a notification through the terminal (OSC 9), which one that knows none ignores; through tmux as well."""
+    driver = driver_of(app)
+    if driver is None or app.is_headless:
+        return
+    sequence = f"\x1b]9;{''.join(char for char in words if char.isprintable())}\x07"
+    if os.environ.get("TMUX"):
+        sequence = f"\x1bPtmux;{sequence.replace(_ESCAPE, _ESCAPE * 2)}\x1b\\"
+    driver.write(sequence)
 
 
 SCREEN = RunScreen

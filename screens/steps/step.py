@@ -11,7 +11,6 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widget import Widget
 
 from tui_train.base.text import visible
-from tui_train.checks import find_problems
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.trainers import field_for_trainer, trainer_of
@@ -52,7 +51,6 @@ class Step(FindingsScreen):
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing shown."""
         super().__init__()
         self._is_stale = False
         self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
@@ -135,8 +133,8 @@ class Step(FindingsScreen):
         if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        self._all_findings = find_problems(self.setup_of(self.profile, self.facts))
-        self.form.names_in = self.names_in
+        self._all_findings = self.wizard.findings_for(self.wizard.setup_of(self.profile, self.facts))
+        self.form.names_in = self.wizard.names_in
         self.form.show(tuple(self._groups(setup)))
         self._invalid_field_shown = self.form.state.unread_label
         if setup:
@@ -152,7 +150,7 @@ class Step(FindingsScreen):
     @property
     def setup(self) -> Setup | None:
         """Consequences of the profile and the facts; None where that cannot be said."""
-        made = self.setup_of(self.profile, self.facts) if self.facts else None
+        made = self.wizard.setup_of(self.profile, self.facts) if self.facts else None
         return made if made and not made.problem else None
 
     # The form
@@ -181,8 +179,7 @@ class Step(FindingsScreen):
 
     def group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> Group:
         """Return a section with its rows; a folded one says how many of its values were chosen."""
-        chosen = set(fields.chosen_keys(self.profile))
-        changed = sum(row.key in chosen for row in rows)
+        changed = sum(fields.is_chosen(self.profile, row.key) for row in rows) if section.folds else 0
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
         note = section.note or (", ".join(label_in_sentence(row.field.label) for row in rows) if section.folds else "")
         hint = section.hint or "Settings that are seldom needed. Space opens and closes them."
@@ -220,7 +217,7 @@ class Step(FindingsScreen):
         forbidding = [finding for finding in self.findings() if finding.forbids_plan]
         wrong = min(forbidding, key=lambda finding: finding.row_key != here, default=None)
         if not form.state.unread_key and wrong is None:
-            self.post_message(OpenStep(self.next_module))
+            self.post_message(OpenStep(self.next_module, self))
             return
         self.app.bell()
         key = form.state.unread_key or (wrong.row_key if wrong else "")

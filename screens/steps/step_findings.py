@@ -36,7 +36,6 @@ class FindingsScreen(Base):
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
-        """Begin with nothing found."""
         super().__init__()
         self._all_findings: tuple[Finding, ...] = ()
         self._findings_shown: tuple[tuple[str, str], ...] = ()  # the findings, and the row where one was when they came

@@ -5,7 +5,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from .. import STEPS
-from ..app.discovery import DiscoveryApp
+from ..discovery.discovery import DiscoveryApp
 from ..messages import GoToStep
 from .text_layout import DONE, LIVE, MUTED, OPEN, RULE, fit, styled
 
@@ -26,7 +26,6 @@ class StepBar(Widget):
     """Shows all steps in order, the present one marked; without a step, a title and what is true of it."""
 
     def __init__(self, step: str = "", title: str = "") -> None:
-        """Mark a step, or show a title."""
         super().__init__()
         self.step = step
         self.title = title

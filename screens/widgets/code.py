@@ -69,7 +69,6 @@ class FileViewer(Vertical):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "end_search", "End search", key_display="Esc")]
 
     def __init__(self) -> None:
-        """Begin without files."""
         super().__init__(id="files")
         self.files: tuple[File, ...] = ()
         self.shown_index = 0

@@ -32,7 +32,6 @@ class ChoiceDialog(ModalScreen[str]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
     def __init__(self, question: str, answers: tuple[tuple[str, str], ...]) -> None:
-        """Ask a question."""
         super().__init__()
         self.question = question
         self.answers = answers
@@ -68,7 +67,6 @@ class TextDialog(ModalScreen[str | None]):
         change: Callable[[str], str] | None = None,
         names_in: NamesIn | None = None,
     ) -> None:
-        """Ask, with a value to begin with."""
         super().__init__()
         self.names_in = names_in
         self.question = question

@@ -22,7 +22,6 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
     """Is there from 140 columns on, and made only then."""
 
     def __init__(self) -> None:
-        """Begin with nothing to say."""
         super().__init__(id="side")
         self._profile_and_facts: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""

@@ -13,7 +13,6 @@ class Hint(Static):
     """The lines above the keys; what they are told changes with the focus, and nothing else is to move with it."""
 
     def __init__(self) -> None:
-        """Begin with nothing to say."""
         super().__init__(id="hint", markup=False)
         self._shown_text = Content()
         self._lines = _MIN_LINES

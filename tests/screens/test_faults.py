@@ -22,9 +22,9 @@ from terminal import Terminal
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.worker import Worker
-from tui_train.screens.app import machine_queries
 from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
+from tui_train.screens.discovery import machine_queries
 from tui_train.screens.hardware.screen import Hardware
 from tui_train.screens.home.screen import Home
 from tui_train.screens.messages import OpenData, OpenRun, OpenStep
@@ -249,7 +249,7 @@ async def test_a_fault_in_a_message_handler(machine, tmp_path, owner, name):
 
 PARTS = [
     *((Hardware, name) for name in ("compose", "on_mount", "update", "check_action")),
-    *((MultiSelect, name) for name in ("render", "get_content_height")),
+    *((MultiSelect, name) for name in ("render_line", "get_content_height")),
     (Keys, "on_mount"),
 ]
 

@@ -7,8 +7,8 @@ from pilot import until_true
 from support import sample
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
-from tui_train.screens.app.themes import THEME_NAMES, register_themes
 from tui_train.screens.messages import ValueChosen
+from tui_train.screens.themes import THEME_NAMES, register_themes
 from tui_train.screens.widgets.form.entry import path_completion
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.form.form_lines import FormRow, Group, cursor_stops, draw_line, form_lines

@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.home.filter import Filter
 from tui_train.screens.home.home_state import HomeState
-from tui_train.screens.home.row_list import RowList
 from tui_train.screens.home.screen import Home
+from tui_train.screens.widgets import cursor_list
+from tui_train.screens.widgets.cursor_list import CursorList
 
 from tui_train.base.text import size
 from tui_train.diagnose import diagnose_run
@@ -103,7 +104,7 @@ def named(pilot: Pilot[Any]) -> list[str]:
 
 def cursor(pilot: Pilot[Any]) -> str:
     """The row in which the cursor is."""
-    return pilot.app.screen_stack[0].query_one(RowList).cursor
+    return pilot.app.screen_stack[0].query_one(CursorList).cursor
 
 
 async def test_live_runs_come_first_with_what_they_do(run_of):
@@ -164,7 +165,7 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
         await keys("enter")(pilot)
         assert isinstance(pilot.app.screen, Home)
-        assert pilot.app.screen.focused is pilot.app.screen.query_one(RowList)
+        assert pilot.app.screen.focused is pilot.app.screen.query_one(CursorList)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
         assert "\x1b" not in shows(pilot)
         await keys("escape", "slash", *"nowhere[")(pilot)
@@ -379,14 +380,14 @@ async def test_a_damaged_run_hides_no_other(run_of):
 
 
 @pytest.mark.whole
-async def test_many_runs_open_and_move_as_quickly_as_few(run_of):
+async def test_many_runs_open_and_move_as_quickly_as_few(run_of, monkeypatch):
     copies(run_of("first"), 300)
     async with opened() as pilot:
-        drawn = pilot.app.screen.query_one(RowList)
-        assert drawn.height_of_rows > 300
+        drawn = pilot.app.screen.query_one(CursorList)
+        assert drawn.state.height > 300
         calls = []
-        draw = drawn._content
-        drawn._content = lambda line: calls.append(line) or draw(line)  # type: ignore[method-assign, func-returns-value]
+        draw = cursor_list.line_strip
+        monkeypatch.setattr(cursor_list, "line_strip", lambda *line: calls.append(line) or draw(*line))
         await keys("down")(pilot)
         assert 0 < len(calls) < 6
         calls.clear()

@@ -16,12 +16,14 @@ from textual._styles_cache import StylesCache
 from textual.app import App, ComposeResult
 from textual.color import Color
 from textual.content import Content
-from textual.events import Click
+from textual.events import Click, Key
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
-from tui_train.screens.app.themes import THEME_NAMES
-from tui_train.screens.home.row_list import RowList
+from tui_train.screens.textual_fixes import forward_key
+from tui_train.screens.themes import THEME_NAMES
+from tui_train.screens.widgets.cursor_list import CursorList
 from tui_train.screens.widgets.dialogs import ChoiceDialog
 
 from tui_train.views.chosen_theme import save_theme
@@ -102,7 +104,7 @@ def test_text_is_formatted_also_where_no_column_is_left(more):
 async def test_a_click_on_what_was_just_removed(machine):
     async with opened() as pilot:
         screen = pilot.app.screen
-        listed = screen.query_one(RowList)
+        listed = screen.query_one(CursorList)
         assert screen.get_widget_and_offset_at(5, 5)[0] is listed
         parent, listed._parent = listed._parent, None
         assert unfixed(Screen.get_widget_and_offset_at)(screen, 5, 5)[0] is listed
@@ -165,6 +167,53 @@ async def test_a_worker_that_never_began_leaves_no_coroutine():
 def test_a_frame_does_not_wait_for_two_periods():
     wizard()
     assert textual_screen.UPDATE_PERIOD < 1 / constants.MAX_FPS <= 1 / 60
+
+
+async def test_a_screen_is_not_laid_out_again_for_the_size_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    wizard()
+    times: list[Any] = []
+    async with App[None]().run_test() as pilot:
+        monkeypatch.setattr(Screen, "_refresh_layout", lambda _screen, *_size, **_how: times.append(resized))
+        for resized in (unfixed(Screen._screen_resized), Screen._screen_resized):
+            resized(pilot.app.screen, pilot.app.screen.size)
+        monkeypatch.undo()
+    assert times == [unfixed(Screen._screen_resized)]
+
+
+async def test_a_key_that_is_posted_to_a_widget_comes_to_it_twice() -> None:
+    keys_seen: list[str] = []
+
+    class Typed(Widget, can_focus=True):
+        def on_key(self, event: Key) -> None:
+            keys_seen.append(event.key)
+
+    class Typing(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Typed()
+
+    async with Typing().run_test() as pilot:
+        typed = pilot.app.query_one(Typed)
+        typed.post_message(Key("a", "a"))
+        await pilot.pause()
+        forward_key(typed, Key("b", "b"))
+        await pilot.pause()
+    assert keys_seen == ["a", "a", "b"]
+
+
+def test_an_app_has_no_public_driver() -> None:
+    assert {name for name in dir(App) if "driver" in name and not name.startswith("_")} == {"get_driver_class"}
+
+
+async def test_an_app_of_textuals_is_ended_by_a_fault_in_a_handler() -> None:
+    class Failing(App[None]):
+        def on_key(self) -> None:
+            raise ZeroDivisionError
+
+    app = Failing()
+    with pytest.raises(ZeroDivisionError):
+        async with app.run_test() as pilot:
+            await pilot.press("a")
+    assert app.return_code == 1
 
 
 async def test_the_palette_opens_while_the_one_before_closes(machine):

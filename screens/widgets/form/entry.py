@@ -4,18 +4,17 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.dom import DOMNode
 from textual.events import Key
-from textual.suggester import Suggester
+from textual.suggester import Suggester, SuggestionReady
 from textual.widgets import Input
 
 from tui_train.base.text import visible
 from tui_train.facts.machine.folder_names import local_names
-
-from ...textual_fixes import bindings_for
 
 # A host that does not answer must not hold the threads that all workers share.
 _COMPLETION_EXECUTOR = ThreadPoolExecutor(1)
@@ -65,12 +64,19 @@ async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
     Textual passes a key through the screen first, and letters that were typed after it would come before it.
     """
     for node in nodes:
-        for binding in bindings_for(node, event.key) if node else ():
+        for binding in _bindings_of(type(node)).get(event.key, ()) if node else ():
             if node and await node.app.run_action(binding.action, node):
                 event.stop()
                 event.prevent_default()
                 return True
     return False
+
+
+@cache
+def _bindings_of(kind: type[DOMNode]) -> dict[str, list[Binding]]:
+    """Return what keys are bound to in a class of widgets, else in those that it is made from."""
+    maps = (BindingsMap(vars(each).get("BINDINGS", ())) for each in reversed(kind.__mro__))
+    return {key: bound for each in maps for key, bound in each.key_to_bindings.items()}
 
 
 class Entry(Input):
@@ -88,28 +94,38 @@ class Entry(Input):
         self.set_reactive(Input.compact, True)  # pyright: ignore[reportArgumentType] - what a class has
         self.add_class("-textual-compact", update=False)
         self.is_number = False
+        self._completion: SuggestionReady | None = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tab completes only where there is something to complete; else it goes on."""
         if action == "complete":
-            return bool(self._suggestion) and self.cursor_at_end
+            return bool(self._completion and self._completion.value == self.value) and self.cursor_at_end
         return super().check_action(action, parameters)
 
     async def type_key(self, event: Key) -> None:
         """Type a key, also one that came to the form before the focus did; in a number ? asks for help."""
+        event.stop()
+        event.prevent_default()
         if self.is_number and event.character == "?":
-            event.stop()
-            event.prevent_default()
             await self.run_action("app.help")
+        elif self.selection.is_empty:
+            self.insert_text_at_cursor(event.character or "")
         else:
-            await super()._on_key(event)
+            self.replace(event.character or "", *self.selection)
 
-    async def _on_key(self, event: Key) -> None:
+    async def on_key(self, event: Key) -> None:
         """Do at once what a key is bound to, here and in the form."""
-        if not await run_key_binding(event, self, self.parent):
+        if not await run_key_binding(event, self, self.parent) and event.is_printable:
             await self.type_key(event)
+
+    def on_suggestion_ready(self, event: SuggestionReady) -> None:
+        """Know that there is something to complete."""
+        self._completion = event
+
+    def on_focus(self) -> None:
+        """Forget it, as the input does."""
+        self._completion = None
 
     def action_complete(self) -> None:
         """Take what is suggested."""
-        self.value = self._suggestion
-        self.cursor_position = len(self.value)
+        self.action_cursor_right()

@@ -1,6 +1,11 @@
-"""A form in one widget: it draws every row itself, and one input stands over the value of the row one is on."""
+"""A form in one widget: it draws every row itself, and one input stands over the value of the row one is on.
+
+Not an Input of Textual's in each row: of 16 rows that takes 4.4 times as long to open, and 3.1 times to go to the next
+row (8.2.8, 80x24).
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events, on
@@ -11,7 +16,6 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
-from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -20,6 +24,7 @@ from tui_train.facts.machine.folder_names import local_names
 from tui_train.profile import fields
 
 from ...messages import Undo, ValueChosen
+from ..text_layout import line_strip
 from .entry import Entry, NamesIn, PathSuggester, run_key_binding
 from .form_lines import VALUE_START, FormRow, Group, cursor_stops, draw_line, entry_width
 from .form_state import FormState
@@ -44,17 +49,14 @@ class Form(Widget, can_focus=True):
     class Moved(Message):
         """The cursor is on another row, or what is typed can be read no longer, or again."""
 
+    @dataclass
     class Folded(Message):
         """A group was opened or closed, by its key."""
 
-        def __init__(self, key: str, *, unfolded: bool) -> None:
-            """Carry the group's key and whether it is open."""
-            super().__init__()
-            self.key = key
-            self.unfolded = unfolded
+        key: str
+        unfolded: bool
 
     def __init__(self, *, id: str = "form") -> None:  # noqa: A002 - Textual's name
-        """Begin without rows."""
         super().__init__(id=id)
         self.state = FormState()
         self.entry = Entry()
@@ -106,6 +108,10 @@ class Form(Widget, can_focus=True):
 
     def _draw(self) -> None:
         width, here = self.content_size.width, self.state.cursor_line
+        if not width:
+            # It is drawn as soon as it has a width.
+            self.refresh(layout=True)
+            return
         focused = self.holds_focus
         drawn = [
             draw_line(
@@ -133,8 +139,7 @@ class Form(Widget, can_focus=True):
         if y >= len(self._drawn):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
         if y not in self._strips:
-            style = self.visual_style
-            (self._strips[y],) = Visual.to_strips(self, self._drawn[y], self.size.width, 1, style, pad=True)
+            self._strips[y] = line_strip(self, self._drawn[y], self.size.width)
         return self._strips[y]
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
@@ -361,14 +366,14 @@ class Form(Widget, can_focus=True):
 
     # What one types
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Do at once what a key is bound to here; type what came before the focus did; say where nothing can be."""
         if await run_key_binding(event, self):
             return
         row = self.state.row
         if not event.is_printable or row is None:
-            await super()._on_key(event)
-        elif self.state.takes_typing(row):
+            return
+        if self.state.takes_typing(row):
             if not self.entry.display:
                 self._place_entry()
             await self.entry.type_key(event)

@@ -13,7 +13,7 @@ from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.views.choices import UNSET, Option
 
-from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, styled
+from ..text_layout import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, styled, with_cursor
 
 LABEL_WIDTH = 20  # cells, of which the first is the focus bar's
 _VALUE_WIDTH = 24  # cells, of which two stand before what is typed
@@ -24,9 +24,7 @@ _GAP = 2
 _MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
 _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
 _NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
-CURSOR_BAR = "▌"
 _LEFT, _RIGHT = "\u2039", "\u203a"
-_CURSOR_STYLE = "$here"
 # Their values are found, not listed in the field.
 _CHOSEN_KEYS = frozenset({"trainer.python", "trainer.preset"})
 
@@ -191,13 +189,7 @@ def draw_line(line: FormLine, width: int, *, here: bool, marked: int = -1, unfol
         drawn = _option_line(line, width, marked)
     else:
         drawn = _row_line(line.row, width) if line.row else Content()
-    if not here:
-        return styled(" ", drawn)
-    return (
-        styled((CURSOR_BAR, "$primary"), drawn)
-        .pad_right(max(0, width - drawn.cell_length - 1))
-        .stylize_before(_CURSOR_STYLE)
-    )
+    return with_cursor(drawn, width, here=here)
 
 
 def _fold_line(group: Group, width: int, *, unfolded: bool) -> Content:

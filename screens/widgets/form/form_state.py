@@ -29,7 +29,6 @@ class FormState:
     """What a form shows; a row is told by its key, and so is a group that folds."""
 
     def __init__(self) -> None:
-        """Begin without rows."""
         self.groups: tuple[Group, ...] = ()
         self.lines: tuple[FormLine, ...] = ()
         self.cursor = ""

@@ -1,6 +1,7 @@
 """The part of the wizard that finds things out: it asks in workers, and alone assigns the facts that they bring."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
+from ..fault_guard import GuardedApp
 from ..messages import AskRecipes, AskScript, ScreenShown
-from .fault_guard import GuardedApp
 from .machine_queries import QUERIES, facts_of_host, import_modules, with_answer
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import MachineSource
+    from tui_train.checks import Finding
     from tui_train.facts.gpus.samples import Samples
     from tui_train.facts.machine.folder_names import RemoteNames
     from tui_train.facts.types import Facts, Machine
@@ -34,24 +36,20 @@ _SAMPLING = "live"
 _ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 
+@dataclass
 class AnswerArrived(Message):
-    """A part of the facts is there."""
+    """A part of the facts is there, by its name in Facts; `number` is which look for it this was."""
 
-    def __init__(self, number: int, part: str, value: Any) -> None:
-        """Carry which look it was, the part's name in Facts, and its value."""
-        super().__init__()
-        self.number = number
-        self.part = part
-        self.value = value
+    number: int
+    part: str
+    value: Any
 
 
+@dataclass
 class CardsSampled(Message):
     """Message that the use of the cards has changed."""
 
-    def __init__(self, samples: "Samples") -> None:
-        """Carry the samples of all of them."""
-        super().__init__()
-        self.samples = samples
+    samples: "Samples"
 
 
 def shared_with_screens(name: str) -> Callable[[Any], None]:
@@ -79,6 +77,7 @@ class DiscoveryApp(GuardedApp):
         self._named_source = source if source and (source.machine or source.host) else None
         self._query_numbers: dict[str, int] = {}
         self._setup: Setup | None = None
+        self._findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._numbers_before_switch: dict[str, int] = {}  # what was asked of the machine before this one
         self._machine_read: Machine | None = None
         self._wants_samples = False
@@ -92,6 +91,14 @@ class DiscoveryApp(GuardedApp):
         if self._setup is None or self._setup.profile is not profile or self._setup.facts is not facts:
             self._setup = set_up(profile, facts)
         return self._setup
+
+    def findings_for(self, setup: "Setup") -> "tuple[Finding, ...]":
+        """Return what is wrong with a setup, found once for all screens."""
+        from tui_train.checks import find_problems
+
+        if self._findings is None or self._findings[0] is not setup:
+            self._findings = setup, find_problems(setup)
+        return self._findings[1]
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
     def assign_shared(self, screen: Screen[Any]) -> None:

@@ -1,0 +1,301 @@
+"""A list of any length in one widget: rows, the one in which the cursor is, and on the screen those that are seen.
+
+Not Textual's OptionList: where one of 1,000 rows has changed, that takes 1.8 times as long to draw it, and 5.8 times
+where all are given again, as Home does every two seconds (8.2.8, 80x24); it has no sections, nor rows of two lines.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from .text_layout import line_strip, with_cursor
+
+
+class Row(NamedTuple):
+    """A row: its key (empty: the cursor passes over it), what draws its lines for a width, and how many they are.
+
+    `data` is all that the drawing depends on but the width: a row whose data stay is not drawn again. `section` groups
+    the rows between which Tab goes.
+    """
+
+    key: str
+    data: object
+    draw: Callable[[int], Sequence[Content]]
+    height: int = 1
+    section: str = ""
+
+
+class ListState:
+    """Rows below each other, and the key of the one in which the cursor is, empty for none."""
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self.cursor = ""
+        self.rows: tuple[Row, ...] = ()
+        self._starts: list[int] = []
+        self._stops: list[Row] = []
+        self._numbers: dict[str, int] = {}  # of the stops, by key
+        self._lines: dict[str, range] = {}
+        self.set_rows(rows)
+
+    @property
+    def height(self) -> int:
+        """The lines that all rows take."""
+        return self._starts[-1] + self.rows[-1].height if self.rows else 0
+
+    @property
+    def first_key(self) -> str:
+        """The key of the first row in which the cursor can be."""
+        return self._stops[0].key if self._stops else ""
+
+    def set_rows(self, rows: Sequence[Row], cursor: str = "") -> None:
+        """Take these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
+        at = self._numbers.get(self.cursor, 0)
+        section = self._stops[at].section if self._stops else ""
+        self.rows = tuple(rows)
+        self._stops = [row for row in rows if row.key]
+        self._numbers = {row.key: number for number, row in enumerate(self._stops)}
+        self._starts, line = [], 0
+        for row in rows:
+            self._starts.append(line)
+            line += row.height
+        self._lines = {
+            row.key: range(start, start + row.height)
+            for row, start in zip(self.rows, self._starts, strict=True)
+            if row.key
+        }
+        wanted = cursor if cursor in self._numbers else self.cursor
+        if wanted not in self._numbers:
+            # The next row, or in the end of a section the one before.
+            near = [number for number in (at, at - 1) if 0 <= number < len(self._stops)]
+            same = [number for number in near if self._stops[number].section == section]
+            wanted = self._stops[(same or near or [0])[0]].key if self._stops else ""
+        self.cursor = wanted
+
+    def lines_of(self, key: str) -> range:
+        """Return the lines of a row."""
+        return self._lines.get(key, range(0))
+
+    def row_at(self, line: int) -> tuple[Row, int] | None:
+        """Return the row of a line, and which of its lines that is."""
+        at = bisect_right(self._starts, line) - 1
+        if at < 0 or line - self._starts[at] >= self.rows[at].height:
+            return None
+        return self.rows[at], line - self._starts[at]
+
+    def keys_between(self, top: int, end: int) -> tuple[str, ...]:
+        """Return the keys of the rows that have lines from `top` to before `end`."""
+        first = max(0, bisect_right(self._starts, top) - 1)
+        return tuple(row.key for row in self.rows[first : bisect_right(self._starts, end)] if row.key)
+
+    def key_beside(self, by: int) -> str:
+        """Return the key of the row so many rows further; empty where there is none."""
+        at = self._numbers.get(self.cursor, 0) + by
+        return self._stops[at].key if 0 <= at < len(self._stops) else ""
+
+    def nearest_key(self, by: int) -> str:
+        """Return the same, or the key of the row at the end."""
+        at = self._numbers.get(self.cursor, 0) + by
+        return self._stops[max(0, min(at, len(self._stops) - 1))].key if self._stops else ""
+
+    def section_key(self, by: int) -> str:
+        """Return the key of the first row of the next section, or of this one or the one before."""
+        firsts: dict[str, str] = {}
+        for row in self._stops:
+            firsts.setdefault(row.section, row.key)
+        if not firsts:
+            return ""
+        sections, here = list(firsts), self._stops[self._numbers[self.cursor]].section
+        inside = by < 0 and firsts[here] != self.cursor
+        return firsts[sections[(sections.index(here) + (0 if inside else by)) % len(sections)]]
+
+    def top_to_show_cursor(self, top: int, height: int) -> int:
+        """Return the first line that is seen, so that the cursor is: above the first row all that stands over it."""
+        lines = self.lines_of(self.cursor)
+        if not lines or not height:
+            return top
+        first = 0 if self.cursor == self.first_key else lines.start
+        if first < top:
+            # The title of a section is seen with its first row.
+            above = self.row_at(first - 1)
+            return first - 1 if above and not above[0].key else first
+        return max(top, lines.stop - height)
+
+
+class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
+    """Rows with a cursor; Tab goes to the next section."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", key_display="Enter"),
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home", "end(-1)", show=False),
+        Binding("end", "end(1)", show=False),
+        Binding("tab", "section(1)", show=False),
+        Binding("shift+tab", "section(-1)", show=False),
+    ]
+
+    class Moved(Message):
+        """The cursor is on another row."""
+
+    @dataclass
+    class Opened(Message):
+        """A row was opened, by its key."""
+
+        key: str
+
+    def __init__(self, rows: Sequence[Row] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self.state = ListState(rows)
+        self._strips: dict[int, Strip] = {}
+
+    @property
+    def cursor(self) -> str:
+        """The key of the row in which the cursor is; empty where there are none."""
+        return self.state.cursor
+
+    @property
+    def visible_keys(self) -> tuple[str, ...]:
+        """The keys of the rows that are on the screen."""
+        return self.state.keys_between(self._top, self._top + max(1, self.size.height))
+
+    @property
+    def _top(self) -> int:
+        return round(self.scroll_y)
+
+    def show(self, rows: Sequence[Row], cursor: str = "") -> None:
+        """Show these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
+        state, before = self.state, self.state.cursor
+        above = (state.lines_of(before) or range(1)).start - self._top
+        was = {line: state.row_at(line) for line in self._strips}
+        state.set_rows(rows, cursor)
+        changed = [line for line, row in was.items() if not _is_same_line(row, state.row_at(line))]
+        if (self.virtual_size.height, before) != (state.height, state.cursor) or not self.content_size.width:
+            self.virtual_size = Size(0, state.height)
+            # What the user looks at stays where it is, unless they are to see the beginning.
+            place = state.lines_of(state.cursor)
+            self._set_top(place.start - above if place and state.cursor != state.first_key else 0)
+            self._scroll_to_cursor()
+            self._strips.clear()
+            self.refresh()
+        else:
+            self._redraw(changed)
+        if before and before != state.cursor:
+            self.post_message(self.Moved())
+
+    def _redraw(self, lines: Sequence[int]) -> None:
+        """Draw lines again, and write those that are seen and look different."""
+        before = {line: self._strips.pop(line, None) for line in lines}
+        for line, strip in before.items():
+            if 0 <= (y := line - self._top) < self.size.height and self._strip(line) != strip:
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def _strip(self, line: int) -> Strip:
+        if line not in self._strips and (found := self.state.row_at(line)):
+            row, width = found[0], self.content_size.width
+            here = self.has_focus and row.key == self.cursor
+            for number, content in enumerate(row.draw(max(1, width - 2))[: row.height], start=line - found[1]):
+                self._strips[number] = line_strip(self, with_cursor(content, width, here=here), width)
+        return self._strips.get(line) or Strip.blank(self.size.width, self.visual_style.rich_style)
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of what is seen."""
+        return self._strip(y + self._top)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """Take as many lines as all rows, where that decides the height."""
+        del container, viewport, width
+        return max(1, self.state.height)
+
+    def notify_style_update(self) -> None:
+        """Draw again in other colours."""
+        self._strips.clear()
+        super().notify_style_update()
+
+    def on_mount(self) -> None:
+        """Know its height."""
+        self.virtual_size = Size(0, self.state.height)
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self._strips.clear()
+        self._scroll_to_cursor()
+        self.refresh()
+
+    def go_to_row(self, key: str) -> None:
+        """Put the cursor on a row."""
+        before, top = self.cursor, self._top
+        if not self.state.lines_of(key) or key == before:
+            return
+        self.state.cursor = key
+        self._scroll_to_cursor()
+        lines = [*self.state.lines_of(before), *self.state.lines_of(key)]
+        if self._top == top:
+            self._redraw(lines)
+        else:
+            for line in lines:
+                self._strips.pop(line, None)
+        self.post_message(self.Moved())
+
+    def _scroll_to_cursor(self) -> None:
+        if (top := self.state.top_to_show_cursor(self._top, self.size.height)) != self._top:
+            self._set_top(top)
+
+    def _set_top(self, top: int) -> None:
+        self.scroll_to(y=max(0, top), animate=False, immediate=True, force=True)
+
+    def action_move(self, by: int) -> None:
+        """Go to the next row."""
+        self.go_to_row(self.state.nearest_key(by))
+
+    def action_page(self, by: int) -> None:
+        """Go as many rows on as are seen."""
+        self.action_move(by * max(1, self.size.height - 2))
+
+    def action_end(self, by: int) -> None:
+        """Go to the first row, or to the last."""
+        self.action_move(by * len(self.state.rows))
+
+    def action_section(self, by: int) -> None:
+        """Go to the first row of the next section, or of this one or the one before."""
+        self.go_to_row(self.state.section_key(by))
+
+    def action_open(self) -> None:
+        """Open the row of the cursor."""
+        if self.cursor:
+            self.post_message(self.Opened(self.cursor))
+
+    def on_click(self, event: events.Click) -> None:
+        """Do what a click on the row does."""
+        found = self.state.row_at(event.y - self.styles.gutter.top + self._top)
+        if found and found[0].key:
+            self.click_row(found[0].key, again=event.chain > 1)
+
+    def click_row(self, key: str, *, again: bool) -> None:
+        """Go to the row that is clicked; another click opens it."""
+        if again and key == self.cursor:
+            self.action_open()
+        else:
+            self.go_to_row(key)
+
+    def watch_has_focus(self, focused: bool) -> None:
+        """Show where one is, or that one is elsewhere."""
+        super().watch_has_focus(focused)
+        if self.is_attached:
+            self._redraw(self.state.lines_of(self.cursor))
+
+
+def _is_same_line(was: tuple[Row, int] | None, now: tuple[Row, int] | None) -> bool:
+    if was is None or now is None:
+        return was is now
+    return was[1] == now[1] and was[0].key == now[0].key and was[0].data == now[0].data
