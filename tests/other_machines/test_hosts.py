@@ -345,12 +345,3 @@ def test_a_suspended_supervisor_is_stopped_as_any(run):
         child.send_signal(signal.SIGSTOP)
         assert stop_run(run).state == "stopped"
     assert child.returncode == 143
-
-
-def test_a_torn_cache_of_compiled_modules_is_made_again(run):
-    subprocess.run(["bash", run.script, "--attempt=1"], env=plain_environment(TUI_TRAIN_GRACE="x"), check=False)
-    cached = [*(run.path / RUNNER_NAME / "__pycache__").glob("[a-z]*")]
-    assert cached
-    for path in cached:
-        path.write_bytes(path.read_bytes()[:40])
-    assert remote(run.path, "status", "--json")["state"] == "new"

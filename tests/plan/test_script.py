@@ -127,7 +127,7 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
     prepared = ready(chosen, found)
     rundir.export(tmp_path / "export", prepared.files)
     run = rundir.create_run("x", prepared.files)
-    files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", "runner/__init__.py"}
+    files = {SCRIPT_NAME, PROFILE_NAME, PLAN_NAME, "accelerate.yaml", "pretrain.py", RUNNER_NAME}
     assert {file.path for file in prepared.files} >= files
     for file in prepared.files:
         assert (tmp_path / "export" / file.path).read_bytes() == file.content

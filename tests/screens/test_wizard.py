@@ -197,8 +197,8 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         await keys("left_square_bracket")(pilot)
         assert pilot.app.profile.ladder.rungs[3:] == ("micro_batch", "activation_checkpointing")
         ladder = pilot.app.screen.query_one(MultiSelect)
-        at = [pick.value for pick in ladder.picks].index("sequence_length")
-        await keys(*["down"] * (at - ladder.cursor), "space")(pilot)
+        rows = [pick.value for pick in ladder.picks]
+        await keys(*["down"] * (rows.index("sequence_length") - rows.index(ladder.cursor)), "space")(pilot)
         assert "changes the training" in shows(pilot)
         assert pilot.app.profile.ladder.consent == ()
         await keys("down", "enter")(pilot)
@@ -236,13 +236,13 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
 async def test_preview_is_what_is_exported(machine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with opened("enter", "enter", "enter", "enter") as pilot:
-        shown = {file.path: file.text for file in pilot.app.screen._prepared.files}
+        shown = {file.path: file.content for file in pilot.app.screen._prepared.files}
         copied = []
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", copied.append)
         await keys("f", "y", "e", "enter")(pilot)
-        assert copied == [shown["launch.sh"]]
-        for path, text in shown.items():
-            assert (tmp_path / "quickstart" / path).read_bytes() == text.encode()
+        assert copied == [shown["launch.sh"].decode()]
+        for path, content in shown.items():
+            assert (tmp_path / "quickstart" / path).read_bytes() == content
         (tmp_path / "quickstart" / "launch.sh").write_text("mine")
         await keys("e", "enter")(pilot)
         assert "Overwrite" in shows(pilot)
