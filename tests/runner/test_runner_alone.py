@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import old_python
+from support import exported, facts, old_python, plain_environment, profile
 
 from tui_train.plan.render import RUNNER_NAME, runner_file
 
@@ -76,3 +76,34 @@ def test_a_module_imports_itself_and_the_standard_library_alone():
                 names = [node.module]
             assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names, module
             assert not isinstance(node, ast.ImportFrom) or node.level < 2, module
+
+
+def status_of(run, cache):
+    """What the runner of a run folder says of it, with a cache of the user's."""
+    words = [sys.executable, "-I", "-S", run.path / RUNNER_NAME, "status", "--json"]
+    environment = plain_environment(XDG_CACHE_HOME=str(cache))
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_its_modules_are_compiled_once_and_again_where_the_cache_is_torn(tmp_path):
+    (one, _), (other, _) = (exported(tmp_path / name, profile(), facts()) for name in ("one", "other"))
+    said = status_of(one, tmp_path)
+    (compiled,) = (tmp_path / "tui-train" / "runner").glob("*/runner/__pycache__/command.*")
+    when = compiled.stat().st_mtime_ns
+    assert status_of(other, tmp_path) == said
+    assert compiled.stat().st_mtime_ns == when
+    for path in compiled.parent.iterdir():
+        path.write_bytes(path.read_bytes()[:40])
+    assert status_of(one, tmp_path) == said
+    assert compiled.stat().st_mtime_ns != when
+
+
+def test_a_cache_that_others_may_write_to_is_not_imported(tmp_path):
+    run, _ = exported(tmp_path / "run", profile(), facts())
+    said = status_of(run, tmp_path)
+    (command,) = (tmp_path / "tui-train" / "runner").glob("*/runner/command.py")
+    command.write_text("raise SystemExit('planted')")
+    command.parents[1].chmod(0o777)
+    assert status_of(run, tmp_path) == said
+    (tmp_path / "file").touch()
+    assert status_of(run, tmp_path / "file") == said, "where there can be none, it is imported from the zip"

@@ -6,12 +6,12 @@ import os
 import sys
 
 NAME = "runner.pyz"
-# It lies in this file's folder's folder: a module of the zip is RUN/runner.pyz/runner/program.py.
-PATH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The zip of this process, as __main__ finds it.
+PATH = ""
 
 
 def own_words(*words: str) -> tuple[str, ...]:
-    """Return a command of this very program."""
+    """Return a command of this very program, where it was started as one."""
     return _words(sys.executable, PATH, words)
 
 
