@@ -20,7 +20,7 @@ from memory_rows import GIB, Case, asked, card, read
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
-from tui_train.memory.verdict import bytes_on_card, memory_verdict, reserved_bytes
+from tui_train.memory.verdict import bytes_on_card, judge_memory, reserved_bytes
 from tui_train.setup.setup import Setup
 
 
@@ -29,9 +29,9 @@ def predict(case: Case) -> Case:
     if case.model is None or case.how is None or case.left_out:
         return case
     found = estimate(case.model, case.how)
-    told = memory_verdict(found, card(case.row), case.how)
     several = case.how.shards > 1
     held = reserved_bytes(found, several=several)
+    told = judge_memory(found.peak.total, held, card(case.row), several=several, caveats=bool(found.caveats))
     card_shows = bytes_on_card(held, several=several) / GIB
     by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)

@@ -1,11 +1,13 @@
 """Requests of screens to the app, which alone changes anything: each is posted upward."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from textual.screen import Screen
+
     from tui_train.base.errors import TuiTrainError
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.changes import Change, Difference
@@ -57,10 +59,10 @@ class StartOver(Message):
 
 @dataclass
 class OpenStep(Message):
-    """A step is to be opened, by its module's name; by an `opener` only while that screen is on top."""
+    """A step is to be opened, by its module's name; nothing is where another screen lies over the `opener` by then."""
 
     module: str
-    opener: object = None
+    opener: "Screen[Any]"
 
 
 @dataclass

@@ -15,7 +15,7 @@ import warm
 from hypothesis import HealthCheck, settings
 from pilot import BARE, CPU, CUDA, DOCKER
 from results import LOG, chat_model, ended
-from support import SCRIPTS, WHOLE, marked
+from support import SCRIPTS, SHARED_CACHE, WHOLE, marked
 
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
@@ -37,6 +37,8 @@ def own_folders(tmp_path_factory, monkeypatch):
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+    (home / "cache" / "tui-train").mkdir(parents=True)
+    (home / "cache" / "tui-train" / "runner").symlink_to(Path(SHARED_CACHE) / "tui-train" / "runner")
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """What many tests need: machines and profiles made by hand, run folders, a stub interpreter, and waiting."""
 
+import atexit
 import contextlib
 import itertools
 import json
@@ -8,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -235,10 +237,16 @@ def exported(folder, chosen, found):
     return RunDir(Path(folder)), prepared.plan
 
 
+# What all runs of a test session keep in common: the modules of the runner, compiled.
+SHARED_CACHE = tempfile.mkdtemp(prefix="tui-train-cache-")
+atexit.register(shutil.rmtree, SHARED_CACHE, ignore_errors=True)
+(Path(SHARED_CACHE) / "tui-train" / "runner").mkdir(parents=True)
+
+
 def plain_environment(**more):
     """An environment without this machine's own settings."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return {**kept, "LC_ALL": "C.UTF-8", **more}
+    return {**kept, "XDG_CACHE_HOME": SHARED_CACHE, "LC_ALL": "C.UTF-8", **more}
 
 
 def installed(folder, *words):
@@ -397,7 +405,7 @@ def change_runner(run, module, old, new):
     texts[name] = texts[name].replace(old, new)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in texts.items():
-            packed.writestr(name, text)
+            packed.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
 XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")

@@ -45,7 +45,7 @@ class NavigationApp(HostProbingApp):
         kind: type[Step] = load_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
-        if not there or event.opener in {None, self.screen}:
+        if not there or event.opener is self.screen:
             self._show_step(event.module)
 
     def _show_step(self, module: str) -> None:

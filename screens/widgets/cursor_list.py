@@ -214,7 +214,6 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """Take as many lines as all rows, where that decides the height."""
-        del container, viewport, width
         return max(1, self.state.height)
 
     def notify_style_update(self) -> None:

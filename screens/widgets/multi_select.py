@@ -122,7 +122,6 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
     def click_row(self, key: str, *, again: bool) -> None:
         """Pick the clicked line."""
-        del again
         self.go_to_row(key)
         self.action_pick()
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -394,6 +395,16 @@ def new(box):
     yield place
     for pid in pids(place):
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_folder_of_an_earlier_version_says_how_it_stands(new):
+    """Its runner was a folder of modules."""
+    folder = Path(new.folder)
+    with zipfile.ZipFile(folder / RUNNER_NAME) as packed:
+        packed.extractall(folder)
+    (folder / "runner").rename(folder / "supervisor")
+    (folder / RUNNER_NAME).unlink()
+    assert far.status(new).status.state == "new"
 
 
 def pids(place):

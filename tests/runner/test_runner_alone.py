@@ -1,14 +1,17 @@
 """The runner's modules for themselves: nothing but the standard library, under the oldest Python that they name."""
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import exported, facts, old_python, plain_environment, profile
+from support import examples, exported, facts, old_python, plain_environment, profile, sleeping, until
 
 from tui_train.plan.render import RUNNER_NAME, runner_file
+from tui_train.runs.status import status
 
 FOLDER = Path(__file__).parents[2] / "tui_train" / "runner"
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__main__")
@@ -78,32 +81,62 @@ def test_a_module_imports_itself_and_the_standard_library_alone():
             assert not isinstance(node, ast.ImportFrom) or node.level < 2, module
 
 
-def status_of(run, cache):
-    """What the runner of a run folder says of it, with a cache of the user's."""
-    words = [sys.executable, "-I", "-S", run.path / RUNNER_NAME, "status", "--json"]
-    environment = plain_environment(XDG_CACHE_HOME=str(cache))
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+def asked(run, *words, **environment):
+    """What the runner of a run folder says, and with which code, from a folder of its own."""
+    work = run.path.parent / "work"
+    work.mkdir(exist_ok=True)
+    environment = {"PATH": os.environ["PATH"], **environment}
+    words = [sys.executable, "-I", "-S", run.path / RUNNER_NAME, *words]
+    done = subprocess.run(words, env=environment, cwd=work, capture_output=True, text=True, check=False)
+    assert [*work.iterdir()] == []
+    return done.returncode, done.stdout, done.stderr
 
 
-def test_its_modules_are_compiled_once_and_again_where_the_cache_is_torn(tmp_path):
+NOTHING_TO_LAUNCH = (64, "", "launch.sh: launch: which script?\n")
+
+
+def spoiled(path, chance):
+    content = bytearray(path.read_bytes())
+    content[chance % len(content)] ^= 1
+    path.write_bytes(content)
+
+
+def planted(path, _chance):
+    path.write_bytes(b"not what was compiled")
+    path.chmod(0o666)
+
+
+@pytest.mark.parametrize("damage", [spoiled, planted, lambda path, _: path.write_bytes(path.read_bytes()[:9000])])
+def test_compiled_modules_are_kept_once_and_made_anew_where_they_are_damaged(tmp_path, damage):
     (one, _), (other, _) = (exported(tmp_path / name, profile(), facts()) for name in ("one", "other"))
-    said = status_of(one, tmp_path)
-    (compiled,) = (tmp_path / "tui-train" / "runner").glob("*/runner/__pycache__/command.*")
-    when = compiled.stat().st_mtime_ns
-    assert status_of(other, tmp_path) == said
-    assert compiled.stat().st_mtime_ns == when
-    for path in compiled.parent.iterdir():
-        path.write_bytes(path.read_bytes()[:40])
-    assert status_of(one, tmp_path) == said
-    assert compiled.stat().st_mtime_ns != when
+    assert asked(one, "status", XDG_CACHE_HOME=str(tmp_path))[0] == 0
+    assert not (tmp_path / "tui-train").exists(), "whoever only asks writes nothing"
+    assert asked(one, "launch", XDG_CACHE_HOME=str(tmp_path)) == NOTHING_TO_LAUNCH
+    (kept,) = (tmp_path / "tui-train" / "runner").iterdir()
+    when = kept.stat().st_mtime_ns
+    assert asked(other, "launch", XDG_CACHE_HOME=str(tmp_path)) == NOTHING_TO_LAUNCH
+    assert kept.stat().st_mtime_ns == when
+    for chance in range(examples(20)):
+        damage(kept, 7919 * chance)
+        assert asked(one, "launch", XDG_CACHE_HOME=str(tmp_path)) == NOTHING_TO_LAUNCH
+    assert kept.stat().st_mtime_ns != when
 
 
-def test_a_cache_that_others_may_write_to_is_not_imported(tmp_path):
+@pytest.mark.parametrize("environment", [{}, {"XDG_CACHE_HOME": "relative"}, {"XDG_CACHE_HOME": "/proc/self/no"}])
+def test_where_nothing_can_be_kept_it_comes_from_the_zip(tmp_path, environment):
     run, _ = exported(tmp_path / "run", profile(), facts())
-    said = status_of(run, tmp_path)
-    (command,) = (tmp_path / "tui-train" / "runner").glob("*/runner/command.py")
-    command.write_text("raise SystemExit('planted')")
-    command.parents[1].chmod(0o777)
-    assert status_of(run, tmp_path) == said
-    (tmp_path / "file").touch()
-    assert status_of(run, tmp_path / "file") == said, "where there can be none, it is imported from the zip"
+    assert asked(run, "launch", HOME="", **environment) == NOTHING_TO_LAUNCH
+
+
+def test_a_run_goes_on_to_its_end_without_what_was_kept(tmp_path):
+    """Also what is imported last: whoever notifies."""
+    told, go = tmp_path / "told", tmp_path / "go"
+    chosen = sleeping(f"--until={go}", **{"notify.command": ("touch", str(told))})
+    run, _ = exported(tmp_path / "run", chosen, facts())
+    environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
+    with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
+        until(lambda: status(run).attempts)
+        shutil.rmtree(tmp_path / "cache")
+        (run.path / RUNNER_NAME).unlink()
+        go.touch()
+    assert (training.returncode, told.exists()) == (0, True)

@@ -1,7 +1,7 @@
 """Receives a run folder, starts it, and sends what changes in it: each answer is a line of JSON.
 
 Runs on another host, over ssh, in any Python 3.8 or later, standard library only; its text and the question, in JSON,
-are passed on the command line. The training itself is kept by the supervisor that lies in the folder.
+are passed on the command line. The training itself is kept by the runner that lies in the folder.
 """
 
 from __future__ import annotations

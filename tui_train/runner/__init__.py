@@ -1,1 +1,1 @@
-"""The program that keeps a run alive: fallbacks, resume, stop; standard library only, copied into every run folder."""
+"""The program that keeps a run alive: fallbacks, resume, stop; standard library only, a zip in every run folder."""

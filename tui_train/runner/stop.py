@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Callable
 
-from . import cgroup, container, state
+from . import cgroup, container, program, state
 from .processes import Family, Process, send_signal
 from .refused import BUSY, MISSING, Refused
 from .safe_text import visible
@@ -33,7 +33,7 @@ def stop(run_dir: str, *, while_waiting: Callable[[], None] = lambda: None, at_o
 def _stop(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> Status:
     now = state.read(run_dir)
     if now.host:
-        remedy = "stop it there (tui-train stop, or python3 supervisor stop in its folder)"
+        remedy = f"stop it there (tui-train stop, or python3 {program.NAME} stop in its folder)"
         raise Refused(BUSY, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy)
     family = state.run_family(run_dir, now)
     if now.live:

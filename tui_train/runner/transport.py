@@ -63,7 +63,6 @@ class LocalTransport:
 
         Raises Refused where it cannot be brought to one of them.
         """
-        del checkpoint
         return ""
 
     def start(self, command: NodeCommand) -> LocalTask:

@@ -21,7 +21,6 @@ from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, SCRIPT_NAME, File
 from tui_train.plan.types import LogRules
 from tui_train.runner import events, state
 from tui_train.runner.events import Event
-from tui_train.runner.progress import Reading
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
 from tui_train.runs.order import NUMBER, next_number, number_of

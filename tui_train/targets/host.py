@@ -15,6 +15,7 @@ from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.text import duration_text, visible
 from tui_train.facts.other_machines import remote
 from tui_train.facts.types import Facts
+from tui_train.plan.render import RUNNER_NAME
 from tui_train.plan.render.prepare import Prepared
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
@@ -183,7 +184,7 @@ def _unknown_state_text(run: RunDir) -> str:
 
 def _manual_remedy(place: Place) -> str:
     """Return how a run is stopped on a host that answers no question."""
-    there = f"python3 {shlex.quote(place.folder)}/runner.pyz stop"
+    there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_NAME}')} stop"
     return f"Try again once `ssh {place.host} true` works, or stop it there: {visible(there)}"
 
 

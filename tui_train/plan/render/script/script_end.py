@@ -111,7 +111,7 @@ def _dry_run_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
         *(
             ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT.format(_runner_python(plan))]
-            if (not plan.is_started_by_hand and any(attempt.checkpoints for attempt in plan.attempts))
+            if not plan.is_started_by_hand and any(attempt.checkpoints for attempt in plan.attempts)
             else []
         ),
         "    choose",

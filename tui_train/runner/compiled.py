@@ -1,0 +1,117 @@
+"""The modules of runner.pyz, compiled: a zip keeps none, and to compile them takes longer than all else at a start.
+
+They lie in one file of the user's cache for each version of this program and of Python, and are read as a whole: what
+happens to the file later, or to the zip, does not concern a process that has begun. Without a file, or with one that is
+torn or another's, they come from the zip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import stat
+import sys
+import time
+import zlib
+from importlib.machinery import ModuleSpec
+from importlib.util import MAGIC_NUMBER
+from typing import Any, Mapping, Sequence
+
+_MAX_BYTES = 8 << 20
+_CHECKSUM_BYTES = 4
+# Where a file is written, those of other versions go that are older than that.
+_OLD_SECONDS = 60 * 86400.0
+
+
+class _CompiledModules:
+    """Finds the modules of this package in memory."""
+
+    def __init__(self, code_by_name: Mapping[str, bytes], path: str) -> None:
+        self._code_by_name, self._path = code_by_name, path
+
+    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
+        """Return where a module comes from, None for others than this package's."""
+        if name not in self._code_by_name:
+            return None
+        spec = ModuleSpec(name, self, origin=os.path.join(self._path, *name.split(".")) + ".py")  # type: ignore[arg-type]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, _spec: ModuleSpec) -> None:
+        """Leave the module to Python."""
+
+    def exec_module(self, module: Any) -> None:
+        """Run a module's code."""
+        exec(marshal.loads(self._code_by_name[module.__name__]), module.__dict__)  # noqa: S102, S302 - the user's own
+
+
+def use(zip_path: str, *, may_write: bool) -> None:
+    """Import the modules of a zip from the cache from now on, which is written where there is none and it may be."""
+    home = os.environ.get("HOME", "")
+    cache = os.environ.get("XDG_CACHE_HOME") or (home and os.path.join(home, ".cache"))
+    if not os.path.isabs(cache):
+        return
+    folder = os.path.join(cache, "tui-train", "runner")
+    with contextlib.suppress(OSError), open(zip_path, "rb") as file:
+        path = os.path.join(folder, f"{zlib.crc32(file.read()):08x}-{MAGIC_NUMBER.hex()}")
+        modules = _read(path)
+        if not modules and may_write:
+            modules = _compile(zip_path)
+            _write(path, modules)
+        if modules:
+            sys.meta_path.insert(0, _CompiledModules(modules, zip_path))  # type: ignore[arg-type]
+
+
+def _read(path: str) -> Mapping[str, bytes]:
+    """Return the compiled modules of a file, none where it is torn, or others could have written it."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    with open(file, "rb") as opened:
+        status = os.fstat(file)
+        own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        if not own or not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            return {}
+        content = opened.read()
+    checksum, packed = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    if checksum != _checksum(packed):
+        return {}
+    modules: Mapping[str, bytes] = marshal.loads(packed)  # noqa: S302 - the user's own file
+    return modules
+
+
+def _checksum(packed: bytes) -> bytes:
+    return zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def _compile(zip_path: str) -> Mapping[str, bytes]:
+    import zipfile
+
+    modules = {}
+    with zipfile.ZipFile(zip_path) as packed:
+        for name in packed.namelist():
+            if name.startswith("runner/") and not name.endswith("__init__.py"):
+                code = compile(packed.read(name), os.path.join(zip_path, name), "exec", dont_inherit=True)
+                modules[name[: -len(".py")].replace("/", ".")] = marshal.dumps(code)
+    return modules
+
+
+def _write(path: str, modules: Mapping[str, bytes]) -> None:
+    """Write compiled modules beside and rename them; a disk that is full goes without."""
+    folder, packed = os.path.dirname(path), marshal.dumps(dict(modules))
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    beside = f"{path}.{os.getpid()}"
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(_checksum(packed) + packed)
+        os.rename(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            other = os.path.join(folder, name)
+            if time.time() - os.stat(other).st_mtime > _OLD_SECONDS:
+                os.unlink(other)
