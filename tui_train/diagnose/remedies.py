@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
 from tui_train.checks import find_problems
-from tui_train.checks.trainer.script import USE_TORCHRUN
+from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE
 from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
@@ -183,7 +183,7 @@ def _whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None
 
 
 def _torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
-    return USE_TORCHRUN if takes_field(profile, "trainer.script") else None
+    return USE_TORCHRUN_CHANGE if takes_field(profile, "trainer.script") else None
 
 
 _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {

@@ -13,7 +13,7 @@ from tui_train.setup.recipe.options import set_options
 from tui_train.setup.setup import Setup
 
 
-def checkpoint_space(setup: Setup) -> Iterator[Finding]:
+def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     """Checkpoints for which the disk of the output has no room: not for one, or not for all that are kept."""
     profile, facts = setup.profile, setup.facts
     key, output = "trainer.output", profile.trainer.output or setup.user_output
@@ -26,13 +26,14 @@ def checkpoint_space(setup: Setup) -> Iterator[Finding]:
     if free < required.checkpoint_bytes * (1 - required.error):
         yield error(
             key,
-            f"a checkpoint takes {size(required.checkpoint_bytes)} ({_parts_text(required)}), and {free_text}",
+            f"a checkpoint takes {size(required.checkpoint_bytes)} ({_checkpoint_parts_text(required)}),"
+            f" and {free_text}",
             f"{remedy}.",
             start=True,
         )
     # What is there already of a run that goes on is removed as it goes.
     elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
-        change = _fewer_checkpoints(setup, required, free)
+        change = _fewer_checkpoints_change(setup, required, free)
         at_once = f"{counted(required.max_at_once or 1, 'checkpoint')} of {size(required.checkpoint_bytes)}"
         yield warning(
             key,
@@ -42,11 +43,11 @@ def checkpoint_space(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _parts_text(required: CheckpointDisk) -> str:
+def _checkpoint_parts_text(required: CheckpointDisk) -> str:
     return f"weights {size(required.weights)}, optimizer {size(required.states)}"
 
 
-def _fewer_checkpoints(setup: Setup, required: CheckpointDisk, free: int) -> Change | None:
+def _fewer_checkpoints_change(setup: Setup, required: CheckpointDisk, free: int) -> Change | None:
     """Return the change with which the most checkpoints stay for which there is room, None if there is none."""
     profile = setup.profile
     max_kept = free // required.checkpoint_bytes - 1

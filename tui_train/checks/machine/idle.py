@@ -16,10 +16,10 @@ from tui_train.trainers import trainer_of
 
 _CPU_REMEDY = "train on the CPU: --set hardware.device=cpu"
 # What its wheel and the libraries of CUDA take to download.
-_DOWNLOAD_SIZE = "about 2.4 GB"
+_DOWNLOAD_SIZE_TEXT = "about 2.4 GB"
 
 
-def all_cards(setup: Setup) -> Iterator[Finding]:
+def all_cards_idle_on_cpu(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle while the CPU trains."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.hardware
@@ -42,11 +42,11 @@ def all_cards(setup: Setup) -> Iterator[Finding]:
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
-        why = f"{_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
         subject = _idle_clause(idle) if idle.cards else "what GPUs there are stay idle"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
         remedy = f"{_idle_remedy(profile, idle)} Or {_CPU_REMEDY}."
-        change, install = _python_change(idle) or change, _install(profile, facts, idle)
+        change, install = _use_python_change(idle) or change, _environment_install(profile, facts, idle)
         keys = f"{_screen_remedy(profile, idle, install)} Or choose the device CPU."
     yield Finding(
         level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True,
@@ -54,7 +54,7 @@ def all_cards(setup: Setup) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def some_cards(setup: Setup) -> Iterator[Finding]:
+def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because this PyTorch has no code for them, while fewer or lesser ones train."""
     profile, facts = setup.profile, setup.facts
     if profile.hardware.device == "cpu" or profile.hardware.gpus or not setup.gpus:
@@ -65,10 +65,10 @@ def some_cards(setup: Setup) -> Iterator[Finding]:
         use_these = Change(
             f"train on {card_names(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
         )
-        why = f"{_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
         message = f"only {card_names(cards)} would train; {_idle_clause(idle)}: {why}"
         remedy = f"{_idle_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
-        change, install = _python_change(idle) or use_these, _install(profile, facts, idle)
+        change, install = _use_python_change(idle) or use_these, _environment_install(profile, facts, idle)
         keys = f"{_screen_remedy(profile, idle, install)} Or choose the GPUs above."
         yield Finding(
             level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True,
@@ -76,7 +76,7 @@ def some_cards(setup: Setup) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def all_but_one_card(setup: Setup) -> Iterator[Finding]:
+def cards_idle_under_launcher(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because the launcher starts one process."""
     chosen = setup.profile.hardware
     if LAUNCHERS[setup.launcher].starts_several or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
@@ -104,7 +104,7 @@ def _idle_remedy(profile: Profile, idle: IdleCards) -> str:
     return " ".join([*remedies, idle.remedy]).strip() or "Fix what is reported for them."
 
 
-def _python_or_image(profile: Profile) -> str:
+def _python_or_image_text(profile: Profile) -> str:
     return "this Python's" if profile.container.engine == "none" else "this image's"
 
 
@@ -112,7 +112,7 @@ def _idle_clause(idle: IdleCards) -> str:
     return f"{card_counts(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
 
 
-def _install(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
+def _environment_install(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
     """Return the environment that lets idle cards train, where one can be made here and none is there."""
     if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.other_machine:
         return None
@@ -124,11 +124,11 @@ def _screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstal
     if idle.python:
         return f"F2 uses {display_path(idle.python)}, which can."
     if install and idle.wheel:
-        return f"F2 installs {idle.wheel.name} ({_DOWNLOAD_SIZE}) into an environment of its own."
+        return f"F2 installs {idle.wheel.name} ({_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
     return _idle_remedy(profile, idle)
 
 
-def _python_change(idle: IdleCards) -> Change | None:
+def _use_python_change(idle: IdleCards) -> Change | None:
     if not idle.python:
         return None
     return Change(

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.checks.other_machines.slurm import sbatch_seconds
+from tui_train.checks.other_machines.slurm import time_limit_seconds
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, sbatch_time
 from tui_train.facts.other_machines.slurm import chosen_partitions, gres_option, possible_nodes
 from tui_train.facts.types import Facts
@@ -16,7 +16,7 @@ from tui_train.setup.setup import Setup
 _LIST_REMEDY = "`tui-train facts --slurm` lists what there is."
 
 
-def partition(setup: Setup) -> Iterator[Finding]:
+def unavailable_partition(setup: Setup) -> Iterator[Finding]:
     """Partitions that there are, and that take jobs."""
     cluster, names = setup.facts.cluster, setup.profile.slurm.partition
     if cluster is None or cluster.problem:
@@ -39,7 +39,7 @@ def partition(setup: Setup) -> Iterator[Finding]:
         yield error("slurm.partition", message, remedy, machine=True)
 
 
-def account(setup: Setup) -> Iterator[Finding]:
+def unknown_account(setup: Setup) -> Iterator[Finding]:
     """An account of the user's."""
     facts = setup.facts
     accounts, name = facts.cluster.accounts if facts.cluster else (), setup.profile.slurm.account
@@ -50,11 +50,11 @@ def account(setup: Setup) -> Iterator[Finding]:
         yield error("slurm.account", message, remedy, machine=True, change=change)
 
 
-def time_limit(setup: Setup) -> Iterator[Finding]:
+def exceeded_time_limit(setup: Setup) -> Iterator[Finding]:
     """A time limit that a chosen partition allows."""
     profile = setup.profile
     chosen = _chosen_partitions(profile, setup.facts)
-    requested, limits = sbatch_seconds(profile.slurm.time), [part.limit for part in chosen]
+    requested, limits = time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
     longest = max((limit for limit in limits if limit is not None), default=None)
     if requested is None or not chosen or None in limits or longest is None or requested <= longest:
         return
@@ -70,7 +70,7 @@ def time_limit(setup: Setup) -> Iterator[Finding]:
     yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, machine=True, change=change)
 
 
-def nodes(setup: Setup) -> Iterator[Finding]:
+def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     """As many nodes as there are, with the GPUs that are asked for."""
     profile, facts = setup.profile, setup.facts
     chosen, gres = _chosen_partitions(profile, facts), gres_option(profile.slurm.options)

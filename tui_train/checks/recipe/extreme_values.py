@@ -16,7 +16,7 @@ from tui_train.trainers.finetune import METHOD_LABELS
 _WARNING_FACTOR, _ERROR_FACTOR = 10.0, 100.0
 
 
-def learning_rate(setup: Setup) -> Iterator[Finding]:
+def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
     """A rate that is far from the usual one of a trainer whose own is known to suit it."""
     profile = setup.profile
     chosen, default = setup.effective.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
@@ -50,7 +50,7 @@ def learning_rate(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def sequence_length(setup: Setup) -> Iterator[Finding]:
+def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     """A sequence length that the model takes, unless no row of the data is as long."""
     profile = setup.profile
     chosen, report = setup.effective.recipe.sequence_length, data_questions.data_report(setup)
