@@ -299,7 +299,7 @@ def test_the_estimate_counts_the_size_that_is_chosen():
 
     def parameters(**sizes):
         chosen = profile(NEMO | {f"recipe.{name}": size for name, size in sizes.items()})
-        return workload.workload(Setup(chosen, where)).model.parameters
+        return workload.derive_workload(Setup(chosen, where)).model.parameters
 
     whole = parameters()
     assert parameters(layers=12) < whole

@@ -9,7 +9,7 @@ from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.ladder.rungs import get_rung, helps_phase, why_rung_unusable
+from tui_train.memory.ladder.rungs import get_rung, rung_helps_phase, why_rung_unusable
 from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
@@ -69,7 +69,7 @@ def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     useful = (
         name
         for name in _LESS_MEMORY
-        if helps_phase(name, phase, profile, context) and not why_rung_unusable(name, context)
+        if rung_helps_phase(name, phase, profile, context) and not why_rung_unusable(name, context)
     )
     return next(filter(None, (get_rung(name).next_change(profile, context) for name in useful)), None)
 

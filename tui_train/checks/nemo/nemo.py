@@ -258,7 +258,10 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
         why = "every token gets a row"
         edits = (("nemo.set", {**chosen.set, _VOCABULARY_SIZE_SETTING: str(tokenizer_facts.vocabulary)}),)
         change = Change(f"{tokenizer_facts.vocabulary:,} tokens in the model", why, edits)
-    remedy = f"Name the recipe's own tokenizer, or set {_VOCABULARY_SIZE_SETTING} (nemo.set); weights need their own tokenizer."
+    remedy = (
+        f"Name the recipe's own tokenizer, or set {_VOCABULARY_SIZE_SETTING} (nemo.set);"
+        " weights need their own tokenizer."
+    )
     yield error("nemo.tokenizer", message, remedy, change=change)
 
 

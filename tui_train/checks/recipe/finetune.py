@@ -9,7 +9,7 @@ from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.data import LengthLimits, data_findings
 from tui_train.facts.data.data_use import format_of_files, learns_whole_chats
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import longest_length
+from tui_train.memory.data_defaults import longest_fitting_length
 from tui_train.profile import data_weights as weights_of_files
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -117,7 +117,7 @@ def data_problems(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     question, report = data_questions.question_with_length(setup), data_questions.data_report(setup)
     if question and report:
-        limits = LengthLimits(profile.data.cut, longest_length(setup))
+        limits = LengthLimits(profile.data.cut, longest_fitting_length(setup))
         known_bad = {
             path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}
         }
