@@ -22,7 +22,7 @@ exit "$code"
 """
 
 
-def run_script(cluster: ClusterPlan) -> str:
+def machine_run_script(cluster: ClusterPlan) -> str:
     """Return bash that trains in the folder `$run` as the machine `$rank`, and ends with the exit code of launch.sh."""
     words = ' --node-rank="$rank"' if cluster.plan.nodes > 1 else ""
     return _RUN_SCRIPT.format(attempts=len(cluster.plan.attempts), words=words)
