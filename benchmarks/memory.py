@@ -20,7 +20,7 @@ from memory_rows import GIB, Case, asked, card, read
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate_memory
-from tui_train.memory.verdict import bytes_on_card, memory_verdict, reserved_bytes
+from tui_train.memory.verdict import memory_verdict, reserved_bytes, used_bytes_on_card
 from tui_train.setup.setup import Setup
 
 
@@ -32,7 +32,7 @@ def predict(case: Case) -> Case:
     told = memory_verdict(found, card(case.row), case.how)
     several = case.how.shards > 1
     held = reserved_bytes(found, several_processes=several)
-    card_shows = bytes_on_card(held, several_processes=several) / GIB
+    card_shows = used_bytes_on_card(held, several_processes=several) / GIB
     by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)
     by_profile = profiles.predict(Setup(profile, facts))

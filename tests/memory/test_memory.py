@@ -19,9 +19,9 @@ from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
 from tui_train.facts.types import YamlDocument
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate_memory
-from tui_train.memory.predict import predict, rung_effects, smallest_fitting_change
+from tui_train.memory.predict import predict, rung_effects, smallest_change_that_fits
 from tui_train.memory.types import ALL_LORA_TARGETS, Estimate, MemorySettings, Phase
-from tui_train.memory.verdict import bytes_on_card, judge_memory, reserved_bytes
+from tui_train.memory.verdict import judge_memory, reserved_bytes, used_bytes_on_card
 from tui_train.memory.workload import derive_workload
 from tui_train.profile.changes import apply_change
 from tui_train.setup.setup import Setup
@@ -260,7 +260,7 @@ def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes
     assert reserved_bytes(found, several_processes=False) == 18.25 * GIB
     assert reserved_bytes(found, several_processes=True) == 19.75 * GIB
     assert reserved_bytes(found, several_processes=False, expandable=True) == 16.625 * GIB
-    assert bytes_on_card(GIB, several_processes=False) == 1.5 * GIB
+    assert used_bytes_on_card(GIB, several_processes=False) == 1.5 * GIB
 
 
 def test_the_card_with_the_least_free_memory_decides():
@@ -283,7 +283,7 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)
     assert told(LARGE, where).band == "will not fit"
-    change = smallest_fitting_change(Setup(chosen, where))
+    change = smallest_change_that_fits(Setup(chosen, where))
     changed = apply_change(change, chosen)
     assert changed.recipe.global_batch == Setup(chosen, where).effective.recipe.global_batch
     assert predict(Setup(changed, where)).band != "will not fit"
@@ -352,11 +352,11 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
     found = predict(Setup(chosen, where))
     assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
-    change = smallest_fitting_change(Setup(chosen, where))
+    change = smallest_change_that_fits(Setup(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert "recipe.eval_batch" not in dict(smallest_fitting_change(Setup(other, where)).edits)
+    assert "recipe.eval_batch" not in dict(smallest_change_that_fits(Setup(other, where)).edits)
 
 
 @pytest.mark.parametrize(

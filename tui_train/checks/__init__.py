@@ -156,10 +156,10 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
     findings = [
         _with_visible_text(_with_defaults_unset(finding, setup)) for run_check in CHECKS for finding in run_check(setup)
     ]
-    return tuple(sorted(findings, key=_severity_order))
+    return tuple(sorted(findings, key=_severity_sort_key))
 
 
-def _severity_order(finding: Finding) -> tuple[bool, int]:
+def _severity_sort_key(finding: Finding) -> tuple[bool, int]:
     """Return how far to the end a finding stands: the worst are first."""
     return not finding.forbids_plan, ("error", "warning", "note").index(finding.level)
 

@@ -30,7 +30,7 @@ def set_up(profile: Profile, facts: Facts) -> Setup:
         return first
     if by_data := _answer_and_evaluation_defaults(first):
         first = first.with_defaults(by_data)
-    ours = by_data | _length_defaults(first) | _checkpoint_interval_default(first)
+    ours = by_data | _length_and_batch_defaults(first) | _checkpoint_interval_default(first)
     return first.with_defaults(ours) if ours else first
 
 
@@ -43,7 +43,7 @@ def longest_fitting_length(setup: Setup) -> int:
     report = setup.facts.data.get(question_key(question)) if question else None
     limit = report.limit if report else 0
     lengths = [length for length in _candidate_lengths(report) if not limit or length <= limit]
-    return next((length for length, _ in _fitting_lengths(setup, lengths)), limit)
+    return next((length for length, _ in _lengths_fitting_in_memory(setup, lengths)), limit)
 
 
 def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
@@ -84,7 +84,7 @@ def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
     }
 
 
-def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
+def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
     facts = setup.facts
     question, value = data_questions.question_of(setup), setup.values["sequence_length"]
@@ -97,10 +97,10 @@ def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
         folder = facts.models.get(setup.profile.trainer.model)
         default, limit = setup.effective.recipe.sequence_length or 0, folder.limit if folder else 0
         return {"sequence_length": EffectiveValue(limit, "the model's limit")} if 0 < limit < default else {}
-    wanted, why = _needed_length(report.lengths, report.usable, packed=setup.effective.finetune.packing)
+    wanted, why = _needed_sequence_length(report.lengths, report.usable, packed=setup.effective.finetune.packing)
     if 0 < report.limit < wanted:
         wanted, why = report.limit, f"the model's limit; {why}"
-    fitting = _fitting_lengths(setup, _candidate_lengths(report))
+    fitting = _lengths_fitting_in_memory(setup, _candidate_lengths(report))
     max_length, _ = next(fitting, (0, 0))
     if not max_length:
         return {"sequence_length": EffectiveValue(wanted, why)}
@@ -110,14 +110,14 @@ def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
         if length == max_length < wanted or max_length <= report.lengths.longest
         else ""
     )
-    _, micro = next(_fitting_lengths(setup, [length]), (length, setup.effective.recipe.micro_batch))
+    _, micro = next(_lengths_fitting_in_memory(setup, [length]), (length, setup.effective.recipe.micro_batch))
     own_defaults = {"sequence_length": EffectiveValue(length, why)}
     if micro != setup.effective.recipe.micro_batch:
         own_defaults["micro_batch"] = EffectiveValue(micro, "default")
     return own_defaults
 
 
-def _needed_length(lengths: RowLengths, usable_rows: int, *, packed: bool) -> tuple[int, str]:
+def _needed_sequence_length(lengths: RowLengths, usable_rows: int, *, packed: bool) -> tuple[int, str]:
     """Return the length that the rows need, and why."""
     guess = " estimated from bytes" if lengths.estimated else ""
     uncut_length = next(cut.length for cut in lengths.at if not cut.rows)
@@ -138,7 +138,7 @@ def _candidate_lengths(report: DataReport | None) -> list[int]:
     return [*cut_lengths, *beyond]
 
 
-def _fitting_lengths(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, int]]:
+def _lengths_fitting_in_memory(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the lengths that fit into an empty card, the longest first, each with the largest micro batch for it.
 
     A micro batch that the user chose stays as it is.

@@ -26,11 +26,15 @@ def logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """Return the peak memory of the loss."""
     if settings.loss == "none":
         return LogitsMemory(0, 0, 0)
-    functions = {"fused": _fused_logits, "tiled": _tiled_logits, "checkpointed": _checkpointed_logits}
-    return functions.get(settings.loss, _unchunked_logits)(model, settings)
+    functions = {
+        "fused": _fused_logits_memory,
+        "tiled": _tiled_logits_memory,
+        "checkpointed": _checkpointed_logits_memory,
+    }
+    return functions.get(settings.loss, _unchunked_logits_memory)(model, settings)
 
 
-def _unchunked_logits(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _unchunked_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     value_bytes = settings.compute_bytes
     # The logits, their fp32 cast if needed, and the log softmax.
     cast = value_bytes if value_bytes < 4 else 0
@@ -59,7 +63,7 @@ def _unchunked_logits(model: Dimensions, settings: MemorySettings) -> LogitsMemo
     )
 
 
-def _fused_logits(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _fused_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """Liger: one chunk per multiple of the hidden size in the vocabulary, gradients computed at once."""
     parts = _next_power_of_two(model.vocab / model.hidden)
     line = model.vocab * settings.compute_bytes
@@ -71,7 +75,7 @@ def _fused_logits(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     return LogitsMemory(first * line + gradients, gradients, evaluated * line)
 
 
-def _tiled_logits(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _tiled_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.15: one tile at a time, recomputed for gradients that are summed in fp32."""
     value_bytes, width = settings.compute_bytes, DTYPE_BYTES[settings.weights]
     cast_weights = (
@@ -91,7 +95,7 @@ def _tiled_logits(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     return LogitsMemory(tile(settings.tokens), backward, tile(settings.eval_tokens))
 
 
-def _checkpointed_logits(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+def _checkpointed_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.7: chunks that are recomputed, with the head in fp32 and then in the type of autocast."""
     width = DTYPE_BYTES[settings.weights]
     value_bytes = settings.compute_bytes if settings.autocast else 4

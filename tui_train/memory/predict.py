@@ -79,14 +79,14 @@ def predict_on_empty_cards(setup: Setup) -> Prediction:
     machine = setup.facts.machine
     free = replace(machine, memory_available=machine.memory_total)
     cards = [replace(gpu, memory_free=gpu.memory_total) for gpu in setup.gpus]
-    return _predict_for_pools(setup, _pools_with_known_memory(setup.device, cards, free))
+    return _predict_in_pools(setup, _pools_with_known_free_memory(setup.device, cards, free))
 
 
 def _compute_prediction(setup: Setup) -> Prediction:
-    return _predict_for_pools(setup, memory_pools(setup))
+    return _predict_in_pools(setup, memory_pools(setup))
 
 
-def _predict_for_pools(setup: Setup, pools: tuple[MemoryPool, ...]) -> Prediction:
+def _predict_in_pools(setup: Setup, pools: tuple[MemoryPool, ...]) -> Prediction:
     known = derive_workload(setup)
     if known.model is None or known.settings is None:
         return Prediction(known)
@@ -102,10 +102,10 @@ def _predict_for_pools(setup: Setup, pools: tuple[MemoryPool, ...]) -> Predictio
 
 def memory_pools(setup: Setup) -> tuple[MemoryPool, ...]:
     """Return the chosen GPUs with known free memory, least first; without GPUs, the host's memory."""
-    return _pools_with_known_memory(setup.device, setup.gpus, setup.facts.machine)
+    return _pools_with_known_free_memory(setup.device, setup.gpus, setup.facts.machine)
 
 
-def _pools_with_known_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPool, ...]:
+def _pools_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPool, ...]:
     if device == "cuda":
         cards = (gpu for gpu in gpus if gpu.memory_free is not None)
         return tuple(sorted(map(_gpu_pool, cards), key=lambda place: place.free))
@@ -144,7 +144,7 @@ def rung_effects(setup: Setup) -> tuple[RungEffect, ...]:
     return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.peak_difference)))
 
 
-def is_hopeless(setup: Setup) -> bool:
+def cannot_fit(setup: Setup) -> bool:
     """Return whether an attempt cannot fit even on an empty GPU and at the lower end of the estimate.
 
     Never true if something is not modelled: the script may need less than assumed.
@@ -156,7 +156,7 @@ def is_hopeless(setup: Setup) -> bool:
     )
 
 
-def smallest_fitting_change(setup: Setup) -> Change | None:
+def smallest_change_that_fits(setup: Setup) -> Change | None:
     """Return the smallest change with the same result that makes the training fit, None if there is none.
 
     In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
@@ -178,13 +178,13 @@ def smallest_fitting_change(setup: Setup) -> Change | None:
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
             if predict(setup.at(candidate)).band in {"fits", "tight"}:
-                return _combined_change(setup.effective, candidate, edits)
+                return _combined_fitting_change(setup.effective, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break
     return None
 
 
-def _combined_change(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
+def _combined_fitting_change(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
     changed = profile_differences(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
     why = "fits by the estimate; same global batch"

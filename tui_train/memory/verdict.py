@@ -11,7 +11,7 @@ Band = Literal["fits", "tight", "will not fit"]
 GIB = 2**30
 # Memory of the CUDA context of a process, and of the channels of NCCL.
 CUDA_CONTEXT_BYTES = GIB // 2
-NCCL_BYTES = GIB // 2
+NCCL_CHANNEL_BYTES = GIB // 2
 # What the allocator reserves beyond the tensors: a share of them, more of it with several processes, whose buckets and
 # gathered layers come and go, and a share of the logits, whose blocks are split. Fitted to 95 trainings of which both
 # were measured, and 30 of which what was reserved was.
@@ -42,16 +42,16 @@ def reserved_bytes(estimate: Estimate, *, several_processes: bool, expandable: b
     return int(peak + gaps * (_EXPANDABLE_GAP_FACTOR if expandable else 1))
 
 
-def bytes_on_card(reserved_total: int, *, several_processes: bool) -> int:
+def used_bytes_on_card(reserved_total: int, *, several_processes: bool) -> int:
     """Return the bytes that a card shows as used: what is reserved, the context, and NCCL's channels."""
-    return reserved_total + CUDA_CONTEXT_BYTES + (NCCL_BYTES if several_processes else 0)
+    return reserved_total + CUDA_CONTEXT_BYTES + (NCCL_CHANNEL_BYTES if several_processes else 0)
 
 
 def judge_memory(
     needed: int, reserved_total: int, free: int, *, several_processes: bool, has_caveats: bool = False
 ) -> MemoryVerdict:
     """Return whether `reserved_total` bytes fit; with `has_caveats` the tensors must be far below `free`."""
-    available = max(0, free - bytes_on_card(0, several_processes=several_processes))
+    available = max(0, free - used_bytes_on_card(0, several_processes=several_processes))
     band: Band = "will not fit"
     if (
         (needed <= available * _MAX_FITTING_SHARE_WITH_CAVEATS)

@@ -6,7 +6,7 @@ from tui_train.base.command import CHECKPOINT, Command, Part, Word, in_run_dir, 
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.ladder.attempt_order import AttemptPlan, rung_titles
-from tui_train.plan.description import batch_text
+from tui_train.plan.description import batch_arithmetic_text
 from tui_train.plan.environment import attempt_variables
 from tui_train.plan.types import Attempt, CheckpointRule
 from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
@@ -24,7 +24,7 @@ from tui_train.setup.setup import Setup
 
 
 def passed_values(attempt_plan: AttemptPlan, setup: Setup, config_path: str) -> dict[str, PlaceholderValue]:
-    """Return the values that the trainer is passed in an attempt, by placeholder; its config file is at `config_path`."""
+    """Return the values passed to the trainer in an attempt, by placeholder; its config file is at `config_path`."""
     chosen, user_output, output = setup.profile, setup.user_output, attempt_output_folder(setup)
     keys = keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
@@ -44,7 +44,7 @@ def build_attempt(
         *LAUNCHERS[setup.launcher](job).parts(),
         *setup.trainer.program(),
         *([Part(save_arguments, "saves when the run is stopped")] if save_arguments else []),
-        *_argument_parts(setup, passed, config_path),
+        *_preset_and_user_arguments(setup, passed, config_path),
         *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),
     )
     return Attempt(
@@ -53,7 +53,7 @@ def build_attempt(
         changes=tuple(rung_titles(attempt_plan.changes)),
         edits={key: value for _, change in attempt_plan.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in attempt_plan.then.items()},
-        batch=batch_text(setup, job),
+        batch=batch_arithmetic_text(setup, job),
         command=Command(parts, attempt_variables(setup, job, passed), working_folder(chosen, preset) or in_run_dir("")),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((config_path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
@@ -78,7 +78,9 @@ def _word_with_checkpoint(word: str) -> Word:
     return joined((before, CHECKPOINT, after)) if placeholder else word
 
 
-def _argument_parts(setup: Setup, passed: Mapping[str, PlaceholderValue], config_path: str) -> tuple[Part, ...]:
+def _preset_and_user_arguments(
+    setup: Setup, passed: Mapping[str, PlaceholderValue], config_path: str
+) -> tuple[Part, ...]:
     """Return the arguments of the preset and the user's, each of which may stand first."""
     passed_words, all_words = placeholder_words(passed), _words_for_user_placeholders(setup, config_path)
 

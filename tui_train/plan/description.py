@@ -130,7 +130,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
         sentences.append(f"{by}: each attempt starts from step 0.")
     if profile.nodes.hosts and not setup.scheduled:
         sharded = setup.preset.checkpoints and profile.trainer.strategy != "ddp"
-        sentences += _host_notes(profile, needs_shared_disk=bool(sharded) or resumes_itself)
+        sentences += _ssh_host_notes(profile, needs_shared_disk=bool(sharded) or resumes_itself)
         sentences += map(visible, other_hosts.left_out_on_hosts(setup))
     elif profile.nodes.machines > 1 and not setup.scheduled:
         last = profile.nodes.machines - 1
@@ -188,7 +188,7 @@ def _accelerate_notes(setup: Setup) -> list[str]:
     return sentences
 
 
-def _host_notes(profile: Profile, *, needs_shared_disk: bool) -> list[str]:
+def _ssh_host_notes(profile: Profile, *, needs_shared_disk: bool) -> list[str]:
     """Return what happens on several machines that the first one starts."""
     first, *others = map(visible, profile.nodes.hosts)
     sentences = [
@@ -200,7 +200,7 @@ def _host_notes(profile: Profile, *, needs_shared_disk: bool) -> list[str]:
     return sentences
 
 
-def batch_text(setup: Setup, job: Job) -> str:
+def batch_arithmetic_text(setup: Setup, job: Job) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
     recipe = setup.effective.recipe
     processes = counted(job.world_size, "process", "processes")

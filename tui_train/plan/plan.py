@@ -12,7 +12,7 @@ from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.memory.ladder.attempt_order import AttemptPlan, fallback_attempts
-from tui_train.memory.predict import is_hopeless
+from tui_train.memory.predict import cannot_fit
 from tui_train.plan.attempts import attempt_output_folder, build_attempt, passed_values
 from tui_train.plan.description import plan_notes, plan_number_texts, plan_title
 from tui_train.plan.environment import preparation_variables
@@ -35,7 +35,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    steps = fallback_attempts(setup.effective, setup.context, lambda other: is_hopeless(setup.at(other)))
+    steps = fallback_attempts(setup.effective, setup.context, lambda other: cannot_fit(setup.at(other)))
     setups = tuple(setup.at(step.profile) for step in steps)
     jobs, launcher_configs = _build_jobs(setups)
     attempts, configs = _build_attempts(steps, setups, jobs)

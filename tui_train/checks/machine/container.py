@@ -64,7 +64,7 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     if not chosen.image:
         message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
         yield error("container.image", message, remedy)
-    elif not _is_image_name(chosen):
+    elif not _is_valid_image_name(chosen):
         message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
         yield error("container.image", message, remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
@@ -79,10 +79,10 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         yield error("container.image", message, remedy, machine=True)
 
 
-def _is_image_name(chosen: Container) -> bool:
-    if chosen.image.startswith("-") or not chosen.image.isprintable():
+def _is_valid_image_name(container_choice: Container) -> bool:
+    if container_choice.image.startswith("-") or not container_choice.image.isprintable():
         return False
-    return chosen.engine == "apptainer" or not any(letter.isspace() for letter in chosen.image)
+    return container_choice.engine == "apptainer" or not any(letter.isspace() for letter in container_choice.image)
 
 
 def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:

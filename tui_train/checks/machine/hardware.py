@@ -26,7 +26,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
         matches = find_gpus(gpus, name)
         if len(matches) != 1:
             message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
-            remedy = f"Choose the GPUs again{_gpu_list_text(matches or gpus)}."
+            remedy = f"Choose the GPUs again{_gpu_choices_text(matches or gpus)}."
             yield error("hardware.gpus", message, remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
@@ -52,7 +52,7 @@ def _is_supported_by_other_torch(gpu: Gpu, setup: Setup) -> bool:
     return no_code and not gpu.problem and ever_supported(gpu)
 
 
-def _gpu_list_text(gpus: tuple[Gpu, ...]) -> str:
+def _gpu_choices_text(gpus: tuple[Gpu, ...]) -> str:
     return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
 
 

@@ -43,11 +43,11 @@ def all_cards_idle_on_cpu(setup: Setup) -> Iterator[Finding]:
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
         why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        subject = _idle_clause(idle) if idle.cards else "what GPUs there are stay idle"
+        subject = _idle_cards_clause(idle) if idle.cards else "what GPUs there are stay idle"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
-        remedy = f"{_idle_remedy(profile, idle)} Or {_CPU_REMEDY}."
-        change, install = _use_python_change(idle) or change, _environment_install(profile, facts, idle)
-        keys = f"{_screen_remedy(profile, idle, install)} Or choose the device CPU."
+        remedy = f"{_idle_cards_remedy(profile, idle)} Or {_CPU_REMEDY}."
+        change, install = _use_python_change(idle) or change, _install_for_idle_cards(profile, facts, idle)
+        keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the device CPU."
     yield Finding(
         level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True,
         install=install, keys=keys or "",
@@ -66,10 +66,10 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
             f"train on {card_names(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
         )
         why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        message = f"only {card_names(cards)} would train; {_idle_clause(idle)}: {why}"
-        remedy = f"{_idle_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
-        change, install = _use_python_change(idle) or use_these, _environment_install(profile, facts, idle)
-        keys = f"{_screen_remedy(profile, idle, install)} Or choose the GPUs above."
+        message = f"only {card_names(cards)} would train; {_idle_cards_clause(idle)}: {why}"
+        remedy = f"{_idle_cards_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
+        change, install = _use_python_change(idle) or use_these, _install_for_idle_cards(profile, facts, idle)
+        keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the GPUs above."
         yield Finding(
             level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True,
             install=install, keys=keys,
@@ -91,7 +91,7 @@ def cards_idle_under_launcher(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.launcher", message, remedy, change=change)
 
 
-def _idle_remedy(profile: Profile, idle: IdleCards) -> str:
+def _idle_cards_remedy(profile: Profile, idle: IdleCards) -> str:
     """Return a remedy: how the idle cards could train."""
     if profile.container.engine != "none" and idle.wheel:
         return "Choose an image whose PyTorch has code for them."
@@ -108,24 +108,24 @@ def _python_or_image_text(profile: Profile) -> str:
     return "this Python's" if profile.container.engine == "none" else "this image's"
 
 
-def _idle_clause(idle: IdleCards) -> str:
+def _idle_cards_clause(idle: IdleCards) -> str:
     return f"{card_counts(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
 
 
-def _environment_install(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
+def _install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
     """Return the environment that lets idle cards train, where one can be made here and none is there."""
     if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.other_machine:
         return None
     return EnvironmentInstall(trainer_of(profile).library_set, f"install {idle.wheel.name}")
 
 
-def _screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
+def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
     """Return the remedy for idle cards in the keys of the screens."""
     if idle.python:
         return f"F2 uses {display_path(idle.python)}, which can."
     if install and idle.wheel:
         return f"F2 installs {idle.wheel.name} ({_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
-    return _idle_remedy(profile, idle)
+    return _idle_cards_remedy(profile, idle)
 
 
 def _use_python_change(idle: IdleCards) -> Change | None:

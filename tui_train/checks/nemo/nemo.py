@@ -140,7 +140,7 @@ def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
     if task == "pretrain":
         for name in ("data", "validation_data", "test_data"):
             for path in getattr(profile.trainer, name):
-                yield from _bin_without_index(f"trainer.{name}", path, facts)
+                yield from _unusable_bin_file(f"trainer.{name}", path, facts)
         return
     (folder, *others) = paths
     if others:
@@ -152,7 +152,7 @@ def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
         yield error("trainer.data", message, remedy)
 
 
-def _bin_without_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
+def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
     """A .bin file with its index."""
     if not path.endswith(".bin"):
         message = f"data: {visible(path)} is not a .bin file"
@@ -291,10 +291,10 @@ def _hidden_size_without_heads(recipe: Recipe) -> Iterator[Finding]:
         yield error(key, message, remedy)
 
 
-def _uneven_split(name: str, value: int | None, divisor: int, reason: str) -> Iterator[Finding]:
+def _uneven_split(recipe_field: str, value: int | None, divisor: int, reason: str) -> Iterator[Finding]:
     if value is None or value % divisor == 0:
         return
-    key, words = f"recipe.{name}", name.replace("_", " ")
+    key, words = f"recipe.{recipe_field}", recipe_field.replace("_", " ")
     below = value // divisor * divisor
     sizes = tuple(size for size in (below, below + divisor) if size)
     best = min(sizes, key=lambda size: abs(size - value))

@@ -42,7 +42,7 @@ def unsuitable_weights(setup: Setup) -> Iterator[Finding]:
     if setup.nemo_flavour != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
         return
     if facts.paths.get(f"{model}/context", "folder") == "folder":
-        yield from _size_differences(profile, facts)
+        yield from _checkpoint_size_differences(profile, facts)
         return
     if facts.paths.get(f"{model}/config.json") == "file":
         target = f"{model.rstrip('/')}-nemo"
@@ -55,7 +55,7 @@ def unsuitable_weights(setup: Setup) -> Iterator[Finding]:
     yield error("trainer.model", message, remedy)
 
 
-def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
+def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
     model, chosen = profile.trainer.model, profile.nemo
     checkpoint = facts.checkpoints.get(model)
     if checkpoint is None:

@@ -13,7 +13,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
-_LIST_REMEDY = "`tui-train facts --slurm` lists what there is."
+_LIST_CLUSTER_REMEDY = "`tui-train facts --slurm` lists what there is."
 
 
 def unavailable_partition(setup: Setup) -> Iterator[Finding]:
@@ -83,7 +83,7 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     matching = possible_nodes(facts.cluster, profile.slurm.partition, gres)
     if not matching:
         message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
-        remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_REMEDY}"
+        remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
         change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
         yield error("slurm.options", message, remedy, machine=True, change=change)
@@ -100,21 +100,22 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     yield from _mixed_gpu_types(matching, names, setup)
 
 
-def _mixed_gpu_types(matching: tuple[NodeGroup, ...], names: str, setup: Setup) -> Iterator[Finding]:
+def _mixed_gpu_types(matching_nodes: tuple[NodeGroup, ...], partition_names: str, setup: Setup) -> Iterator[Finding]:
     """Say which GPUs a job may get where it names no type, and nodes have several."""
     profile = setup.profile
-    types = dict.fromkeys(kind for node in matching for kind, _ in node.cards)
+    types = dict.fromkeys(kind for node in matching_nodes for kind, _ in node.cards)
     named = any(kind for kind, _ in gres_gpus(gres_option(profile.slurm.options)))
     if named or len(types) < 2 or setup.device != "cuda" or not setup.gpus:
         return
-    max_count = {kind: max(dict(node.cards).get(kind, 0) for node in matching) for kind in types if kind}
+    max_count = {kind: max(dict(node.cards).get(kind, 0) for node in matching_nodes) for kind in types if kind}
     count = len(setup.gpus)
     fits = [kind for kind, there in max_count.items() if there >= count]
-    message = f"{names} has GPUs of several types, and the job may get any: {visible(', '.join(filter(None, types)))}"
+    type_list = visible(", ".join(filter(None, types)))
+    message = f"{partition_names} has GPUs of several types, and the job may get any: {type_list}"
     change = None
     if fits:
         options = (*(option for option in profile.slurm.options if not option.startswith("--gre")),)
-        best = max(fits, key=lambda kind: sum(node.count for node in matching if kind in dict(node.cards)))
+        best = max(fits, key=lambda kind: sum(node.count for node in matching_nodes if kind in dict(node.cards)))
         edits = (("slurm.options", (*options, f"--gres=gpu:{best}:{count}")),)
         change = Change(f"only {best}", "so that the plan is for what it gets", edits)
     remedy = "Name the type in slurm.options: --gres=gpu:TYPE:COUNT."

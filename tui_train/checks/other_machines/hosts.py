@@ -85,7 +85,7 @@ def _is_first_host(facts: Facts, host: str) -> bool:
 
 def _named_twice_finding(profile: Profile, same_host: str) -> Finding:
     message = f"{profile.nodes.hosts[0]} and {same_host} are the same machine"
-    return _naming_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
+    return _host_naming_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
 
 
 def _wrong_order_finding(profile: Profile, real_first: str) -> Finding:
@@ -97,10 +97,10 @@ def _wrong_order_finding(profile: Profile, real_first: str) -> Finding:
     )
     change = Change(visible(f"put {real_first} first"), "it starts the others", values)
     message = f"it would start on {real_first}, and {profile.nodes.hosts[0]} is named first"
-    return _naming_error(message, "Name the host on which it starts first.", change)
+    return _host_naming_error(message, "Name the host on which it starts first.", change)
 
 
-def _naming_error(message: str, remedy: str, change: Change) -> Finding:
+def _host_naming_error(message: str, remedy: str, change: Change) -> Finding:
     return error("nodes.hosts", visible(message), remedy, machine=True, start=True, change=change)
 
 

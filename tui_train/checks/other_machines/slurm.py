@@ -61,11 +61,11 @@ def invalid_job(setup: Setup) -> Iterator[Finding]:
         yield warning("hardware.device", message, remedy)
 
 
-def _why_option_refused(word: str, gpu_count: int) -> tuple[str, str] | None:
+def _why_option_refused(sbatch_option: str, gpu_count: int) -> tuple[str, str] | None:
     """Return why an option of sbatch cannot be passed and what to do, for a plan with so many GPUs on each node."""
-    match = _SBATCH_OPTION_PATTERN.fullmatch(word)
+    match = _SBATCH_OPTION_PATTERN.fullmatch(sbatch_option)
     if match is None:
-        return f"{visible(word)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
+        return f"{visible(sbatch_option)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
     name = match[1]
     # sbatch takes the beginning of a name for the whole.
     if any(option.startswith(name) for option in _OPTIONS_WITHOUT_JOB):

@@ -55,7 +55,7 @@ def data_findings(
         *([_no_usable_rows_finding(report, question)] if empty else _method_findings(report, question)),
         *([] if empty else _row_findings(report)),
         *_token_findings(report, question),
-        *_cut_findings(report, question, limits or LengthLimits()),
+        *_cut_row_findings(report, question, limits or LengthLimits()),
     ]
     return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
@@ -144,14 +144,14 @@ def _row_problems_text(report: DataReport, problem_kinds: list[str]) -> str:
     return ", ".join(parts)
 
 
-def _row_places_text(report: DataReport, problem_kind: str, total: int) -> str:
+def _row_places_text(report: DataReport, problem_kind: str, problem_count: int) -> str:
     problems = [problem for problem in report.problems if problem.kind == problem_kind][:_MAX_PROBLEMS_NAMED]
-    named = "; ".join(_row_place_text(problem, several=report.file_count > 1) for problem in problems)
-    return named + (" …" if total > len(problems) else "")
+    named = "; ".join(_row_place_text(problem, several_files=report.file_count > 1) for problem in problems)
+    return named + (" …" if problem_count > len(problems) else "")
 
 
-def _row_place_text(problem: DataProblem, *, several: bool) -> str:
-    where = f"{problem.file}, line {problem.line}" if several else f"line {problem.line}"
+def _row_place_text(problem: DataProblem, *, several_files: bool) -> str:
+    where = f"{problem.file}, line {problem.line}" if several_files else f"line {problem.line}"
     return f"{where}: {problem.why.removeprefix('other columns: ').removeprefix('unknown columns: ')}"
 
 
@@ -186,7 +186,7 @@ def _token_findings(report: DataReport, question: DataQuestion) -> Iterator[Find
         yield _data_warning(message, f"Cut at {grouped_digits(report.limit)} or fewer.")
 
 
-def _cut_findings(report: DataReport, question: DataQuestion, limits: LengthLimits) -> Iterator[Finding]:
+def _cut_row_findings(report: DataReport, question: DataQuestion, limits: LengthLimits) -> Iterator[Finding]:
     """Return rows that are longer than the sequence length, with one that cuts none of them, or as few as can be."""
     lengths, usable = report.lengths, max(report.usable, 1)
     if lengths is None or not question.length:

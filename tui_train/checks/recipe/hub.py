@@ -129,12 +129,12 @@ def _local_state_clause(profile: Profile, facts: Facts) -> str:
     return f"{name} is incomplete: it lacks {', '.join(model.missing[:_MAX_NAMED_FILES])}{more}"
 
 
-def _refusal_finding(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Finding:
-    if answer.refusal == "revision":
+def _refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
+    if hub_answer.refusal == "revision":
         message = f"the Hub has no revision {profile.trainer.revision} of {model_id(profile)}"
         remedy = "Name a branch, a tag, or a whole commit (40 digits)."
         return error("trainer.revision", message, remedy, change=_USE_MAIN_CHANGE, start=True)
-    if answer.refusal == "missing":
+    if hub_answer.refusal == "missing":
         if hub.token or _TOKEN_VARIABLE in profile.trainer.secrets:
             message = f"{name} is not a public model of the Hub"
             return _model_warning(message, "Check its name. If it is private, the token must have access to it.")
@@ -145,11 +145,11 @@ def _refusal_finding(name: str, profile: Profile, hub: HubCache, answer: HubMode
         return _model_error(f"the Hub has no public model {name}", remedy, start=True)
     where = hub_endpoint(profile, hub)
     remedy = "Check the network, the proxy (https_proxy) and HF_ENDPOINT; or copy the model here and name its folder."
-    return _model_warning(f"{name} has to be downloaded, and {where} cannot be asked: {answer.problem}", remedy)
+    return _model_warning(f"{name} has to be downloaded, and {where} cannot be asked: {hub_answer.problem}", remedy)
 
 
-def _access_findings(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Iterator[Finding]:
-    if not answer.gated:
+def _access_findings(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Iterator[Finding]:
+    if not hub_answer.gated:
         return
     page = f"{hub_endpoint(profile, hub)}/{model_id(profile)}"
     if hub.token or _TOKEN_VARIABLE in profile.trainer.secrets:
@@ -168,9 +168,9 @@ def _name_token_change(profile: Profile) -> Change:
     )
 
 
-def _disk_space_finding(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Finding:
+def _disk_space_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
     model = hub.find_model(model_id(profile), profile.trainer.revision)
-    needed_bytes = max(0, answer.size - (model.size if model else 0))
+    needed_bytes = max(0, hub_answer.size - (model.size if model else 0))
     free = f"{size(hub.free)} are free" if hub.free is not None else "the free space is not known"
     if hub.free is not None and needed_bytes > hub.free:
         other = "set HF_HOME to a folder on another disk (trainer.environment)"

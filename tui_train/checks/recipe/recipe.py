@@ -7,7 +7,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, grouped_digits, size, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.memory.ladder.rungs import get_rung
-from tui_train.memory.predict import predict, smallest_fitting_change
+from tui_train.memory.predict import predict, smallest_change_that_fits
 from tui_train.profile import batch
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe.data_questions import training_steps
@@ -26,14 +26,14 @@ def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     micro, global_batch, world = setup.effective.recipe.micro_batch, setup.effective.recipe.global_batch, setup.copies
     if not batch.BATCH_PLACEHOLDERS & setup.context.accepted:
         return
-    if undivided := [*_undivided_totals(setup)]:
+    if undivided := [*_undivided_script_totals(setup)]:
         yield from undivided
         return
     if global_batch is None or micro is None:
-        yield from _unknown_batch(setup)
+        yield from _incomputable_batch(setup)
         return
     if batch.gradient_accumulation(global_batch, micro, world):
-        yield from _unknown_batch(setup)
+        yield from _incomputable_batch(setup)
         return
     nearest = batch.nearest_global_batches(global_batch, micro, world)
     smaller = batch.nearest_micro_batches(global_batch, micro, world)
@@ -51,7 +51,7 @@ def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def _unknown_batch(setup: Setup) -> Iterator[Finding]:
+def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     profile = setup.profile
     recipe = profile.recipe
@@ -70,7 +70,7 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
         yield note("recipe.micro_batch", message, remedy, keys=keys)
 
 
-def _undivided_totals(setup: Setup) -> Iterator[Finding]:
+def _undivided_script_totals(setup: Setup) -> Iterator[Finding]:
     """Totals of the script's own that the processes do not divide, with the nearest that they do."""
     copies = setup.copies
     for name in ("micro_batch", "global_batch"):
@@ -230,7 +230,7 @@ def memory_shortage(setup: Setup) -> Iterator[Finding]:
     if prediction.estimate is None or prediction.band != "will not fit":
         return
     pool, verdict = prediction.pools[0]
-    change = smallest_fitting_change(setup)
+    change = smallest_change_that_fits(setup)
     remedy = (
         f"It would fit with {change.title}."
         if change

@@ -126,7 +126,7 @@ def device_difference(setup: Setup) -> Iterator[Finding]:
         return
     machines = accelerate_config.positive_integer(config.get("num_machines")) or 1
     if machines > 1:
-        yield _machines_finding(config, machines)
+        yield _machine_count_finding(config, machines)
     elif hardware.device == "auto" and accelerate_config.is_for_cpu(config) and setup.device == "cuda":
         change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
         message = "your accelerate config trains on the CPU, and this plan on GPUs"
@@ -134,12 +134,12 @@ def device_difference(setup: Setup) -> Iterator[Finding]:
             "hardware.device", message, "Set hardware.device=cpu to train there.", change, is_note=True
         )
     elif setup.device == "cuda":
-        yield from _gpu_findings(config, setup)
+        yield from _other_gpus_findings(config, setup)
     elif accelerate_config.is_for_cpu(config):
-        yield from _process_findings(config, setup)
+        yield from _process_count_findings(config, setup)
 
 
-def _machines_finding(config: Mapping[str, Any], machine_count: int) -> Finding:
+def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Finding:
     edits: list[tuple[str, Any]] = [("nodes.count", machine_count)]
     address, port = config.get("main_process_ip"), accelerate_config.positive_integer(config.get("main_process_port"))
     edits += [("nodes.address", address)] if isinstance(address, str) else []
@@ -149,7 +149,7 @@ def _machines_finding(config: Mapping[str, Any], machine_count: int) -> Finding:
     return _difference_finding("nodes.count", message, f"Set nodes.count={machine_count} and nodes.address.", change)
 
 
-def _gpu_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+def _other_gpus_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
     ids, cards = accelerate_config.gpu_ids(config), setup.facts.machine.gpus
     named = {find_gpus(cards, name)[0].uuid for name in ids if len(find_gpus(cards, name)) == 1}
@@ -162,10 +162,10 @@ def _gpu_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
             "hardware.gpus", message, remedy, change if len(named) == len(ids) else None, is_note=True
         )
     elif not ids:
-        yield from _process_findings(config, setup)
+        yield from _process_count_findings(config, setup)
 
 
-def _process_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Another number of processes."""
     wanted = accelerate_config.positive_integer(config.get("num_processes"))
     if wanted is None or wanted == setup.world_size:

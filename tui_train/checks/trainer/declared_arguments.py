@@ -21,7 +21,7 @@ _ARGUMENTS_KEY = "trainer.arguments"
 _MAX_CHOICES_SHOWN = 6  # subcommands that a sentence names
 _VALUE_WORDS_BY_TYPE = {"int": "a whole number", "float": "a number"}
 _TRAINING_COMMAND_PATTERN = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
-_PATH_KEYS = frozenset(
+_MODEL_AND_DATA_KEYS = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
 )
 
@@ -31,7 +31,10 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
     for parameter in given_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
-        keys = [_unset_key(argument, profile) for argument in given_arguments.preset_arguments(setup.preset, parameter)]
+        keys = [
+            _key_to_set_for_argument(argument, profile)
+            for argument in given_arguments.preset_arguments(setup.preset, parameter)
+        ]
         if "" in keys:
             continue
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
@@ -90,7 +93,7 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="error" if source.needs_command and given_arguments.is_read_alike(source) else "warning",
         key=_ARGUMENTS_KEY,
-        message=f"no subcommand is given: the script has {visible(_names_text(source.subcommands))}",
+        message=f"no subcommand is given: the script has {visible(_subcommands_text(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
         change=None
         if words or (len(source.subcommands) > 1 and not _TRAINING_COMMAND_PATTERN.match(trains))
@@ -98,7 +101,7 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def _names_text(names: tuple[str, ...]) -> str:
+def _subcommands_text(names: tuple[str, ...]) -> str:
     more = len(names) - _MAX_CHOICES_SHOWN
     return ", ".join(names[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
@@ -174,10 +177,10 @@ def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, n
     return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
-def _unset_key(argument: PresetArgument, profile: Profile) -> str:
+def _key_to_set_for_argument(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
-    own = (key for key in keys if key.startswith("recipe.") or key in _PATH_KEYS)
+    own = (key for key in keys if key.startswith("recipe.") or key in _MODEL_AND_DATA_KEYS)
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 

@@ -47,7 +47,7 @@ _SECRET_REMEDY_BY_KEY = {
         "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
     ),
 }
-_NOT_A_RECIPE_VALUE = EffectiveValue(0)
+_VALUE_OUTSIDE_RECIPE = EffectiveValue(0)
 # What an argument may name by a placeholder, and a profile may leave empty.
 _KEYS_THAT_MAY_BE_EMPTY = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
@@ -91,11 +91,11 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.python", message, remedy, machine=True)
 
 
-def _unchosen_python_finding(tool: Toolchain, install: str) -> Finding:
+def _unchosen_python_finding(tool: Toolchain, install_remedy: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
     name = display_path(tool.python)
     change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
-    remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install}"
+    remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install_remedy}"
     message = f"{name} {tool.problem}"
     return error("trainer.python", message, remedy, change=change, machine=True)
 
@@ -343,7 +343,7 @@ def unfilled_placeholders(setup: Setup) -> Iterator[Finding]:
                 f"there is no {{{name}}} to fill in: it is passed unchanged",
                 fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
             )
-        elif setup.values.get(key.removeprefix("recipe."), _NOT_A_RECIPE_VALUE).value is None or (
+        elif setup.values.get(key.removeprefix("recipe."), _VALUE_OUTSIDE_RECIPE).value is None or (
             key in _KEYS_THAT_MAY_BE_EMPTY and not fields.get(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"

@@ -32,15 +32,15 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
 
 
 def fallback_attempts(
-    profile: Profile, context: LadderContext, is_hopeless: Callable[[Profile], bool] = lambda _: False
+    profile: Profile, context: LadderContext, cannot_fit: Callable[[Profile], bool] = lambda _: False
 ) -> tuple[AttemptPlan, ...]:
     """Return the attempts, the profile itself first: after each one, by the phase, the next rung that helps.
 
     An attempt keeps the changes before it. So each phase has its own path from each attempt, and paths that lead to
     the same changes meet. Paths of a single phase come first, then mixed ones until the limit is reached.
-    A rung whose profile would be `is_hopeless` is skipped as long as another one follows.
+    A rung whose profile would be `cannot_fit` is skipped as long as another one follows.
     """
-    next_attempt = partial(_next_attempt, context=context, is_hopeless=is_hopeless)
+    next_attempt = partial(_next_attempt, context=context, cannot_fit=cannot_fit)
     attempts = [AttemptPlan(profile=profile)]
     for index in range(_MAX_ATTEMPTS):
         for phase in context.phases if index < len(attempts) else ():
@@ -71,11 +71,11 @@ def _add_attempts_of_phase(
 
 
 def _next_attempt(
-    previous: AttemptPlan, phase: str, *, context: LadderContext, is_hopeless: Callable[[Profile], bool]
+    previous: AttemptPlan, phase: str, *, context: LadderContext, cannot_fit: Callable[[Profile], bool]
 ) -> AttemptPlan | None:
     """Return the attempt with the fewest further changes that may fit in this phase; None where no rung helps."""
     attempt = _attempt_with_next_rung(previous, phase, context)
-    while attempt and is_hopeless(attempt.profile) and (lower := _attempt_with_next_rung(attempt, phase, context)):
+    while attempt and cannot_fit(attempt.profile) and (lower := _attempt_with_next_rung(attempt, phase, context)):
         attempt = lower
     return attempt
 

@@ -23,7 +23,7 @@ _CLAIM_NAME_PATTERN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _RESERVED_POD_FOLDERS = ("/tui-train", container.CACHE_FOLDER, "/dev", "/proc", "/sys")
 _SUPERVISOR_END_SECONDS = 15
 _MEMORY_SIZE_PATTERN = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
-_POD_SCRIPT = """\
+_COPY_RUN_FOLDER_SCRIPT = """\
 set -u
 trap 'exit 143' TERM INT # the first process of a pod has no default for signals
 files={files} run={run} rank={rank}
@@ -34,7 +34,7 @@ if [ ! -e "$run/launch.sh" ]; then # of pods that share the volume, the first on
   [ -e "$run/launch.sh" ] || exit 73
 fi
 """
-_WAIT_SCRIPT = """\
+_WAIT_FOR_FIRST_POD_SCRIPT = """\
 first=${{TUI_TRAIN_ADDRESS:-{address}}} said=''
 known='import socket, sys; socket.getaddrinfo(sys.argv[1], None)'
 until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
@@ -43,7 +43,7 @@ until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
   sleep 2
 done
 """
-_UNSET_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
+_UNSET_PET_VARIABLES_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
 
 
 def check_cluster_plan(cluster: ClusterPlan) -> None:
@@ -76,7 +76,7 @@ def _check_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> None:
         raise BadInput(f"{shown}: that folder is given twice", "Give each claim a folder of its own.")
 
 
-def run_folder(cluster: ClusterPlan) -> str:
+def pod_run_folder(cluster: ClusterPlan) -> str:
     """Return where pods have the run folder: on the first claim, or else in the pod itself."""
     claims = cluster.claims
     return (
@@ -89,11 +89,11 @@ def run_folder(cluster: ClusterPlan) -> str:
 def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
     """Return what a pod runs; `rank_variable` is the variable with the number of the pod."""
     several = cluster.plan.nodes > 1
-    script = _POD_SCRIPT.format(
-        files=FILES_FOLDER, run=quoted(run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
+    script = _COPY_RUN_FOLDER_SCRIPT.format(
+        files=FILES_FOLDER, run=quoted(pod_run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
     )
-    script += _WAIT_SCRIPT.format(address=cluster.plan.address) if several else ""
-    return ["bash", "-c", script + _UNSET_SCRIPT + shell.machine_run_script(cluster)]
+    script += _WAIT_FOR_FIRST_POD_SCRIPT.format(address=cluster.plan.address) if several else ""
+    return ["bash", "-c", script + _UNSET_PET_VARIABLES_SCRIPT + shell.machine_run_script(cluster)]
 
 
 def pod_variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
@@ -219,12 +219,12 @@ def _manifest_notes(cluster: ClusterPlan, file_name: str) -> list[str]:
             f"Each pod gets {cluster.gpus} {each} of any type; the plan is for {cluster.gpu_name}: a nodeSelector for "
             "nvidia.com/gpu.product asks for a type."
         )
-    lines += _image_notes(cluster)
+    lines += _image_requirement_notes(cluster)
     lines += _folder_notes(cluster)
     return [*lines, *cluster.machine_notes, *cluster.notify_notes]
 
 
-def _image_notes(cluster: ClusterPlan) -> list[str]:
+def _image_requirement_notes(cluster: ClusterPlan) -> list[str]:
     if cluster.had_container:
         return ["Limits of locked memory and of the stack are those of the node: a pod cannot set them."]
     libraries = ", ".join(cluster.libraries).replace("==", " ")
@@ -237,7 +237,7 @@ def _folder_notes(cluster: ClusterPlan) -> list[str]:
     if cluster.mounts:
         names = ", ".join(mount.host for mount in cluster.mounts)
         lines.append(f"Taken from the disk of the node (hostPath), which must have them: {names}. Or use --claim.")
-    run, several = run_folder(cluster), cluster.plan.nodes > 1
+    run, several = pod_run_folder(cluster), cluster.plan.nodes > 1
     if cluster.claims:
         lines.append(
             f"The run folder is {run}, on the claim {cluster.claims[0].name}; the same plan started again uses it."

@@ -52,10 +52,10 @@ def _config_values(file: NemoFile) -> dict[str, Any]:
     if file.peft == "lora":
         target = "nemo_automodel.components._peft.lora.PeftConfig"
         values["peft"] = {"_target_": target, "match_all_linear": True, "dim": 16, "alpha": 32}
-    return {**values, **_data_and_optimizer(file)}
+    return {**values, **_data_and_optimizer_values(file)}
 
 
-def _data_and_optimizer(file: NemoFile) -> dict[str, Any]:
+def _data_and_optimizer_values(file: NemoFile) -> dict[str, Any]:
     tokenizer = {
         "_target_": "nemo_automodel.NeMoAutoTokenizer.from_pretrained",
         "pretrained_model_name_or_path": file.tokenizer or file.model,

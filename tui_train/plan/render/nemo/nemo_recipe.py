@@ -65,7 +65,7 @@ def render_nemo_recipe(file: NemoFile) -> str:
         *_length_and_rate_lines(file),
         *_precision_lines(file),
         *_checkpoint_lines(file),
-        *_turned_off_lines(file),
+        *_turned_off_feature_lines(file),
         *_user_setting_lines(file),
         *_mock_tokenizer_lines(file),
         "    return recipe",
@@ -154,9 +154,9 @@ def _data_lines(file: NemoFile) -> list[str]:
     return config
 
 
-def _argument_or_recipe_expression(argument: str, chosen: int | None, name: str) -> str:
+def _argument_or_recipe_expression(argument: str, chosen: int | None, recipe_field: str) -> str:
     """Return the expression for an argument's value, or the recipe's value if none is set."""
-    return argument if chosen else f"{argument} or recipe.data.{name}"
+    return argument if chosen else f"{argument} or recipe.data.{recipe_field}"
 
 
 def _data_path_lines(file: NemoFile) -> list[str]:
@@ -175,7 +175,7 @@ def _prefix_lines(paths: tuple[str, ...], indent: int) -> list[str]:
     return [f"{' ' * indent}{path.removesuffix('.bin')!r}," for path in paths]
 
 
-def _turned_off_lines(file: NemoFile) -> list[str]:
+def _turned_off_feature_lines(file: NemoFile) -> list[str]:
     if not file.without:
         return []
     neither = len(file.without) > 1

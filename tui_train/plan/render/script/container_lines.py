@@ -42,7 +42,7 @@ def mount_lines(container: ContainerWrapper) -> list[str]:
 
 def container_command_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
     """Return the lines of the command inside its container."""
-    outer = [_part_line(part, plan, container) for part in container.parts]
+    outer = [_engine_part_line(part, plan, container) for part in container.parts]
     named = container.engine in OUTLIVING_ENGINES
     inner = [Line(quoted(container.image))]
     if container.before:
@@ -60,7 +60,7 @@ def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: Merged
     return (*_interface_lines(plan, as_options=False), *merged.settings, mark)
 
 
-def _part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
+def _engine_part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
     words = part.words
     if plan.gpus and container.engine in OUTLIVING_ENGINES and words == card_options(container.engine, plan.gpus):
         words = card_options_per_node(container.engine)

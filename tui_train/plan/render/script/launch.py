@@ -21,10 +21,10 @@ def render_launch_script(plan: Plan) -> str:
     merged = merge_attempts(plan, container_lines.container_variable_prefix(plan))
     settings, body = _choose_function_body(plan, merged)
     lines = [
-        *script_head.comment_lines(plan),
+        *script_head.head_comment_lines(plan),
         *script_head.setup_lines(plan),
         *(container_lines.mount_lines(plan.container) if plan.container else []),
-        *_preparation_functions(plan),
+        *_preparation_function_lines(plan),
         "choose() { # sets the command of attempt $attempt",
         *_attempt_value_lines(plan, merged.values),
         *body,
@@ -52,7 +52,7 @@ def _choose_function_body(plan: Plan, merged: MergedAttempts) -> tuple[tuple[Lin
     return settings, lines
 
 
-def _preparation_functions(plan: Plan) -> list[str]:
+def _preparation_function_lines(plan: Plan) -> list[str]:
     """Return a function for each preparation, which sets its command."""
     lines = []
     for preparation in plan.preparations:

@@ -11,8 +11,8 @@ from tui_train.plan.render.script import container_lines
 from tui_train.plan.render.script.variants import Line, merge_attempts
 from tui_train.plan.types import Plan
 
-_INDENT = "    "
-_CONTINUATION = " \\"
+_CONTINUED_LINE_INDENT = "    "
+_LINE_CONTINUATION = " \\"
 
 
 class PlainCommand(Struct, frozen=True):
@@ -66,10 +66,10 @@ def wrap_command(command: PlainCommand, width: int) -> tuple[str, ...]:
     """Return a command in lines of at most this many characters where its groups allow."""
     lines = [f"cd -- {command.folder} &&"] if command.folder else []
     # The variables stand before the command, which begins a line of its own.
-    head = _pack_groups(command.settings, width - len(_CONTINUATION))
-    body = _pack_groups(command.groups, width - len(_CONTINUATION) - len(_INDENT))
-    flat = [*head, *(body[:1]), *(f"{_INDENT}{line}" for line in body[1:])]
-    return (*lines, *(f"{line}{_CONTINUATION}" for line in flat[:-1]), *flat[-1:])
+    head = _pack_groups(command.settings, width - len(_LINE_CONTINUATION))
+    body = _pack_groups(command.groups, width - len(_LINE_CONTINUATION) - len(_CONTINUED_LINE_INDENT))
+    flat = [*head, *(body[:1]), *(f"{_CONTINUED_LINE_INDENT}{line}" for line in body[1:])]
+    return (*lines, *(f"{line}{_LINE_CONTINUATION}" for line in flat[:-1]), *flat[-1:])
 
 
 def _pack_groups(groups: Sequence[str], width: int) -> list[str]:

@@ -11,7 +11,7 @@ become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69
 _REFUSE_OLD_PYTHON_LINES = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs python3 3.8 or newer on this machine, outside the container (not with --plain)'"""
-_SLURM_LINES = (
+_SLURM_CHECK_LINES = (
     "node_rank=${SLURM_NODEID:-0} address=${SLURM_LAUNCH_NODE_IPADDR-} port=$((10000 + ${SLURM_JOB_ID:-0} % 20000))",
     '[ -n "$dry_run${SLURM_JOB_ID-}" ] ||',
     "  refuse 69 'several machines, which Slurm chooses: submit it from this folder, sbatch slurm.sh'",
@@ -46,9 +46,9 @@ def end_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         *_check_lines(plan),
         "",
         *_dry_run_lines(plan, settings),
-        *_runner_lines(plan),
+        *_supervisor_start_lines(plan),
         "",
-        *_plain_lines(plan, settings),
+        *_plain_start_lines(plan, settings),
     ]
 
 
@@ -77,7 +77,7 @@ def _check_lines(plan: Plan) -> list[str]:
     number = f'"there is no attempt $attempt of {count}"'
     lines = [f"[[ $attempt =~ ^[1-9][0-9]{{0,2}}$ && $attempt -le {count} ]] || refuse 64 {number}"]
     if plan.slurm and plan.nodes > 1:
-        lines += _SLURM_LINES
+        lines += _SLURM_CHECK_LINES
     if plan.hosts:
         lines.append('[ -n "$plain" ] && [ -z "$dry_run" ] || node_rank=${node_rank:-0}')
     if plan.is_started_by_hand or plan.hosts:
@@ -107,10 +107,10 @@ def _check_lines(plan: Plan) -> list[str]:
 def _dry_run_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = [
         'if [ -n "$dry_run" ]; then',
-        *_shown_preparations(plan),
+        *_dry_run_preparation_lines(plan),
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
         *(
-            ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT_TEMPLATE.format(_runner_python(plan))]
+            ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT_TEMPLATE.format(_supervisor_python(plan))]
             if (not plan.is_started_by_hand and any(attempt.checkpoints for attempt in plan.attempts))
             else []
         ),
@@ -127,7 +127,7 @@ def _dry_run_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     return [*lines, _PRINT_COMMAND_LINE, "  done", "  exit"]
 
 
-def _shown_preparations(plan: Plan) -> list[str]:
+def _dry_run_preparation_lines(plan: Plan) -> list[str]:
     if not plan.preparations:
         return []
     return [
@@ -169,19 +169,19 @@ def _sets_outer_variables(plan: Plan) -> bool:
     return plan.container is None or plan.container.engine not in OUTLIVING_ENGINES
 
 
-def _runner_lines(plan: Plan) -> list[str]:
+def _supervisor_start_lines(plan: Plan) -> list[str]:
     alone = "  refuse 69 'runner.pyz is missing, which starts the other machines'"
     return [
         'elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain',
         *([_REFUSE_OLD_PYTHON_LINES] if plan.container else []),
-        f'  become . {_runner_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"',
+        f'  become . {_supervisor_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"',
         'elif [ -z "$plain" ]; then',
         alone if plan.hosts else f"  echo 'launch.sh: {_NO_RUNNER_MESSAGE}' >&2",
         "fi",
     ]
 
 
-def _plain_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
+def _plain_start_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = []
     if plan.nodes > 1 and plan.gpus:
         lines += [
@@ -189,7 +189,7 @@ def _plain_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
             "  refuse 64 'the GPUs in this script are those of the first machine: give --gpus=UUID,… for this one'",
         ]
     if _fills_config_files(plan):
-        runner = f'{_runner_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz"'
+        runner = f'{_supervisor_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz"'
         lines += [
             "# Fills the paths of this folder into copies of the config files.",
             "[ -f \"$run_dir/runner.pyz\" ] || refuse 69 'runner.pyz is missing, which fills in the config files'",
@@ -206,7 +206,7 @@ def _plain_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     return [*lines, f'become "$folder" {_ENV_COMMAND_PREFIX}nice -n 0 "${{command[@]}}"']
 
 
-def _runner_python(plan: Plan) -> str:
+def _supervisor_python(plan: Plan) -> str:
     """Return the Python that runs the supervisor; with a container it must be outside."""
     return "python3" if plan.container else '"$python"'
 

@@ -21,7 +21,7 @@ script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keep
 script=${script%??} run_dir=${script%/*}"""
 
 
-def comment_lines(plan: Plan) -> list[str]:
+def head_comment_lines(plan: Plan) -> list[str]:
     """Return the head comment, which --help prints too."""
     sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
     lines = [

@@ -10,7 +10,7 @@ from tui_train.plan.render.quoting import Expansion, quoted, word_pieces
 from tui_train.plan.types import Plan
 
 # Names of variables and functions of the script.
-_RESERVED_NAMES = frozenset(
+_RESERVED_VARIABLE_NAMES = frozenset(
     {
         "address", "attempt", "auto_resume", "become", "cache", "cache_mount", "caller_env", "checkpoint", "choose",
         "command", "devices", "dry_run", "folder", "folders", "gpus", "histchars", "hugging_face", "hugging_face_mount",
@@ -90,7 +90,7 @@ class _VariableRegistry:
     def value_variable(self, values: tuple[Word, ...], fallback_name: str) -> str:
         """Return the variable with these values."""
         numbers = (("micro_batch", self._micro_batches()), ("accumulation", self._accumulations()))
-        number = next((name for name, expected in numbers if _equal_and_varying(values, expected)), "")
+        number = next((name for name, expected in numbers if _equals_varying_numbers(values, expected)), "")
         return self._add_variable(
             number or fallback_name, values, shared=any(not str(value).isalnum() for value in values)
         )
@@ -112,7 +112,7 @@ class _VariableRegistry:
         plain = re.sub(r"[^a-z0-9]+", "_", preferred.lower()).strip("_")
         name = plain = plain if re.match(r"[a-z]", plain) else f"value_{plain}".rstrip("_")
         number = 2
-        while name in self.variables or name in _RESERVED_NAMES:
+        while name in self.variables or name in _RESERVED_VARIABLE_NAMES:
             name, number = f"{plain}_{number}", number + 1
         self.variables[name] = ScriptVariable(name, values)
         return name
@@ -122,23 +122,23 @@ def merge_attempts(plan: Plan, setting_prefix: str = "") -> MergedAttempts:
     """Return the merged attempts of a plan, with `setting_prefix` before the name of each setting."""
     names = _VariableRegistry(plan)
     commands = [attempt.command for attempt in plan.attempts]
-    settings = _aligned_slots([[_setting_part(item, plan) for item in command.env] for command in commands])
+    settings = _align_parts_in_slots([[_setting_part(item, plan) for item in command.env] for command in commands])
     setting_lines = _slot_lines(settings, len(commands), names, prefix=setting_prefix)
     command_lines = _slot_lines(
-        _aligned_slots([command.parts for command in commands]), len(commands), names, python=plan.python
+        _align_parts_in_slots([command.parts for command in commands]), len(commands), names, python=plan.python
     )
     folders = tuple(command.cwd for command in commands)
     folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value_variable(folders, 'working_directory')}")
     return MergedAttempts(tuple(names.variables.values()), setting_lines, command_lines, folder)
 
 
-def _setting_part(item: Setting, plan: Plan) -> Part:
+def _setting_part(setting: Setting, plan: Plan) -> Part:
     # The GPUs are listed once in the script, because --gpus replaces them.
-    pinned = item.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and item.value == ",".join(plan.gpus)
-    return Part((joined((f"{item.name}=", *((GPUS,) if pinned else word_pieces(item.value)))),), item.why)
+    pinned = setting.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and setting.value == ",".join(plan.gpus)
+    return Part((joined((f"{setting.name}=", *((GPUS,) if pinned else word_pieces(setting.value)))),), setting.why)
 
 
-def _aligned_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandSlot]:
+def _align_parts_in_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandSlot]:
     """Return the parts of all attempts by their slots; the order of each attempt is kept."""
     slots: list[_CommandSlot] = []
     for number, parts in enumerate(sequences):
@@ -155,7 +155,7 @@ def _aligned_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandSlot]:
             merged += [*slots[start:place], *added, slots[place]]
             added, start = [], place + 1
         slots = [*merged, *slots[start:], *added]
-    return [single for slot in slots for single in _split_slot(slot, len(sequences))]
+    return [single for slot in slots for single in _split_ambiguous_slot(slot, len(sequences))]
 
 
 def _shared_options(part: Part) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _word_after_stem(word: Word) -> Word:
     return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else joined(rest)
 
 
-def _split_slot(slot: _CommandSlot, attempt_count: int) -> list[_CommandSlot]:
+def _split_ambiguous_slot(slot: _CommandSlot, attempt_count: int) -> list[_CommandSlot]:
     """Return one slot per distinct part if a single variable cannot tell which one an attempt has."""
     distinct = tuple(dict.fromkeys(slot.parts.values()))
     if len(distinct) == 1 or len(slot.parts) == attempt_count:
@@ -197,7 +197,12 @@ def _split_slot(slot: _CommandSlot, attempt_count: int) -> list[_CommandSlot]:
 
 
 def _slot_lines(
-    slots: Sequence[_CommandSlot], attempt_count: int, names: _VariableRegistry, *, prefix: str = "", python: str = ""
+    slots: Sequence[_CommandSlot],
+    attempt_count: int,
+    variable_registry: _VariableRegistry,
+    *,
+    prefix: str = "",
+    python: str = "",
 ) -> tuple[Line, ...]:
     """Return the lines of some parts; the word that is the training Python is left to TUI_TRAIN_PYTHON."""
     interpreter = next((slot for slot in slots if python and slot.first.words[0] == python), None)
@@ -214,19 +219,19 @@ def _slot_lines(
             else:
                 stem = _option_stem(word)
                 values = tuple(_word_after_stem(part.words[position]) if part else "" for part in present)
-                flag = names.value_variable(values, _value_name(stem, option, word))
+                flag = variable_registry.value_variable(values, _variable_name_for_value(stem, option, word))
                 words.append(quoted(prefix, stem, Expansion(f"${flag}")))
             option = word if isinstance(word, str) and word.startswith("-") and "=" not in word else ""
         text = " ".join(words)
         if None in present:
-            name = _value_name(_option_stem(part.words[0]), "", part.words[0])
-            flag = flag or names.flag_variable(tuple(part is not None for part in present), name)
+            name = _variable_name_for_value(_option_stem(part.words[0]), "", part.words[0])
+            flag = flag or variable_registry.flag_variable(tuple(part is not None for part in present), name)
             text = f"${{{flag}:+{text}}}"
         lines.append(Line(f"${{checkpoint:+{text}}}" if needs_checkpoint(part) else text, part.why))
     return tuple(lines)
 
 
-def _value_name(stem: str, option: str, word: Word) -> str:
+def _variable_name_for_value(stem: str, option: str, word: Word) -> str:
     """Return a name for a value: that of its option, of the option before it, or of its file."""
     if stem or option:
         return (stem or option).strip("-=").rpartition(".")[2]
@@ -234,5 +239,5 @@ def _value_name(stem: str, option: str, word: Word) -> str:
     return last.rpartition("/")[2].partition(".")[0]
 
 
-def _equal_and_varying(values: tuple[Word, ...], numbers: tuple[int, ...]) -> bool:
+def _equals_varying_numbers(values: tuple[Word, ...], numbers: tuple[int, ...]) -> bool:
     return values == tuple(map(str, numbers)) and len({*values}) > 1
