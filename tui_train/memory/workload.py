@@ -52,14 +52,14 @@ _ATTENTION_BY_NAME: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "f
 class Workload(Struct, frozen=True):
     """The model and how it is trained; `why_unknown` is what is missing if either is None.
 
-    `unknown` is the model of the Hub whose config.json would tell the sizes that are missing.
+    `unknown_model` is the model of the Hub whose config.json would tell the sizes that are missing.
     """
 
     model: Dimensions | None = None
     settings: MemorySettings | None = None
     folder: str = ""
     why_unknown: str = ""
-    unknown: str = ""
+    unknown_model: str = ""
 
 
 def derive_workload(setup: Setup) -> Workload:
@@ -92,7 +92,7 @@ def _loaded_model_workload(setup: Setup) -> Workload:
         problem = model_folder.problem if model_folder else ""
         fetchable = not problem and hub_cache.valid_id(name)
         problem = problem or ("its sizes are not known here" if fetchable else "unknown model: give its folder")
-        return Workload(why_unknown=f"{name}: {problem}", unknown=name if fetchable else "")
+        return Workload(why_unknown=f"{name}: {problem}", unknown_model=name if fetchable else "")
     if not name.startswith("/"):
         # The folder of a model in the cache is called after its commit.
         model = structs.replace(model, name=name)

@@ -31,8 +31,8 @@ _data_error, _data_warning = partial(error, DATA_KEY), partial(warning, DATA_KEY
 class LengthLimits(Struct, frozen=True):
     """The share of the rows that may be cut, and the longest sequence length that can be trained; 0: not known."""
 
-    cut: float = 1.0
-    longest: int = 0
+    max_cut_share: float = 1.0
+    max_length: int = 0
 
 
 def data_findings(
@@ -200,10 +200,10 @@ def _cut_row_findings(report: DataReport, question: DataQuestion, limits: Length
     message = f"{'about ' * lengths.estimated}{counted(cut, 'row')} ({percent(share, 1)}) {verb}"
     message += f" longer than {grouped_digits(question.length)} tokens and {verb} {outcome}"
     message += " (estimated from bytes: the model is not here)" if lengths.estimated else ""
-    refused = share > limits.cut and not lengths.estimated
+    refused = share > limits.max_cut_share and not lengths.estimated
     consent = math.ceil(share * 100) / 100
     allow = f"data.cut={consent:g} allows it." if refused else ""
-    change = _longer_length_change(lengths, question.length, limits.longest)
+    change = _longer_length_change(lengths, question.length, limits.max_length)
     if refused and change is None:
         title, why = f"allow {percent(consent)} of them", "what is beyond the length is not learned"
         change = Change(title, why, (("data.cut", consent),))

@@ -37,7 +37,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
         raise setup.problem
     prediction = predict(setup)
     if prediction.estimate is None:
-        unknown = prediction.workload.unknown
+        unknown = prediction.workload.unknown_model
         remedy = sizes_from(unknown, facts) if unknown else "Change the profile, or measure a run."
         raise Unavailable(f"the memory cannot be estimated: {prediction.why_no_estimate}", remedy)
     for finding in find_problems(setup):

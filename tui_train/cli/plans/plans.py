@@ -107,7 +107,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     made_plan = require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
     click.echo(overview.overview_text(overview.overview(setup, pace)))
-    if unknown := predict(setup).workload.unknown:
+    if unknown := predict(setup).workload.unknown_model:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {sizes_from(unknown, facts)}")
     if against:
         click.echo(f"\n{_changes_text(earlier, profile)}")
@@ -123,7 +123,7 @@ def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts
     setup = set_up(profile, facts)
     if setup.problem:
         raise setup.problem
-    name = predict(setup).workload.unknown
+    name = predict(setup).workload.unknown_model
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
         return facts
