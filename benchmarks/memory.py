@@ -19,8 +19,8 @@ from memory_rows import GIB, Case, asked, card, read
 
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
-from tui_train.memory.estimate import estimate
-from tui_train.memory.verdict import bytes_on_card, judge_memory, reserved_bytes
+from tui_train.memory.estimate import estimate_memory
+from tui_train.memory.verdict import judge_memory, reserved_bytes, used_bytes_on_card
 from tui_train.setup.setup import Setup
 
 
@@ -28,11 +28,11 @@ def predict(case: Case) -> Case:
     """Return the case with the closed form's answer, and with what `tui-train estimate` says of a profile for it."""
     if case.model is None or case.how is None or case.left_out:
         return case
-    found = estimate(case.model, case.how)
+    found = estimate_memory(case.model, case.how)
     several = case.how.shards > 1
-    held = reserved_bytes(found, several=several)
+    held = reserved_bytes(found, several_processes=several)
     told = judge_memory(found.peak.total, held, card(case.row), several=several, caveats=bool(found.caveats))
-    card_shows = bytes_on_card(held, several=several) / GIB
+    card_shows = used_bytes_on_card(held, several_processes=several) / GIB
     by_count = {"allocated": found.peak.total / GIB, "reserved": held / GIB, "card": card_shows}
     profile, facts = asked(case.row, case.how)
     by_profile = profiles.predict(Setup(profile, facts))

@@ -15,8 +15,8 @@ from itertools import groupby
 
 from tui_train.facts.models.dimensions import Dimensions, known_models
 from tui_train.memory import trace as traces
-from tui_train.memory.estimate import estimate
-from tui_train.memory.types import ALL_TARGETS, QUERY_VALUE_TARGETS, MemorySettings
+from tui_train.memory.estimate import estimate_memory
+from tui_train.memory.types import ALL_LORA_TARGETS, QUERY_VALUE_LORA_TARGETS, MemorySettings
 
 GIB = 2**30
 # Larger ones say the same, and take minutes.
@@ -43,7 +43,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, MemorySettings]]:
             method="lora" if lora else "full",
             packed=packed,  # type: ignore[arg-type]
             rank=chance.choice([8, 64]),
-            targets=chance.choice([ALL_TARGETS, QUERY_VALUE_TARGETS]),
+            targets=chance.choice([ALL_LORA_TARGETS, QUERY_VALUE_LORA_TARGETS]),
             dropout=0.05 if lora else 0.0,
             optimizer=chance.choice(["adamw_fused", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]),  # type: ignore[arg-type]
             attention=chance.choice(["sdpa", "flash", "eager"]),  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def error(case: tuple[Dimensions, MemorySettings]) -> float | None:
     if counted.problem:
         print(f"not traced: {told}\n  {counted.problem}")
         return None
-    told_peak = estimate(model, how).peak
+    told_peak = estimate_memory(model, how).peak
     found = told_peak.total / counted.peak[1] - 1
     if abs(found) > 0.1:
         print(

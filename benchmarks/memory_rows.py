@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.memory.types import ALL_TARGETS, ATTENTION_TARGETS, MemorySettings
+from tui_train.memory.types import ALL_LORA_TARGETS, ATTENTION_LORA_TARGETS, MemorySettings
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
@@ -108,9 +108,9 @@ def anyone(row: dict[str, str]) -> MemorySettings | str:
             "attention": _first(words, _ATTENTIONS) or "sdpa",
             "loss": _first(words, _LOSSES) or "upcast",
             "kernels": "liger" if "liger" in words else "",
-            "targets": ALL_TARGETS
+            "targets": ALL_LORA_TARGETS
             if every
-            else tuple(name for name in ALL_TARGETS if name in words) or ATTENTION_TARGETS,
+            else tuple(name for name in ALL_LORA_TARGETS if name in words) or ATTENTION_LORA_TARGETS,
             "sharding": _first(row["parallel"].lower(), _SHARDINGS) or ("ddp" if told["shards"] != 1 else ""),
             "keeps_packed": bool(packed),
         }
@@ -166,7 +166,7 @@ def fms(row: dict[str, str]) -> MemorySettings | str:
         "kernels": "norms" if fast else "",
         "loss": "fused" if "liger" in kernels else losses[fast][copied],
         "packed": "gptq" if "autogptq" in kernels else "nf4" if "bnb" in kernels else "",
-        "targets": ATTENTION_TARGETS,
+        "targets": ATTENTION_LORA_TARGETS,
     }
     if "santacoder" in row["model"]:
         # Its class did not compute the loss in fp32 then.
@@ -185,7 +185,7 @@ def litgpt(row: dict[str, str]) -> MemorySettings | str:
     told |= {
         "method": "lora",
         "adapters": told["weights"],
-        "targets": ALL_TARGETS
+        "targets": ALL_LORA_TARGETS
         if row["mode"] == "adapter_v2"
         else ("q_proj", "v_proj")
         if "LoRA" in row["mode"]

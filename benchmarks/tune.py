@@ -19,7 +19,7 @@ from tui_train.base.text import text_table
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import prepare
+from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
@@ -39,7 +39,7 @@ def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]
             if one in among.cannot_fit or (only and one not in only):
                 continue
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
-            short = prepare(set_up(trial_profile(one, among, setup, str(run.path / "output")), facts))
+            short = prepare_plan(set_up(trial_profile(one, among, setup, str(run.path / "output")), facts))
             trial = run_setting(run, one, short, TrialResources(cards, TRIAL_SECONDS), lambda: False)
             now = TuningState(folder=folder, trials=(*now.trials, trial), tokens=told)
             print(words.trial_rows(now)[-1], file=sys.stderr)

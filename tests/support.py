@@ -220,7 +220,7 @@ def check(profile, facts):
 
 def prepare(profile, facts):
     """The findings, plan and files of a profile on a machine."""
-    return preparing.prepare(set_up(profile, facts))
+    return preparing.prepare_plan(set_up(profile, facts))
 
 
 def ready(chosen, found):

@@ -31,7 +31,7 @@ from .home_state import MAX_NAMED, HomeState, runs_text
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
-    from tui_train.plan.render.prepare import Prepared
+    from tui_train.plan.render.prepare import PreparedPlan
     from tui_train.profile.types import Profile
     from tui_train.runner.progress import Progress
     from tui_train.runs.rundir import RunDir
@@ -392,7 +392,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         else:
             self.post_message(OpenRun(run))
 
-    def _offer_preview(self, name: str, prepared: "Prepared") -> None:
+    def _offer_preview(self, name: str, prepared: "PreparedPlan") -> None:
         from tui_train.actions.start_check import forbidding_findings
 
         from ..widgets.dialogs import ChoiceDialog

@@ -14,8 +14,8 @@ from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.plan.render import shown_files
-from tui_train.plan.render.prepare import Prepared, prepare
-from tui_train.plan.render.script.plain_command import one_command
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
+from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
 from tui_train.views.overview import overview
 from tui_train.views.previous_run import PreviousRun, effective_changes, expected_pace, previous_run
@@ -59,7 +59,7 @@ class PlanView(Step):
 
     def __init__(self) -> None:
         super().__init__()
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedPlan | None = None
         self._planned_from: tuple[Profile, Facts] | None = None
         self._story = Story()
         self._previous: PreviousRun | None = None
@@ -105,7 +105,7 @@ class PlanView(Step):
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_of(self.profile, self.facts)
-            self._prepared = prepare(self._setup)
+            self._prepared = prepare_plan(self._setup)
             self.query_one(FileViewer).files = shown_files(self._prepared.files)
             self._arrange()
             self._update_story()
@@ -124,7 +124,7 @@ class PlanView(Step):
             notes=plan.notes if plan else (),
             prediction=predict(setup) if setup else None,
             findings=prepared.findings,
-            command=one_command(plan) if plan else None,
+            command=make_plain_command(plan) if plan else None,
             files=len(self.query_one(FileViewer).files),
             fallbacks=fallbacks_of(plan),
             since=before.run if before else "",

@@ -13,7 +13,7 @@ from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
 from tui_train.base.text import visible
 from tui_train.checks import Finding
 from tui_train.facts.machine.folder_names import local_names
-from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
 from tui_train.runs import rundir
@@ -164,7 +164,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         self._start(prepared)
 
     @work(thread=True, group="start")
-    def _start(self, prepared: Prepared) -> None:
+    def _start(self, prepared: PreparedPlan) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
             run = self.wizard.target_for(prepared.profile).submit(prepared, prepared.plan)

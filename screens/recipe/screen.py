@@ -103,7 +103,7 @@ Those that change the training ask for your consent; the others keep it the same
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
         if self._prediction is None or self.facts is None or self.facts.hub is None or self.wizard.other_machine:
             return ""
-        return self._prediction.workload.unknown
+        return self._prediction.workload.unknown_model
 
     @property
     def key_words(self) -> Mapping[str, str]:

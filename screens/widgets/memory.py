@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from textual.content import Content
 
 from tui_train.base.text import percent, size, typeset, visible
-from tui_train.memory.predict import Effect, Prediction
-from tui_train.memory.trace import TRACE_ERROR, CountedMemory
+from tui_train.memory.predict import Prediction, RungEffect
+from tui_train.memory.trace import TRACE_RELATIVE_ERROR, CountedMemory
 from tui_train.memory.types import Phase
 from tui_train.memory.verdict import MemoryVerdict
 
@@ -30,7 +30,7 @@ _BAND_MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 
 def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     prediction: Prediction,
-    effects: Sequence[Effect],
+    effects: Sequence[RungEffect],
     counted: CountedMemory | None,
     *,
     note: Styled,
@@ -43,7 +43,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that are not `sound`, which an error forbids, it is not said that they fit.
     """
     if counted and not counted.problem:
-        note = f"estimated; traced {size(counted.peak[1])} ±{percent(TRACE_ERROR)}"
+        note = f"estimated; traced {size(counted.peak[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
     elif counted:
         note = f"no trace: {visible(counted.problem)}"
     if prediction.estimate is None:
@@ -87,7 +87,7 @@ def _no_estimate(reason: str, width: int, remedy: str = "") -> list[Content]:
     return [heading("Memory", remedy, width), *(fit(line, width).stylize_before(MUTED) for line in (first, second))]
 
 
-def _effects_text(saving: Sequence[Effect]) -> Content:
+def _effects_text(saving: Sequence[RungEffect]) -> Content:
     parts = [f"{typeset(effect.change.title)} -{size(-effect.peak_difference)}" for effect in saving]
     return Content(", ".join(parts))
 

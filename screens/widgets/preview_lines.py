@@ -8,7 +8,7 @@ from textual.content import Content
 from tui_train.base.text import counted, typeset, visible
 from tui_train.checks import Finding
 from tui_train.memory.predict import Prediction
-from tui_train.plan.render.script.plain_command import OneCommand, wrapped_command
+from tui_train.plan.render.script.plain_command import PlainCommand, wrap_command
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import Difference
 from tui_train.runner.memory_patterns import PHASE_TEXT
@@ -31,7 +31,7 @@ class Story(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     prediction: Prediction | None = None
     findings: tuple[Finding, ...] = ()
-    command: OneCommand | None = None
+    command: PlainCommand | None = None
     files: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
     since: str = ""
@@ -107,8 +107,8 @@ def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
     count = len(command.settings)
     without = f", with {counted(count, 'environment variable')}" if count and not whole else ""
     note = f"c copies it, f shows its {counted(story.files, 'file')}{without}"
-    shown = command if whole else OneCommand(command.folder, (), command.groups, command.in_run_dir)
-    rows = wrapped_command(shown, width - 2)
+    shown = command if whole else PlainCommand(command.folder, (), command.groups, command.uses_run_dir)
+    rows = wrap_command(shown, width - 2)
     lines = [heading("Command", note, width)]
     for number, row in enumerate(rows):
         text = visible(row)

@@ -71,7 +71,9 @@ class Card:
             micro_batches=self.micros,
             precisions=("bf16",),
             checkpointing=True,
-            bands={one: judge_memory(size, size, 24 * GIB, several=False).band for one, size in sizes.items()},
+            bands={
+                one: judge_memory(size, size, 24 * GIB, several_processes=False).band for one, size in sizes.items()
+            },
             cannot_fit=frozenset(one for one, size in sizes.items() if size * 0.85 > 24 * GIB),
         )
 

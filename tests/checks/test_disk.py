@@ -10,7 +10,7 @@ from support import check, facts, gpu, profile
 from screens.discovery.machine_queries import with_answer
 from tui_train.facts.other_machines.remote import parse_survey, survey_command
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.disk import checkpoint_disk
+from tui_train.memory.disk import checkpoint_disk_use
 from tui_train.profile.changes import apply_change
 from tui_train.targets.here import probe_facts, profile_files
 
@@ -31,7 +31,7 @@ def where(free=None):
 
 def needs(values):
     chosen = profile(values)
-    return checkpoint_disk(set_up(chosen, where()))
+    return checkpoint_disk_use(set_up(chosen, where()))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def fetched(chosen):
 def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     chosen = profile(CHOSEN)
     before = here(chosen)
-    assert predict(set_up(chosen, before)).workload.unknown == "acme/new"
+    assert predict(set_up(chosen, before)).workload.unknown_model == "acme/new"
     after = with_fetched(chosen, before, MachineSource())
     found = predict(set_up(chosen, after))
     assert (found.workload.model.name, found.workload.model.layers, found.band) == ("acme/new", 8, "fits")

@@ -14,7 +14,7 @@ from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
 from tui_train.facts.types import YamlDocument
 from tui_train.memory.ladder.attempt_order import fallback_attempts
-from tui_train.memory.ladder.rungs import RUNGS, get_rung, helps_phase, why_rung_unusable
+from tui_train.memory.ladder.rungs import RUNGS, get_rung, rung_helps_phase, why_rung_unusable
 from tui_train.profile import batch
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import Profile
@@ -183,7 +183,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
         for phase, place in one.then.items():
             more = Counter(name for name, _ in found[place].changes) - Counter(names)
             # Ever more changes: no way leads back.
-            assert any(helps_phase(name, phase, chosen, context) for name in more)
+            assert any(rung_helps_phase(name, phase, chosen, context) for name in more)
             assert Counter(names) <= Counter(name for name, _ in found[place].changes)
     assert ("eval" in context.phases) == (preset != "builtin")
     for phase in context.phases:
@@ -193,9 +193,9 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
             way.append(found[way[-1].then[phase]])
         names = [name for name, _ in way[-1].changes]
         assert len(names) == len(way) - 1
-        assert all(helps_phase(name, phase, chosen, context) for name in names)
+        assert all(rung_helps_phase(name, phase, chosen, context) for name in names)
         never = {"sharding", "optimizer_8bit"} & {*names}
-        left = {name for name in usable if helps_phase(name, phase, chosen, context)} - {*names}
+        left = {name for name in usable if rung_helps_phase(name, phase, chosen, context)} - {*names}
         # A list of rungs: those that not every one of these profiles can take.
         left -= {"sharding", "optimizer_8bit", "fused_optimizer"} if never else set()
         left -= {"micro_batch"} if micro == 1 else set()

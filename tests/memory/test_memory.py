@@ -18,11 +18,11 @@ from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name, kn
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
 from tui_train.facts.types import YamlDocument
 from tui_train.memory import trace as traces
-from tui_train.memory.estimate import estimate
-from tui_train.memory.predict import predict, rung_effects, smallest_fitting_change
-from tui_train.memory.types import ALL_TARGETS, Estimate, MemorySettings, Phase
-from tui_train.memory.verdict import bytes_on_card, judge_memory, reserved_bytes
-from tui_train.memory.workload import workload
+from tui_train.memory.estimate import estimate_memory
+from tui_train.memory.predict import predict, rung_effects, smallest_change_that_fits
+from tui_train.memory.types import ALL_LORA_TARGETS, Estimate, MemorySettings, Phase
+from tui_train.memory.verdict import judge_memory, reserved_bytes, used_bytes_on_card
+from tui_train.memory.workload import derive_workload
 from tui_train.profile.changes import apply_change
 from tui_train.setup.setup import Setup
 
@@ -52,7 +52,7 @@ for line in sys.stdin:
 
 def own(layers, hidden, heads):
     values = {"recipe.layers": layers, "recipe.hidden_size": hidden, "recipe.heads": heads}
-    found = workload(Setup(profile(values), facts()))
+    found = derive_workload(Setup(profile(values), facts()))
     return found.model
 
 
@@ -105,7 +105,7 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
     assert not measured.problem
     assert measured.parameters == model.parameters
     most = measured.peak[1]
-    assert estimate(model, how).peak.total == pytest.approx(most, rel=error)
+    assert estimate_memory(model, how).peak.total == pytest.approx(most, rel=error)
     traced = traces.run_trace(warm.training(), question)
     assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
 
@@ -164,7 +164,7 @@ SUMMED = [
     # One head of values, which are a copy, and a softmax in 16 bits.
     (
         like("falcon", norms=1, kv=1, heads=16, ffn=2048, layers=8),
-        {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_TARGETS, "dropout": 0.1},
+        {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_LORA_TARGETS, "dropout": 0.1},
         0.05,
     ),
     # Each of its heads of queries gets keys and values of its own, whatever attends.
@@ -176,7 +176,7 @@ SUMMED = [
     (like("olmo", layers=8), {"weights": "bf16"}, 0.05),
     ({"heads": 16}, {"attention": "eager"}, 0.05),
     # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
-    (like("stablelm", ffn=1024, layers=8), PACKED | {"targets": ALL_TARGETS}, 0.05),
+    (like("stablelm", ffn=1024, layers=8), PACKED | {"targets": ALL_LORA_TARGETS}, 0.05),
     # Autocast copies weights of other 16 bits too.
     ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
     # Liger's norms are also those of queries and keys.
@@ -209,7 +209,7 @@ def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, mo
     model = Dimensions(**{**SMALL, **values})
     how = MemorySettings(**{**TOKENS, "optimizer": "adamw_fused", **more})
     traced = counted(traces.trace_request(model, how))
-    told = {phase.name: phase.total for phase in estimate(model, how).phases}
+    told = {phase.name: phase.total for phase in estimate_memory(model, how).phases}
     assert max(told.values()) == pytest.approx(max(traced.values()), rel=error)
     assert told["optimizer step"] == pytest.approx(traced["step"], rel=error)
 
@@ -217,16 +217,16 @@ def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, mo
 def test_the_optimizer_holds_what_torch_does():
     """Weights, gradients, two states and foreach's square roots: five times the weights in bf16, four when fused."""
     how = MemorySettings(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
-    step = estimate(MISTRAL, how)
+    step = estimate_memory(MISTRAL, how)
     weights = 2 * MISTRAL.parameters
     assert step.peak.name == "optimizer step"
     assert step.peak.total == 5 * weights
     fused = msgspec.structs.replace(how, optimizer="adamw_fused")
-    assert estimate(MISTRAL, fused).phases[3].total == 4 * weights
+    assert estimate_memory(MISTRAL, fused).phases[3].total == 4 * weights
     halved = msgspec.structs.replace(how, sharding="fsdp", shards=2)
-    assert estimate(MISTRAL, halved).phases[3].total == pytest.approx(2.5 * weights)
+    assert estimate_memory(MISTRAL, halved).phases[3].total == pytest.approx(2.5 * weights)
     copied = msgspec.structs.replace(how, sharding="ddp", shards=2)
-    assert estimate(MISTRAL, copied).phases[3].total == 6 * weights
+    assert estimate_memory(MISTRAL, copied).phases[3].total == 6 * weights
 
 
 def test_each_saving_saves():
@@ -234,33 +234,33 @@ def test_each_saving_saves():
     savings = {"checkpointing": True, "method": "lora", "loss": "fused", "kernels": "liger", "attention": "flash"}
     for name, value in (*savings.items(), ("weights", "bf16")):
         less = msgspec.structs.replace(how, **{name: value})
-        assert estimate(MISTRAL, less).peak.total < estimate(MISTRAL, how).peak.total, name
+        assert estimate_memory(MISTRAL, less).peak.total < estimate_memory(MISTRAL, how).peak.total, name
     packed = msgspec.structs.replace(how, weights="bf16", method="lora")
     saving = (
-        estimate(MISTRAL, packed).phases[0].total
-        - estimate(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
+        estimate_memory(MISTRAL, packed).phases[0].total
+        - estimate_memory(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
     )
     assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * (2 - 0.5625), rel=0.001)
 
 
 def test_bands():
-    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several=False).band == "fits"
-    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several=False, caveats=True).band == "tight"
+    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several_processes=False).band == "fits"
+    assert judge_memory(10 * GIB, 11 * GIB, 24 * GIB, several_processes=False, has_caveats=True).band == "tight"
     # Gaps between the blocks decide before the tensors do, and the allocator gives them back near the limit.
-    assert judge_memory(18.5 * GIB, 20.5 * GIB, 24 * GIB, several=False).band == "fits"
-    assert judge_memory(18.5 * GIB, 22 * GIB, 24.5 * GIB, several=True).band == "tight"
-    assert judge_memory(18.5 * GIB, 30 * GIB, 24 * GIB, several=False).band == "tight"
-    assert judge_memory(23 * GIB, 23 * GIB, 24 * GIB, several=False).band == "will not fit"
-    assert judge_memory(1, 1, 0, several=True).band == "will not fit"
+    assert judge_memory(18.5 * GIB, 20.5 * GIB, 24 * GIB, several_processes=False).band == "fits"
+    assert judge_memory(18.5 * GIB, 22 * GIB, 24.5 * GIB, several_processes=True).band == "tight"
+    assert judge_memory(18.5 * GIB, 30 * GIB, 24 * GIB, several_processes=False).band == "tight"
+    assert judge_memory(23 * GIB, 23 * GIB, 24 * GIB, several_processes=False).band == "will not fit"
+    assert judge_memory(1, 1, 0, several_processes=True).band == "will not fit"
 
 
 def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes():
     phases = (Phase("backward", (("weights", 10 * GIB), ("logits", 5 * GIB))),)
     found = Estimate(phases, 10, 10)
-    assert reserved_bytes(found, several=False) == 18.25 * GIB
-    assert reserved_bytes(found, several=True) == 19.75 * GIB
-    assert reserved_bytes(found, several=False, expandable=True) == 16.625 * GIB
-    assert bytes_on_card(GIB, several=False) == 1.5 * GIB
+    assert reserved_bytes(found, several_processes=False) == 18.25 * GIB
+    assert reserved_bytes(found, several_processes=True) == 19.75 * GIB
+    assert reserved_bytes(found, several_processes=False, expandable=True) == 16.625 * GIB
+    assert used_bytes_on_card(GIB, several_processes=False) == 1.5 * GIB
 
 
 def test_the_card_with_the_least_free_memory_decides():
@@ -274,16 +274,16 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "llama"}))
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): read_model_folder(str(tmp_path))})
-    found = workload(Setup(chosen, where))
+    found = derive_workload(Setup(chosen, where))
     told = traces.run_trace(warm.training(), traces.trace_request(found.model, found.settings, found.folder))
-    assert told.peak[1] == pytest.approx(estimate(found.model, found.settings).peak.total, rel=0.1)
+    assert told.peak[1] == pytest.approx(estimate_memory(found.model, found.settings).peak.total, rel=0.1)
 
 
 def test_what_makes_it_fit_keeps_the_global_batch():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)
     assert told(LARGE, where).band == "will not fit"
-    change = smallest_fitting_change(Setup(chosen, where))
+    change = smallest_change_that_fits(Setup(chosen, where))
     changed = apply_change(change, chosen)
     assert changed.recipe.global_batch == Setup(chosen, where).effective.recipe.global_batch
     assert predict(Setup(changed, where)).band != "will not fit"
@@ -352,11 +352,11 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
     found = predict(Setup(chosen, where))
     assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
-    change = smallest_fitting_change(Setup(chosen, where))
+    change = smallest_change_that_fits(Setup(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert "recipe.eval_batch" not in dict(smallest_fitting_change(Setup(other, where)).edits)
+    assert "recipe.eval_batch" not in dict(smallest_change_that_fits(Setup(other, where)).edits)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,12 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     chosen = profile(SCRIPT | values)
     full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
     how = lora.workload.settings
-    assert (full.workload.settings.method, how.method, how.rank, how.targets) == ("full", "lora", rank, ALL_TARGETS)
+    assert (full.workload.settings.method, how.method, how.rank, how.targets) == (
+        "full",
+        "lora",
+        rank,
+        ALL_LORA_TARGETS,
+    )
     # Gradients and states of all weights are gone.
     assert lora.estimate.peak.total < full.estimate.peak.total / 2
     (effect,) = (one for one in rung_effects(Setup(chosen, where)) if one.change.title == "LoRA")

@@ -9,8 +9,8 @@ import warm
 from msgspec.structs import replace
 
 from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
-from tui_train.memory.estimate import estimate
-from tui_train.memory.types import ALL_TARGETS, MemorySettings
+from tui_train.memory.estimate import estimate_memory
+from tui_train.memory.types import ALL_LORA_TARGETS, MemorySettings
 
 # Layers of a frozen matrix with LoRA beside it, recomputed reentrantly; prints the most that lived in the backward.
 REAL = """
@@ -92,7 +92,7 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
         micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2
     )
     held = replace(how, holds_layers=True)
-    difference = estimate(model, held).peak.total - estimate(model, how).peak.total
+    difference = estimate_memory(model, held).peak.total - estimate_memory(model, how).peak.total
     assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
 
 
@@ -101,31 +101,31 @@ LORA = MemorySettings(micro_batch=1, sequence_length=1024, weights="bf16", metho
 
 
 def test_a_shared_out_model_is_loaded_by_shares_or_whole_once():
-    parts = estimate(MISTRAL, LORA).phases[0].total
-    whole = estimate(MISTRAL, replace(LORA, loads_whole=True)).phases[0].total
+    parts = estimate_memory(MISTRAL, LORA).phases[0].total
+    whole = estimate_memory(MISTRAL, replace(LORA, loads_whole=True)).phases[0].total
     assert whole == pytest.approx(3 * parts)
 
 
 def test_packed_weights_that_fsdp_2_leaves_out_are_on_each_card():
     packed = replace(LORA, packed="nf4")
-    shared = estimate(MISTRAL, packed).phases[0].total
-    whole = estimate(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total
+    shared = estimate_memory(MISTRAL, packed).phases[0].total
+    whole = estimate_memory(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total
     assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters * 0.5625 / 2, rel=0.001)
 
 
 def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
     alone = replace(LORA, sharding="", shards=1, targets=())
-    scaled = replace(alone, targets=ALL_TARGETS, scales=True)
+    scaled = replace(alone, targets=ALL_LORA_TARGETS, scales=True)
     out = sum(width for _, width in MISTRAL.linear_shapes.values())
-    assert estimate(MISTRAL, scaled).trained == MISTRAL.layers * out
-    difference = estimate(MISTRAL, scaled).peak.total - estimate(MISTRAL, alone).peak.total
+    assert estimate_memory(MISTRAL, scaled).trained == MISTRAL.layers * out
+    difference = estimate_memory(MISTRAL, scaled).peak.total - estimate_memory(MISTRAL, alone).peak.total
     assert difference > MISTRAL.layers * 1024 * 2 * out
 
 
 def test_recomputing_only_every_second_product_is_between_all_and_none():
     how = MemorySettings(micro_batch=1, sequence_length=4096, weights="bf16")
     some = replace(how, checkpointing=True, whole_layers=False)
-    sizes = [estimate(MISTRAL, each).phases[1].total for each in (replace(some, whole_layers=True), some, how)]
+    sizes = [estimate_memory(MISTRAL, each).phases[1].total for each in (replace(some, whole_layers=True), some, how)]
     assert sizes == sorted(set(sizes))
 
 
@@ -133,17 +133,17 @@ def test_layer_norm_and_bitsandbytes_give_on_fp32():
     phi = dimensions_by_name("microsoft/phi-2")
     how = replace(LORA, packed="nf4", autocast="bf16", sharding="", shards=1, checkpointing=True)
     same = replace(how, packed="gptq")
-    kept = [dict(estimate(phi, each).phases[1].parts)["activations"] for each in (how, same)]
+    kept = [dict(estimate_memory(phi, each).phases[1].parts)["activations"] for each in (how, same)]
     assert kept[0] > 1.9 * kept[1]
-    assert estimate(MISTRAL, how).phases[1].parts[-2] == estimate(MISTRAL, same).phases[1].parts[-2]
+    assert estimate_memory(MISTRAL, how).phases[1].parts[-2] == estimate_memory(MISTRAL, same).phases[1].parts[-2]
 
 
 def test_what_waits_in_the_hosts_memory_or_is_stepped_at_once_is_not_held():
     how = MemorySettings(micro_batch=2, sequence_length=4096, weights="bf16", checkpointing=True, loss="compiled")
-    offloads = estimate(MISTRAL, replace(how, offloads=True)).phases[1]
-    kept = dict(estimate(MISTRAL, how).phases[1].parts)["activations"] - dict(offloads.parts)["activations"]
+    offloads = estimate_memory(MISTRAL, replace(how, offloads=True)).phases[1]
+    kept = dict(estimate_memory(MISTRAL, how).phases[1].parts)["activations"] - dict(offloads.parts)["activations"]
     assert kept == (MISTRAL.layers - 2) * how.tokens * MISTRAL.hidden * 2
-    at_once = estimate(MISTRAL, replace(how, steps_at_once=True)).phases[3]
+    at_once = estimate_memory(MISTRAL, replace(how, steps_at_once=True)).phases[3]
     assert at_once.total < 3.2 * 2 * MISTRAL.parameters, "weights and two states"
-    logits = dict(estimate(MISTRAL, how).phases[4].parts)["logits"]
+    logits = dict(estimate_memory(MISTRAL, how).phases[4].parts)["logits"]
     assert logits == how.tokens * MISTRAL.vocab * 2 * 9 / 8, "nor does evaluation hold more"

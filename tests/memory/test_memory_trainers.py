@@ -14,9 +14,9 @@ import tui_train
 from tui_train.facts.machine import probe
 from tui_train.facts.models.dimensions import dimensions_by_name
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
-from tui_train.memory.estimate import estimate
+from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.predict import predict
-from tui_train.memory.workload import workload
+from tui_train.memory.workload import derive_workload
 from tui_train.setup.setup import Setup
 
 PROGRAMS = Path(tui_train.__file__).parent / "programs" / "memory"
@@ -153,7 +153,7 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
         toolchains=(probe.probe_toolchain(PYTHON_TRL),),
         models={str(pairs_model): read_model_folder(str(pairs_model))},
     )
-    asked_for = workload(Setup(profile(chosen), where))
+    asked_for = derive_workload(Setup(profile(chosen), where))
     request = {
         "programs": str(PROGRAMS), "folder": str(pairs_model), "micro_batch": 2, "length": 128, "lora": lora,
         "checkpointing": checkpointing, "out": str(tmp_path),
@@ -163,7 +163,7 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     measured = json.loads(done.stdout.splitlines()[-1])
     assert measured["reference"] == asked_for.settings.reference == (not lora)
-    estimated = estimate(asked_for.model, asked_for.settings)
+    estimated = estimate_memory(asked_for.model, asked_for.settings)
     assert estimated.peak.total == pytest.approx(measured["peak"], rel=estimated.error)
 
 
@@ -182,4 +182,4 @@ def test_adapters_are_of_the_type_that_trl_gives_them(values, becomes):
     chosen = profile({"trainer.kind": "finetune", "trainer.model": "Qwen/Qwen2.5-7B", **values})
     packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}
     where = facts(gpus=(gpu(0), gpu(1)), packages=packages)
-    assert workload(Setup(chosen, where)).settings.adapters == becomes
+    assert derive_workload(Setup(chosen, where)).settings.adapters == becomes

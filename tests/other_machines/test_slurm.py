@@ -16,7 +16,7 @@ from support import check, facts, gpu, plan, profile, until
 from trainings import TINY, failing
 from trainings import losses as checkpointed
 
-from tui_train.plan.render.slurm import LIMIT_FILE, batch_script
+from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME, render_batch_script
 from tui_train.profile.store import save
 from tui_train.runs import rundir
 from tui_train.runs.other_machines import queue
@@ -133,7 +133,7 @@ def test_near_its_time_limit_a_job_saves_is_queued_again_and_resumes(nodes, tmp_
     every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
     assert every == [*range(1, 701)]
     assert re.findall(r"^step (\d+)$", said, re.MULTILINE) == [str(step) for step in every]
-    assert not (run.path / LIMIT_FILE).exists()
+    assert not (run.path / TIME_LIMIT_FILE_NAME).exists()
 
 
 def losses(run, attempt):
@@ -191,7 +191,7 @@ def test_cards_are_asked_for_by_count():
     several = profile({"nodes.count": 2, "recipe.global_batch": 64, "slurm.time": "4:00:00", "slurm.cpus": 8})
     for launcher in ("torchrun", "accelerate"):
         made = plan(msgspec.structs.replace(several, trainer=profile({"trainer.launcher": launcher}).trainer), cluster)
-        script = batch_script(made, made.slurm)
+        script = render_batch_script(made, made.slurm)
         assert (made.gpus, made.slurm.gpus, made.address) == ((), 2, "")
         assert "GPU-" not in json.dumps(msgspec.to_builtins(made))
         asked = set(re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE))
@@ -229,7 +229,7 @@ def test_other_options_of_a_job_are_passed_on(option):
     chosen = profile({"slurm.options": (option,), "slurm.time": "1-0"})
     assert not [each for each in check(chosen, cluster) if each.level == "error" and each.key.startswith("slurm")]
     made = plan(chosen, cluster)
-    assert f"#SBATCH {option}" in batch_script(made, made.slurm).splitlines()
+    assert f"#SBATCH {option}" in render_batch_script(made, made.slurm).splitlines()
 
 
 def test_here_the_keys_of_slurm_change_nothing():

@@ -11,7 +11,7 @@ from slurm import tui
 from support import facts, gpu, plan, profile
 
 from tui_train.base.errors import Unavailable
-from tui_train.plan.render.slurm import batch_script
+from tui_train.plan.render.slurm import render_batch_script
 from tui_train.runner import events
 from tui_train.runner.events import Event
 from tui_train.runs import rundir
@@ -249,4 +249,4 @@ def test_the_job_of_a_trainer_that_resumes_itself_looks_for_progress():
     made = msgspec.structs.replace(plan(profile(), cluster), resumes_itself=True)
     attempts = tuple(msgspec.structs.replace(each, checkpoints=None) for each in made.attempts)
     made = msgspec.structs.replace(made, attempts=attempts)
-    assert "before=$(newest)" in batch_script(made, made.slurm).splitlines()
+    assert "before=$(newest)" in render_batch_script(made, made.slurm).splitlines()

@@ -15,7 +15,7 @@ from support import engine_stub, noted, plain_environment, prepare, sample, stub
 from tui_train.base.command import argv, expand, in_run_dir
 from tui_train.facts.types import Facts
 from tui_train.plan.render import PLAN_NAME, RUNNER_NAME
-from tui_train.plan.render.script.launch import launch_script
+from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.profile import store
 from tui_train.setup.machine.container import container_command
 
@@ -94,7 +94,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
     plan = standing(made(case).plan)
     run.mkdir()
     (run / RUNNER_NAME).write_text("")  # it has nothing to fill in here
-    (run / "launch.sh").write_text(launch_script(plan))
+    (run / "launch.sh").write_text(render_launch_script(plan))
     engine = plan.container.engine if plan.container else ""
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), XDG_CACHE_HOME=str(tmp_path))
     environment |= dict.fromkeys(plan.secrets, "x")

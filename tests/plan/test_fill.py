@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tui_train.base.command import ConfigFile
-from tui_train.plan.render.config_yaml import config_yaml
+from tui_train.plan.render.config_yaml import render_config_yaml
 from tui_train.runner.fill import CHECKPOINT, RUN_DIR, fill, filled_path, yaml_value
 from tui_train.runner.planned import Planned, PlannedAttempt
 from tui_train.runner.refused import Refused
@@ -26,7 +26,7 @@ def planned(*fills):
 
 def written(folder, checkpoint="", otherwise=None, values=None, name="config.yaml"):
     """What a YAML reader finds in the file of the second attempt."""
-    (folder / name).write_text(config_yaml(ConfigFile(name, "why", values or VALUES)))
+    (folder / name).write_text(render_config_yaml(ConfigFile(name, "why", values or VALUES)))
     fill(planned((name, otherwise)), 2, str(folder), checkpoint)
     assert {path.name for path in folder.iterdir()} == {name, filled_path(name)}
     return yaml.safe_load((folder / filled_path(name)).read_bytes())
@@ -52,7 +52,7 @@ def test_any_path_reads_back(tmp_path, name):
 def test_bytes_that_are_no_text_stay(tmp_path):
     run = tmp_path / os.fsdecode(b"\xff")
     run.mkdir()
-    (run / "config.yaml").write_text(config_yaml(ConfigFile("config.yaml", "why", VALUES)))
+    (run / "config.yaml").write_text(render_config_yaml(ConfigFile("config.yaml", "why", VALUES)))
     fill(planned(("config.yaml", None)), 2, str(run), "")
     assert b'"' + os.fsencode(run) + b'/output"' in (run / "config.filled.yaml").read_bytes()
 

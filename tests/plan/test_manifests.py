@@ -64,7 +64,7 @@ def made(kind, values, found=None, claims=None):
     asked = default if claims is None else claims
     toolchain = Setup(chosen, found).toolchain
     cluster = plan_for_cluster(ready(chosen, found).plan, chosen, claims=asked, paths=found.paths, toolchain=toolchain)
-    manifest = MANIFESTS[kind].manifest(cluster)
+    manifest = MANIFESTS[kind].render_manifest(cluster)
     return cluster, manifest, read(manifest.text)
 
 
@@ -128,7 +128,7 @@ PLANS = {
 def test_the_command_line_knows_all_of_them():
     (option,) = [option for option in cli.commands["export"].params if option.name == "kind"]
     assert list(option.type.choices) == [*MANIFESTS]
-    assert len({member.FILE for member in MANIFESTS.values()}) == len(MANIFESTS)
+    assert len({member.FILE_NAME for member in MANIFESTS.values()}) == len(MANIFESTS)
 
 
 @pytest.mark.parametrize(("kind", "name"), sample(product(MANIFESTS, PLANS), 5))
@@ -283,7 +283,7 @@ def test_files_that_no_config_map_holds_are_refused():
     cluster = made("jobset", IMAGE)[0]
     big = File("big.txt", "x" * kubernetes.MAX_CONFIG_MAP_BYTES)
     with pytest.raises(BadInput, match="a ConfigMap holds"):
-        MANIFESTS["jobset"].manifest(replace(cluster, files=(*cluster.files, big)))
+        MANIFESTS["jobset"].render_manifest(replace(cluster, files=(*cluster.files, big)))
 
 
 def test_another_plan_has_another_run_folder():

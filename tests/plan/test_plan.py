@@ -10,7 +10,7 @@ from support import UUIDS, examples, facts, gpu, plan, profile, ready, taken, to
 from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand, joined
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.plan.render.script.launch import launch_script
+from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 
@@ -244,7 +244,7 @@ def test_words_of_a_checkpoint_are_left_out_together():
     assert argv(command, "/run", "/c") == ["/py", "--resume", "/c"]
     made = plan(Profile(), facts())
     attempt = msgspec.structs.replace(made.attempts[0], command=command)
-    script = launch_script(msgspec.structs.replace(made, attempts=(attempt,)))
+    script = render_launch_script(msgspec.structs.replace(made, attempts=(attempt,)))
     assert ' ${checkpoint:+--resume "$checkpoint"}\n' in script
 
 
@@ -283,10 +283,10 @@ def test_hosts_are_one_world_that_falls_back_together(launcher):
     second = " ".join(argv(made.attempts[0].command, "/run", node_rank=1, address="10.0.0.1"))
     assert "rank=1 " in second
     assert "10.0.0.1" in second
-    script = launch_script(made)
+    script = render_launch_script(made)
     assert "address=${TUI_TRAIN_ADDRESS:-gpu-a}\n" in script
     with_its_address = plan(profile({**several, "nodes.address": "10.0.0.1"}), found)
-    assert "address=${TUI_TRAIN_ADDRESS:-10.0.0.1}\n" in launch_script(with_its_address)
+    assert "address=${TUI_TRAIN_ADDRESS:-10.0.0.1}\n" in render_launch_script(with_its_address)
 
 
 def test_a_strategy_brings_its_launcher():

@@ -36,7 +36,7 @@ from support import (
 from tui_train import runner
 from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
 from tui_train.plan.render import PLAN_NAME, PROFILE_NAME, RUNNER_NAME, SCRIPT_NAME, shown_files
-from tui_train.plan.render.script.launch import launch_script
+from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
 from tui_train.profile.store import loads
 from tui_train.runs import rundir
@@ -290,7 +290,7 @@ def test_a_python_below_your_home_is_found_in_any_home(tmp_path):
     folder = tmp_path.resolve()
     python = stub(folder / "a home" / "my env" / "python")
     made = plan(profile(), facts(python=python))
-    (folder / "launch.sh").write_text(launch_script(msgspec.structs.replace(made, python="~/my env/python")))
+    (folder / "launch.sh").write_text(render_launch_script(msgspec.structs.replace(made, python="~/my env/python")))
     environment = plain_environment(HOME=str(folder / "a home"), STUB_NOTES=str(folder / "notes"))
     subprocess.run(["bash", folder / "launch.sh", "--plain"], env=environment, check=True, stdout=subprocess.DEVNULL)
     assert noted(folder / "notes")[0]["argv"][0] == str(python)
@@ -398,7 +398,7 @@ def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory
         env = (Setting("ALL", value, "", "ladder"), *([Setting("SOME", value, "", "ladder")] if "a" in value else []))
         command = Command((Part((str(python),)), *parts), env, in_run_dir(""))
         made.append(msgspec.structs.replace(base.attempts[0], command=command))
-    (folder / "launch.sh").write_text(launch_script(msgspec.structs.replace(base, attempts=tuple(made))))
+    (folder / "launch.sh").write_text(render_launch_script(msgspec.structs.replace(base, attempts=tuple(made))))
     for number, attempt in enumerate(made, start=1):
         for checkpoint in ("", "/c 1"):
             started = ["bash", folder / "launch.sh", "--plain", f"--attempt={number}"]

@@ -39,7 +39,7 @@ from tui_train.cli.plans import presets as printed_presets
 from tui_train.facts.scripts.script_help import offered_flags, parse_help, read_script_help
 from tui_train.facts.types import Flag, YamlDocument
 from tui_train.facts.yaml_documents import parse_document, read_document
-from tui_train.plan.render.config_yaml import config_yaml
+from tui_train.plan.render.config_yaml import render_config_yaml
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.presets import (
@@ -135,12 +135,12 @@ def test_each_preset_passes_the_recipe(name, tmp_path):
     if isinstance(expected, dict):
         first, second, third = made.configs
         assert [config.path for config in made.configs] == ["config.yaml", "config-2.yaml", "config-3.yaml"]
-        written = yaml.safe_load(config_yaml(first))
+        written = yaml.safe_load(render_config_yaml(first))
         for key, value in expected.items():
             assert (at(written, key), type(at(written, key))) == (value, type(value)), key
         assert written["model_name"] == "a: b # c"
         assert written["training"]["names"] == [True, "no", None, 1.5]
-        batches = {config.path: str(yaml.safe_load(config_yaml(config))) for config in (first, second, third)}
+        batches = {config.path: str(yaml.safe_load(render_config_yaml(config))) for config in (first, second, third)}
         assert len(set(batches.values())) == 3
         for number, attempt in enumerate(made.attempts):
             own = ("config", "config-2", "config-3")[number]
@@ -442,7 +442,7 @@ def test_an_empty_yaml_file_has_no_values():
     [1e-4, 1e-05, 3e300, 0.1, 1, True, None, "1e-4", "no", "null", "1", "a: b", "x\ny\n", " ", "中", "", "'\"\\"],
 )
 def test_a_value_keeps_its_type(value):
-    written = config_yaml(ConfigFile("c.yaml", "why", {"a": {"b": [value]}}))
+    written = render_config_yaml(ConfigFile("c.yaml", "why", {"a": {"b": [value]}}))
     back = yaml.safe_load(written)["a"]["b"][0]
     assert (back, type(back)) == (value, type(value))
 
@@ -863,7 +863,7 @@ def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
               training.learning_rate, training.max_steps, training.num_train_epochs, training.output_dir,
               model.disable_gradient_checkpointing, training.seed, training.save_steps]))
     """
-    (tmp_path / "after.yaml").write_text(config_yaml(ConfigFile("c.yaml", "", values)))
+    (tmp_path / "after.yaml").write_text(render_config_yaml(ConfigFile("c.yaml", "", values)))
     before, after = (parsed(real, code, str(tmp_path / name)) for name in ("mine.yaml", "after.yaml"))
     assert before == after
     assert after[:7] == [2, 8, 4096, 1e-5, -1, 3.0, "saves/qwen"]
@@ -878,7 +878,7 @@ def test_llama_factory_itself_understands_its_file(real, tmp_path):
     config, mine = plan(chosen, found).configs[0], parse_document(MINE.encode()).values
     values = {key: value for key, value in config.values.items() if key not in mine}
     values |= {"output_dir": "/o", "model_name_or_path": "/m", "resume_from_checkpoint": None}
-    (tmp_path / "config.yaml").write_text(config_yaml(msgspec.structs.replace(config, values=values)))
+    (tmp_path / "config.yaml").write_text(render_config_yaml(msgspec.structs.replace(config, values=values)))
     told = parsed(real, """
         import json
         from llamafactory.hparams.parser import _TRAIN_ARGS, read_args
@@ -916,7 +916,7 @@ def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
     mine = b"base_model: m\nbatch_size: 99\nsaves_per_epoch: 2\ndatasets: [{path: x, type: alpaca}]\n"
     found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: parse_document(mine)})
     config = plan(chosen, found).configs[0]
-    (tmp_path / "config.yaml").write_text(config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
+    (tmp_path / "config.yaml").write_text(render_config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
     told = parsed(real, """
         import json, sys, yaml
         from axolotl.utils.schemas.config import AxolotlInputConfig

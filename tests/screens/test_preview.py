@@ -20,7 +20,7 @@ from tui_train.screens.widgets.preview_lines import Story, command_lines
 from tui_train.cli.app import cli
 from tui_train.memory import data_defaults
 from tui_train.plan.render import File
-from tui_train.plan.render.script.plain_command import command_to_paste, one_command, wrapped_command
+from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.setup import Setup
@@ -77,7 +77,7 @@ def test_copied_command_starts_what_launch_plain_starts(way, values, data, tmp_p
     assert bash(run, "--plain", env=environment).returncode == 0
     (by_script,) = noted(notes)
     notes.rename(folder / "first")
-    text = command_to_paste(one_command(plan), width)
+    text = command_to_paste(make_plain_command(plan), width)
     pasted = subprocess.run(["bash", "-c", text], cwd=run.path, env=environment, capture_output=True, check=False)
     assert pasted.returncode == 0, pasted.stderr
     (by_hand,) = noted(notes)
@@ -89,10 +89,10 @@ def test_copied_command_starts_what_launch_plain_starts(way, values, data, tmp_p
 
 
 def test_command_keeps_to_the_width_where_words_allow():
-    command = one_command(ready(profile(), facts(gpus=(gpu(0), gpu(1)))).plan)
+    command = make_plain_command(ready(profile(), facts(gpus=(gpu(0), gpu(1)))).plan)
     longest = max(map(len, (*command.groups, *command.settings)))
     for width in (40, 60, 76, 100):
-        assert max(map(len, wrapped_command(command, width))) <= max(width, longest + 6)
+        assert max(map(len, wrap_command(command, width))) <= max(width, longest + 6)
 
 
 # What changed since the run before
@@ -225,7 +225,7 @@ def test_a_command_is_drawn_on_the_narrowest_screen(width):
     python = "/a/long path/狐/bin/python"
     plan = ready(profile({"trainer.python": python}), facts(python=python)).plan
     lines = overview.overview(Setup(profile(), facts()), None)
-    assert command_lines(Story(lines=lines, command=one_command(plan), title=plan.title), width, whole=True)
+    assert command_lines(Story(lines=lines, command=make_plain_command(plan), title=plan.title), width, whole=True)
 
 
 @pytest.mark.parametrize("width", [30, 58, 76])

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
 
-from tui_train.checks.machine.ineffective_variables import REASON_FINDERS, RunLibraries, why_ineffective
+from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, RunLibraries, why_ineffective
 from tui_train.facts.machine.inherited_variables import inherited_variables
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
@@ -208,7 +208,7 @@ def test_dead_variables(name, run, words):
 def test_every_dead_variable_has_its_reason_somewhere():
     runs = [RunLibraries(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
             for launcher in LAUNCHERS for talks in ("", "nccl")]  # fmt: skip
-    assert all(any(why(run) for run in runs) for why in REASON_FINDERS.values())
+    assert all(any(why(run) for run in runs) for why in REASON_FINDER_BY_VARIABLE.values())
 
 
 def test_dead_variables_of_profile_and_environment_are_reported():

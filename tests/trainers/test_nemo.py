@@ -32,7 +32,7 @@ from tui_train.base.command import argv
 from tui_train.facts.models import nemo_models, recipe_lists
 from tui_train.facts.types import Facts
 from tui_train.memory import workload
-from tui_train.plan.render.nemo.nemo_recipe import nemo_recipe
+from tui_train.plan.render.nemo.nemo_recipe import render_nemo_recipe
 from tui_train.profile.changes import apply_change
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
@@ -299,7 +299,7 @@ def test_the_estimate_counts_the_size_that_is_chosen():
 
     def parameters(**sizes):
         chosen = profile(NEMO | {f"recipe.{name}": size for name, size in sizes.items()})
-        return workload.workload(Setup(chosen, where)).model.parameters
+        return workload.derive_workload(Setup(chosen, where)).model.parameters
 
     whole = parameters()
     assert parameters(layers=12) < whole
@@ -419,7 +419,7 @@ def test_asking_a_python_without_nemo_says_why():
 def test_what_needs_a_missing_library_is_off_and_nothing_else():
     written = {}
     for name, packages in {"bare": BARE, "apex": BARE | {"apex": "0.1"}, "whole": RECIPES}.items():
-        text = nemo_recipe(plan(profile(NEMO), facts(gpus=(gpu(0),), packages=packages)).nemo)
+        text = render_nemo_recipe(plan(profile(NEMO), facts(gpus=(gpu(0),), packages=packages)).nemo)
         written[name] = set(re.findall(r"recipe\.([\w.]+) = False", text))
     fused = {f"model.config.{name}" for name in ("masked_softmax_fusion", "persist_layer_norm", "apply_rope_fusion")}
     assert written["bare"] - written["whole"] == fused | {"optim.config.use_distributed_optimizer"}
@@ -431,12 +431,12 @@ def test_what_needs_a_missing_library_is_off_and_nothing_else():
 )
 def test_a_setting_of_ones_own_is_written_as_a_value(typed, value):
     made = plan(profile(NEMO | {"nemo.set": {"model.config.own": typed}}), WITH_NEMO)
-    assert f"    recipe.model.config.own = {value}\n    return recipe\n" in nemo_recipe(made.nemo)
+    assert f"    recipe.model.config.own = {value}\n    return recipe\n" in render_nemo_recipe(made.nemo)
 
 
 def test_data_for_validation_and_test_is_told_by_path():
     more = {"trainer.validation_data": ("/v 1.bin", "/v2.bin"), "trainer.test_data": ("/t.bin",)}
-    text = nemo_recipe(plan(profile(NEMO | more), WITH_NEMO).nemo)
+    text = render_nemo_recipe(plan(profile(NEMO | more), WITH_NEMO).nemo)
     told = re.search(r"paths=(\{.*?\n        \}),", text, re.DOTALL).group(1)
     assert ast.literal_eval(told) == {"train": ["/a"], "validation": ["/v 1", "/v2"], "test": ["/t"]}
 

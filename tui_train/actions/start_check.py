@@ -4,18 +4,18 @@ from tui_train.actions.machine_facts import MachineSource, source_for
 from tui_train.actions.training_hosts import facts_to_start
 from tui_train.checks import Finding
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.store import with_webhook_stored
 from tui_train.profile.types import Profile
 from tui_train.targets import Target
 
 
-def prepare_start(profile: Profile) -> tuple[Prepared, Target]:
+def prepare_start(profile: Profile) -> tuple[PreparedPlan, Target]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
     kept = with_webhook_stored(profile)
-    return prepare(set_up(kept, facts_to_start(kept, MachineSource()))), source_for(kept, MachineSource()).target
+    return prepare_plan(set_up(kept, facts_to_start(kept, MachineSource()))), source_for(kept, MachineSource()).target
 
 
-def forbidding_findings(prepared: Prepared) -> tuple[Finding, ...]:
+def forbidding_findings(prepared: PreparedPlan) -> tuple[Finding, ...]:
     """Return the findings that forbid a start: a plan may be exported with errors that would stop it here."""
     return tuple(finding for finding in prepared.findings if finding.level == "error")

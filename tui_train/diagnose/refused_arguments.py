@@ -3,8 +3,13 @@
 import re
 
 from tui_train.base.text import visible
-from tui_train.checks.trainer.declared_arguments import instead, near
-from tui_train.checks.trainer.preset import USE_AUTO_PRESET, arguments_in_words, is_fully_known, shown_flags
+from tui_train.checks.trainer.declared_arguments import nearest_option, replace_option_change
+from tui_train.checks.trainer.preset import (
+    USE_AUTO_PRESET_CHANGE,
+    are_arguments_fully_known,
+    declared_arguments_text,
+    flag_list_text,
+)
 from tui_train.diagnose.types import Evidence
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import Preset
@@ -18,17 +23,17 @@ _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 def refused_remedy(evidence: Evidence, profile: Profile) -> str:
     """Return what to do about unknown arguments, empty where it is not known who passed them."""
     preset, source = evidence.preset, evidence.source
-    takes_words = arguments_in_words(source) if source and is_fully_known(source) else ""
+    takes_words = declared_arguments_text(source) if source and are_arguments_fully_known(source) else ""
     takes_text = f"; {takes_words}" if takes_words else ""
     if by_preset := _passed_by_preset(evidence):
         label = visible(preset.label) if preset else ""
         remedy = "Choose the preset auto, which passes what the script declares, or custom."
-        return f"The preset “{label}” passes {shown_flags(by_preset)}{takes_text}. {remedy}"
+        return f"The preset “{label}” passes {flag_list_text(by_preset)}{takes_text}. {remedy}"
     if by_user := _passed_by_user(evidence, profile):
         stand = "stands" if len(by_user) == 1 else "stand"
         meant = _meant(evidence, by_user)
         do = f"Did you mean {visible(meant)}?" if meant else "Leave out what it does not take."
-        return f"{shown_flags(by_user)} {stand} in trainer.arguments{takes_text}. {do}"
+        return f"{flag_list_text(by_user)} {stand} in trainer.arguments{takes_text}. {do}"
     return ""
 
 
@@ -38,14 +43,14 @@ def refused_change(profile: Profile, evidence: Evidence) -> Change | None:
     That is the option which was meant, or else the arguments without what is unknown.
     """
     if _passed_by_preset(evidence):
-        return USE_AUTO_PRESET if profile.trainer.preset != AUTO else None
+        return USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO else None
     by_user, left = _passed_by_user(evidence, profile), profile.trainer.arguments
     typed = [option for option in set_options(left, bare=False) if option.words[0].partition("=")[0] in by_user]
     if len(typed) == 1 and (meant := _meant(evidence, by_user)):
-        return instead(left, typed[0].position, meant)
+        return replace_option_change(left, typed[0].position, meant)
     for option in reversed(typed):
         left = option.removed_from(left)
-    title = f"leave out {shown_flags(by_user)}"
+    title = f"leave out {flag_list_text(by_user)}"
     return Change(title, "the script does not take it", (("trainer.arguments", left),)) if by_user else None
 
 
@@ -72,7 +77,9 @@ def _passed_by_user(evidence: Evidence, profile: Profile) -> list[str]:
 def _meant(evidence: Evidence, by_user: list[str]) -> str:
     """Return the option that the only unknown one is most like, empty for none."""
     source = evidence.source
-    return near(source, by_user[0]) if source and is_fully_known(source) and len(by_user) == 1 else ""
+    return (
+        nearest_option(source, by_user[0]) if source and are_arguments_fully_known(source) and len(by_user) == 1 else ""
+    )
 
 
 def _preset_options(preset: Preset) -> list[str]:

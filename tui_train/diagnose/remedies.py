@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
 from tui_train.checks import find_problems
-from tui_train.checks.trainer.script import USE_TORCHRUN
+from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE
 from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.ladder.rungs import get_rung, helps_phase, why_rung_unusable
+from tui_train.memory.ladder.rungs import get_rung, rung_helps_phase, why_rung_unusable
 from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
@@ -69,7 +69,7 @@ def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     useful = (
         name
         for name in _LESS_MEMORY
-        if helps_phase(name, phase, profile, context) and not why_rung_unusable(name, context)
+        if rung_helps_phase(name, phase, profile, context) and not why_rung_unusable(name, context)
     )
     return next(filter(None, (get_rung(name).next_change(profile, context) for name in useful)), None)
 
@@ -183,7 +183,7 @@ def _whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None
 
 
 def _torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
-    return USE_TORCHRUN if takes_field(profile, "trainer.script") else None
+    return USE_TORCHRUN_CHANGE if takes_field(profile, "trainer.script") else None
 
 
 _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {

@@ -6,12 +6,12 @@ from tui_train.setup.recipe.options import Options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field, trainer_of
 
-_SHORT_DTYPES: dict[str, Dtype] = {
+_DTYPE_BY_NAME: dict[str, Dtype] = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"
 }  # fmt: skip
 
 
-def quantization(options: Options) -> Quantization:
+def weight_quantization(options: Options) -> Quantization:
     """Return the quantization of frozen weights."""
     if options.get("auto_gptq"):
         return "gptq"
@@ -27,20 +27,20 @@ def quantization(options: Options) -> Quantization:
 def weight_dtype(setup: Setup, file_dtype: str, *, lora: bool) -> Dtype | None:
     """Return the type of weights that are not quantized; None: the unknown type of their files."""
     options, decided = setup.options, _dtype_of_trainer(setup, lora=lora)
-    if decided in _SHORT_DTYPES:
-        return _SHORT_DTYPES[decided]
+    if decided in _DTYPE_BY_NAME:
+        return _DTYPE_BY_NAME[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
     if decided == "auto" or at_least(_library_version(setup, "transformers"), "5.0"):
-        return _SHORT_DTYPES.get(file_dtype) or ("bf16" if quantization(options) else None)
-    return "bf16" if quantization(options) else "fp32"
+        return _DTYPE_BY_NAME.get(file_dtype) or ("bf16" if weight_quantization(options) else None)
+    return "bf16" if weight_quantization(options) else "fp32"
 
 
-def adapter_dtype(setup: Setup, *, packing: Quantization, sharding: Sharding, loaded: Dtype) -> Dtype:
+def adapter_dtype(setup: Setup, *, quantization: Quantization, sharding: Sharding, loaded_dtype: Dtype) -> Dtype:
     """Return the type of an adapter's weights: PEFT's, fp32, but where TRL makes them as QLoRA or ZeRO-3 wants them."""
     profile = setup.effective
     if trainer_of(profile).conventions() != "trl" or older(_library_version(setup, "trl") or "1.0", "1.0"):
         return "fp32"
-    return "bf16" if packing else loaded if sharding == "zero3" else "fp32"
+    return "bf16" if quantization else loaded_dtype if sharding == "zero3" else "fp32"
 
 
 def _dtype_of_trainer(setup: Setup, *, lora: bool) -> str:

@@ -8,7 +8,7 @@ from tui_train.base.text import grouped_digits
 from tui_train.facts.data.data_report import DataReport, RowLengths
 from tui_train.facts.data.data_use import answers_are_marked, question_key
 from tui_train.facts.types import Facts
-from tui_train.memory.predict import on_empty
+from tui_train.memory.predict import predict_on_empty_cards
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
 from tui_train.setup.recipe.effective import EffectiveValue, is_default
@@ -17,10 +17,10 @@ from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import is_evaluated
 
 # Of the rows, what a default may cut; and a length up to which none is cut.
-_MAX_CUT_SHARE, _NEVER_CUT = 0.01, 1024
-_MAX_LENGTH = 1 << 20
+_MAX_CUT_SHARE, _NEVER_CUT_LENGTH = 0.01, 1024
+_MAX_CANDIDATE_LENGTH = 1 << 20
 # From so many rows on a share is kept for evaluations, which take so many of them at most; so often they are made.
-_MIN_ROWS, _EVALUATION_SHARE, _MAX_EVALUATED, _EVALUATIONS = 500, 0.05, 1000, 5
+_MIN_ROWS_TO_EVALUATE, _EVALUATION_SHARE, _MAX_EVALUATION_ROWS, _EVALUATION_COUNT = 500, 0.05, 1000, 5
 
 
 def set_up(profile: Profile, facts: Facts) -> Setup:
@@ -28,13 +28,13 @@ def set_up(profile: Profile, facts: Facts) -> Setup:
     first = Setup(profile, facts)
     if first.problem:
         return first
-    if by_data := _values_from_data(first):
+    if by_data := _answer_and_evaluation_defaults(first):
         first = first.with_defaults(by_data)
-    ours = by_data | _length_defaults(first) | _checkpoint_interval(first)
+    ours = by_data | _length_and_batch_defaults(first) | _checkpoint_interval_default(first)
     return first.with_defaults(ours) if ours else first
 
 
-def longest_length(setup: Setup) -> int:
+def longest_fitting_length(setup: Setup) -> int:
     """Return the longest sequence length that memory and the model allow, 0 where neither is known.
 
     Memory is that of an empty card, so that a length that was planned holds when a run is resumed.
@@ -43,10 +43,10 @@ def longest_length(setup: Setup) -> int:
     report = setup.facts.data.get(question_key(question)) if question else None
     limit = report.limit if report else 0
     lengths = [length for length in _candidate_lengths(report) if not limit or length <= limit]
-    return next((length for length, _ in _fitting_lengths(setup, lengths)), limit)
+    return next((length for length, _ in _lengths_fitting_in_memory(setup, lengths)), limit)
 
 
-def _values_from_data(setup: Setup) -> dict[str, EffectiveValue]:
+def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return whether answers alone are learned, and the share for evaluations, where the user chose neither."""
     profile, report = setup.effective, data_questions.data_report(setup)
     if report is None or not report.usable:
@@ -54,15 +54,19 @@ def _values_from_data(setup: Setup) -> dict[str, EffectiveValue]:
     own_defaults = {}
     if profile.finetune.answers_only is None and answers_are_marked(report, profile.finetune.method):
         own_defaults[data_questions.ANSWERS_KEY] = EffectiveValue(True, "the chat template marks the answers")
-    if profile.data.evaluation is None and not profile.trainer.validation_data and report.usable >= _MIN_ROWS:
-        share = round(min(_EVALUATION_SHARE, _MAX_EVALUATED / report.usable), 4)
+    if (
+        profile.data.evaluation is None
+        and not profile.trainer.validation_data
+        and report.usable >= _MIN_ROWS_TO_EVALUATE
+    ):
+        share = round(min(_EVALUATION_SHARE, _MAX_EVALUATION_ROWS / report.usable), 4)
         own_defaults[data_questions.EVALUATION_KEY] = EffectiveValue(
-            share, f"default for {grouped_digits(_MIN_ROWS)} rows or more"
+            share, f"default for {grouped_digits(_MIN_ROWS_TO_EVALUATE)} rows or more"
         )
     return own_defaults
 
 
-def _checkpoint_interval(setup: Setup) -> dict[str, EffectiveValue]:
+def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
     """Return after how many steps to save where each checkpoint is evaluated: several times, each evaluated as well."""
     profile, value = setup.effective, setup.values["checkpoint_every"]
     if not (takes_field(profile, "finetune") and is_evaluated(profile) and is_default(value)):
@@ -71,14 +75,16 @@ def _checkpoint_interval(setup: Setup) -> dict[str, EffectiveValue]:
     if every := profile.recipe.evaluate_every:
         return {"checkpoint_every": EffectiveValue(-(-default // every) * every, "as evaluations fall on it")}
     steps = data_questions.training_steps(setup)
-    if not steps or steps >= default * _EVALUATIONS:
+    if not steps or steps >= default * _EVALUATION_COUNT:
         return {}
     return {
-        "checkpoint_every": EffectiveValue(-(-steps // _EVALUATIONS), f"{_EVALUATIONS} times in all, each evaluated")
+        "checkpoint_every": EffectiveValue(
+            -(-steps // _EVALUATION_COUNT), f"{_EVALUATION_COUNT} times in all, each evaluated"
+        )
     }
 
 
-def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
+def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
     facts = setup.facts
     question, value = data_questions.question_of(setup), setup.values["sequence_length"]
@@ -91,10 +97,10 @@ def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
         folder = facts.models.get(setup.profile.trainer.model)
         default, limit = setup.effective.recipe.sequence_length or 0, folder.limit if folder else 0
         return {"sequence_length": EffectiveValue(limit, "the model's limit")} if 0 < limit < default else {}
-    wanted, why = _needed_length(report.lengths, report.usable, packed=setup.effective.finetune.packing)
+    wanted, why = _needed_sequence_length(report.lengths, report.usable, packed=setup.effective.finetune.packing)
     if 0 < report.limit < wanted:
         wanted, why = report.limit, f"the model's limit; {why}"
-    fitting = _fitting_lengths(setup, _candidate_lengths(report))
+    fitting = _lengths_fitting_in_memory(setup, _candidate_lengths(report))
     max_length, _ = next(fitting, (0, 0))
     if not max_length:
         return {"sequence_length": EffectiveValue(wanted, why)}
@@ -104,35 +110,35 @@ def _length_defaults(setup: Setup) -> dict[str, EffectiveValue]:
         if length == max_length < wanted or max_length <= report.lengths.longest
         else ""
     )
-    _, micro = next(_fitting_lengths(setup, [length]), (length, setup.effective.recipe.micro_batch))
+    _, micro = next(_lengths_fitting_in_memory(setup, [length]), (length, setup.effective.recipe.micro_batch))
     own_defaults = {"sequence_length": EffectiveValue(length, why)}
     if micro != setup.effective.recipe.micro_batch:
         own_defaults["micro_batch"] = EffectiveValue(micro, "default")
     return own_defaults
 
 
-def _needed_length(lengths: RowLengths, usable: int, *, packed: bool) -> tuple[int, str]:
+def _needed_sequence_length(lengths: RowLengths, usable_rows: int, *, packed: bool) -> tuple[int, str]:
     """Return the length that the rows need, and why."""
     guess = " estimated from bytes" if lengths.estimated else ""
     uncut_length = next(cut.length for cut in lengths.at if not cut.rows)
-    mostly_uncut_length = next(cut.length for cut in lengths.at if cut.rows <= usable * _MAX_CUT_SHARE)
-    if packed and uncut_length < _NEVER_CUT:
-        return _NEVER_CUT, "several rows in each sequence"
-    if uncut_length <= max(mostly_uncut_length, _NEVER_CUT):
+    mostly_uncut_length = next(cut.length for cut in lengths.at if cut.rows <= usable_rows * _MAX_CUT_SHARE)
+    if packed and uncut_length < _NEVER_CUT_LENGTH:
+        return _NEVER_CUT_LENGTH, "several rows in each sequence"
+    if uncut_length <= max(mostly_uncut_length, _NEVER_CUT_LENGTH):
         return uncut_length, f"all rows, longest {grouped_digits(lengths.longest)}{guess}"
     return mostly_uncut_length, f"99 % of the rows, p99 {grouped_digits(lengths.p99)}{guess}"
 
 
 def _candidate_lengths(report: DataReport | None) -> list[int]:
     """Return the lengths to choose from: those that cut otherwise, and powers of two beyond them."""
-    cut_lengths = [cut.length for cut in report.lengths.at] if report and report.lengths else [_NEVER_CUT]
+    cut_lengths = [cut.length for cut in report.lengths.at] if report and report.lengths else [_NEVER_CUT_LENGTH]
     beyond, length = [], cut_lengths[-1]
-    while (length := 1 << length.bit_length()) <= _MAX_LENGTH:
+    while (length := 1 << length.bit_length()) <= _MAX_CANDIDATE_LENGTH:
         beyond.append(length)
     return [*cut_lengths, *beyond]
 
 
-def _fitting_lengths(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, int]]:
+def _lengths_fitting_in_memory(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the lengths that fit into an empty card, the longest first, each with the largest micro batch for it.
 
     A micro batch that the user chose stays as it is.
@@ -145,6 +151,6 @@ def _fitting_lengths(setup: Setup, lengths: list[int]) -> Iterator[tuple[int, in
     for length in sorted(lengths, reverse=True):
         for size in sizes:
             changed = replace(recipe, sequence_length=length, micro_batch=size)
-            if on_empty(setup.at(replace(setup.effective, recipe=changed))).band == "fits":
+            if predict_on_empty_cards(setup.at(replace(setup.effective, recipe=changed))).band == "fits":
                 yield length, size
                 break

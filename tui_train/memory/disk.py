@@ -12,14 +12,14 @@ from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.finetune import KEPT_CHECKPOINTS, keeps_best
 
 # What transformers' Trainer calls its checkpoints, and what it keeps; the built-in trainer sets the latter itself.
-_TRANSFORMERS_PREFIX = "checkpoint-"
-LIMIT_OPTION = "save_total_limit"
-_KEPT_BY_BUILTIN = 2
+_TRANSFORMERS_CHECKPOINT_PREFIX = "checkpoint-"
+CHECKPOINT_LIMIT_OPTION = "save_total_limit"
+_CHECKPOINTS_KEPT_BY_BUILTIN = 2
 # NeMo 2 keeps the newest ones (save_top_k of its default_log); the other flavours keep all.
-_KEPT_BY_NEMO = 10
+_CHECKPOINTS_KEPT_BY_NEMO = 10
 
 
-class CheckpointDisk(Struct, frozen=True, kw_only=True):
+class CheckpointDiskUse(Struct, frozen=True, kw_only=True):
     """The bytes of weights and optimizer states in a checkpoint."""
 
     weights: int
@@ -51,48 +51,48 @@ class CheckpointDisk(Struct, frozen=True, kw_only=True):
         return max(self.max_at_once * self.checkpoint_bytes, final_count * self.checkpoint_bytes + self.weights)
 
 
-def checkpoint_disk(setup: Setup) -> CheckpointDisk | None:
+def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     """Return what the checkpoints of a training take; None where its model or its checkpoints are not known."""
     prediction, profile = predict(setup), setup.effective
     model, how = prediction.workload.model, prediction.workload.settings
     options = setup.options
     checkpoints = setup.preset.checkpoints
-    transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS_PREFIX
+    transformers = checkpoints is not None and checkpoints.prefix == _TRANSFORMERS_CHECKPOINT_PREFIX
     nemo = takes_field(profile, "nemo")
     if prediction.estimate is None or model is None or how is None or not (transformers or nemo):
         return None
     weights, states = checkpoint_sizes(model, how)
     best = (takes_field(profile, "finetune") and keeps_best(profile)) or options.is_on("load_best_model_at_end")
     min_kept = 2 if best else 1
-    kept = _kept_checkpoints(setup)
-    return CheckpointDisk(
+    kept = _kept_checkpoint_count(setup)
+    return CheckpointDiskUse(
         weights=weights,
         states=0 if options.is_on("save_only_model") else states,
         error=prediction.estimate.error,
-        written=_written_checkpoints(setup),
+        written=_written_checkpoint_count(setup),
         kept=max(kept, min_kept) if kept else 0,
         can_be_limited=transformers and not profile.trainer.config,
         min_kept=min_kept,
     )
 
 
-def _kept_checkpoints(setup: Setup) -> int:
+def _kept_checkpoint_count(setup: Setup) -> int:
     """Return how many checkpoints stay, 0 for all."""
     profile = setup.effective
     if takes_field(profile, "nemo"):
-        return _KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
+        return _CHECKPOINTS_KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
     default = (
         KEPT_CHECKPOINTS
         if takes_field(profile, "finetune")
-        else _KEPT_BY_BUILTIN
+        else _CHECKPOINTS_KEPT_BY_BUILTIN
         if trainer_of(profile).makes_model
         else 0
     )
-    limit = str(setup.options.get(LIMIT_OPTION, default))
+    limit = str(setup.options.get(CHECKPOINT_LIMIT_OPTION, default))
     return int(limit) if limit.isdecimal() else 0
 
 
-def _written_checkpoints(setup: Setup) -> int:
+def _written_checkpoint_count(setup: Setup) -> int:
     """Return how many checkpoints are written, that of the end included; 0 if unknown."""
     recipe, strategy = setup.effective.recipe, setup.options.get("save_strategy")
     if strategy in {"no", "best"}:

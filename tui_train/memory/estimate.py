@@ -9,25 +9,29 @@ from tui_train.memory import activations, losses
 from tui_train.memory.types import DTYPE_BYTES, Estimate, MemorySettings, Phase
 
 # Bytes per weight: 4 bits and one fp32 scale per 64, 8-bit scales, or fp16 scales and zeros per 128.
-QUANTIZED_BYTES = {
+BYTES_PER_QUANTIZED_WEIGHT = {
     "nf4": 0.5 + 4 / 64,
     "nf4-dq": 0.5 + 1 / 64 + 4 / 64 / 256,
     "gptq": 0.5 + 2.5 / 128,
     "int8": 1 + 4 / 4096,
 }
 # Bytes of both 8-bit states: one each, with an fp32 scale per 256.
-_EIGHT_BIT_STATES = 2 * (1 + 4 / 256)
+_EIGHT_BIT_STATE_BYTES = 2 * (1 + 4 / 256)
 
 
-def estimate(model: Dimensions, how: MemorySettings) -> Estimate:
+def estimate_memory(model: Dimensions, settings: MemorySettings) -> Estimate:
     """Return the memory of each phase: load, forward with loss, backward, optimizer step, evaluation."""
     # LayerNorm and fp32 embeddings return fp32 under autocast; bitsandbytes returns the type of its input.
-    if how.autocast and how.packed.startswith("nf4") and (model.norm == "layer" or how.weights == "fp32"):
-        how = replace(how, widened=True)
-    if model.type == "gemma2" and how.attention == "sdpa":
+    if (
+        settings.autocast
+        and settings.packed.startswith("nf4")
+        and (model.norm == "layer" or settings.weights == "fp32")
+    ):
+        settings = replace(settings, widened=True)
+    if model.type == "gemma2" and settings.attention == "sdpa":
         # Soft-capped attention is not possible with sdpa, so transformers uses eager.
-        how = replace(how, attention="eager")
-    sums = _MemoryParts(model, how)
+        settings = replace(settings, attention="eager")
+    sums = _MemoryParts(model, settings)
     persistent = (
         ("weights", sums.weights),
         ("reference model", sums.reference),
@@ -35,195 +39,236 @@ def estimate(model: Dimensions, how: MemorySettings) -> Estimate:
         ("buckets", sums.buckets),
     )
     activations_kept = sums.between_layers
-    loaded = _phase("load", (("weights", sums.weights), ("temporaries", sums.loading if how.loads_whole else 0)))
-    forward = _phase(
+    loaded = _make_phase(
+        "load", (("weights", sums.weights), ("temporaries", sums.loading if settings.loads_whole else 0))
+    )
+    forward = _make_phase(
         "forward and loss",
         (
             *persistent,
-            ("gradients", sums.gradients if how.gather else 0),
+            ("gradients", sums.gradients if settings.gather else 0),
             ("activations", activations_kept + sums.after_layers),
             ("logits", sums.logits.forward),
             ("temporaries", sums.casts_forward + sums.gathered),
         ),
     )
-    backward = [_phase("backward", (*persistent, *parts)) for parts in sums.backward()]
-    step = _phase(
+    backward = [_make_phase("backward", (*persistent, *parts)) for parts in sums.backward()]
+    step = _make_phase(
         "optimizer step", (*persistent, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries))
     )
-    evaluation = _phase(
+    evaluation = _make_phase(
         "eval",
         (
             *persistent,
-            ("activations", sums.layer_forward),
+            ("activations", sums.layer_forward_bytes),
             ("logits", sums.logits.evaluation),
             ("temporaries", sums.gathered),
         ),
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
-    return Estimate(tuple(phases), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
+    return Estimate(
+        tuple(phases), model.parameters, sums.trained, (*settings.caveats, *_estimate_caveats(model, settings))
+    )
 
 
-def checkpoint_sizes(model: Dimensions, how: MemorySettings) -> tuple[int, int]:
+def checkpoint_sizes(model: Dimensions, settings: MemorySettings) -> tuple[int, int]:
     """Return the bytes of the trained weights and of the optimizer's states, as a checkpoint has them, of all GPUs."""
-    sums = _MemoryParts(model, replace(how, shards=1, offload=False))
-    width = 2 if how.sharding.startswith("zero") else DTYPE_BYTES[how.adapters] if how.method == "lora" else sums.width
+    sums = _MemoryParts(model, replace(settings, shards=1, offload=False))
+    width = (
+        2
+        if settings.sharding.startswith("zero")
+        else DTYPE_BYTES[settings.adapters]
+        if settings.method == "lora"
+        else sums.width
+    )
     return int(sums.trained * width), int(sums.states)
 
 
-def _caveats(model: Dimensions, how: MemorySettings) -> tuple[str, ...]:
+def _estimate_caveats(model: Dimensions, settings: MemorySettings) -> tuple[str, ...]:
     conditions = {
         "experts: the distribution of tokens is unknown": model.experts,
-        "LoRA with FSDP2: not compared with a GPU": _is_uncompared(how),
+        "LoRA with FSDP2: not compared with a GPU": _is_uncompared_sharding(settings),
     }
     return tuple(words for words, holds in conditions.items() if holds)
 
 
-def _is_uncompared(how: MemorySettings) -> bool:
+def _is_uncompared_sharding(settings: MemorySettings) -> bool:
     """Return whether no measurement is known for this kind of sharding."""
-    return how.method == "lora" and how.sharding == "fsdp" and not (how.holds_layers or how.loads_whole)
+    return (
+        settings.method == "lora"
+        and settings.sharding == "fsdp"
+        and not (settings.holds_layers or settings.loads_whole)
+    )
 
 
-def _phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
+def _make_phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
     return Phase(name, tuple((part, int(size)) for part, size in parts if size))
 
 
 class _MemoryParts:
     """The amounts that make up the phases, in bytes."""
 
-    def __init__(self, model: Dimensions, how: MemorySettings) -> None:
-        self.model, self.how = model, how
-        self.width = DTYPE_BYTES[how.weights]
+    def __init__(self, model: Dimensions, settings: MemorySettings) -> None:
+        self.model, self.settings = model, settings
+        self.width = DTYPE_BYTES[settings.weights]
         self.adapters = (
             sum(
-                b if how.scales else how.rank * (a + b)
+                b if settings.scales else settings.rank * (a + b)
                 for name, (a, b) in model.linear_shapes.items()
-                if how.method == "lora" and name in how.targets
+                if settings.method == "lora" and name in settings.targets
             )
             * model.layers
         )
-        self.trained = model.parameters if how.method == "full" else self.adapters
-        self._set_persistent()
-        self.layer = activations.layer_bytes(model, how)
-        tokens = how.tokens
+        self.trained = model.parameters if settings.method == "full" else self.adapters
+        self._set_persistent_amounts()
+        self.layer = activations.layer_activation_bytes(model, settings)
+        tokens = settings.tokens
         # The input of the head, or a copy without the last token of each sample.
         head = (
-            how.stream_bytes if how.loss in losses.CHUNKED_LOSSES else how.compute_bytes if how.method == "full" else 0
+            settings.stream_bytes
+            if settings.loss in losses.CHUNKED_LOSSES
+            else settings.compute_bytes
+            if settings.method == "full"
+            else 0
         )
-        self.after_layers = tokens * (activations.norm_bytes(model, how) + (head + how.stream_bytes) * model.hidden)
-        kept = tokens * model.hidden * how.stream_bytes
-        self.checkpoint = kept if how.checkpointing and how.whole_layers else self._kept_per_layer()
+        self.after_layers = tokens * (
+            activations.norm_activation_bytes(model, settings) + (head + settings.stream_bytes) * model.hidden
+        )
+        kept = tokens * model.hidden * settings.stream_bytes
+        self.checkpoint = kept if settings.checkpointing and settings.whole_layers else self._kept_bytes_per_layer()
         # With offloading, one is loaded while the previous one is used.
-        self.between_layers = min(model.layers, 2 if how.offloads else model.layers) * self.checkpoint
-        self.logits = losses.logits_memory(model, how)
+        self.between_layers = min(model.layers, 2 if settings.offloads else model.layers) * self.checkpoint
+        self.logits = losses.logits_memory(model, settings)
 
-    def _set_persistent(self) -> None:
+    def _set_persistent_amounts(self) -> None:
         """Set the amounts that persist between steps."""
-        model, how = self.model, self.how
-        packed = model.layers * model.linear_parameters if how.packed else 0
-        frozen = model.parameters if how.method != "full" else 0
-        self.packed = packed * QUANTIZED_BYTES.get(how.packed, 0)
+        model, settings = self.model, self.settings
+        packed = model.layers * model.linear_parameters if settings.packed else 0
+        frozen = model.parameters if settings.method != "full" else 0
+        self.packed = packed * BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0)
         base = (frozen - packed) * self.width + self.packed
-        trained_width = DTYPE_BYTES[how.adapters] if how.method == "lora" else self.width
+        trained_width = DTYPE_BYTES[settings.adapters] if settings.method == "lora" else self.width
         self.loading = base + self.trained * trained_width
         weights, gradients, states, per_state = self._sharded_sizes(base, self.trained * trained_width)
         self.weights, self.gradients = weights, gradients
-        split = max(1, how.shards) if how.sharding in {"fsdp", "zero3"} else 1
-        self.reference = model.parameters * self.width / split if how.reference else 0
+        split = max(1, settings.shards) if settings.sharding in {"fsdp", "zero3"} else 1
+        self.reference = model.parameters * self.width / split if settings.reference else 0
         self.states = states
-        if how.steps_at_once:
+        if settings.steps_at_once:
             self.gradients = min(gradients, max(model.layer_parameters, model.embedding_parameters) * trained_width)
             per_state = min(per_state, self.gradients)
         # Adafactor, per weight: squared gradient and update, and fp32 copies unless it is fp32.
         widest = (
-            max(model.embedding_parameters, model.hidden * model.ffn) if how.method == "full" else how.rank * model.ffn
+            max(model.embedding_parameters, model.hidden * model.ffn)
+            if settings.method == "full"
+            else settings.rank * model.ffn
         )
         largest_update = (
             widest * 4 * (2 if trained_width == 4 else 4) * gradients / max(1, self.trained * trained_width)
         )
-        self.step_temporaries = {"adamw_foreach": per_state, "adafactor": largest_update}.get(how.optimizer, 0)
+        self.step_temporaries = {"adamw_foreach": per_state, "adafactor": largest_update}.get(settings.optimizer, 0)
         # DistributedDataParallel copies gradients into buckets.
-        self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
+        self.buckets = self.trained * trained_width if settings.sharding == "ddp" and settings.shards > 1 else 0
         # Casts of autocast live until the backward pass; of trainable fp32 weights at least until the end of forward.
-        cast = how.compute_bytes if how.autocast not in {"", how.weights} and how.sharding in {"", "ddp"} else 0
-        self.cast_head = 0 if how.loss in losses.CHUNKED_LOSSES else model.embedding_parameters * cast
-        self.cast_layers = 0 if how.packed else model.layers * model.linear_parameters * cast
+        cast = (
+            settings.compute_bytes
+            if settings.autocast not in {"", settings.weights} and settings.sharding in {"", "ddp"}
+            else 0
+        )
+        self.cast_head = 0 if settings.loss in losses.CHUNKED_LOSSES else model.embedding_parameters * cast
+        self.cast_layers = 0 if settings.packed else model.layers * model.linear_parameters * cast
         self.cast_layer = self.cast_layers / model.layers
-        self.casts = self.cast_head + (self.cast_layer if how.checkpointing else self.cast_layers)
-        until_forward_end = how.method == "full" and self.width == 4
+        self.casts = self.cast_head + (self.cast_layer if settings.checkpointing else self.cast_layers)
+        until_forward_end = settings.method == "full" and self.width == 4
         self.casts_forward = self.cast_head + self.cast_layers if until_forward_end else self.casts
         self.gathered = self._gathered_bytes()
 
     def _sharded_sizes(self, base: float, trained: float) -> tuple[float, float, float, float]:
         """Return weights, gradients, states and one state per GPU, as sharded by the strategy."""
-        how, count = self.how, max(1, self.how.shards)
+        settings, count = self.settings, max(1, self.settings.shards)
         one_state = trained
-        state_bytes = {"adamw_8bit": _EIGHT_BIT_STATES / 2, "adafactor": 8 / self.model.hidden, "sgd": 0}
-        states = self.trained * 2 * state_bytes[how.optimizer] if how.optimizer in state_bytes else 2 * one_state
-        if how.sharding == "fsdp":
-            share = 0 if how.offload else 1 / count
-            unsharded = self.packed if how.keeps_packed else 0
+        state_bytes = {"adamw_8bit": _EIGHT_BIT_STATE_BYTES / 2, "adafactor": 8 / self.model.hidden, "sgd": 0}
+        states = (
+            self.trained * 2 * state_bytes[settings.optimizer] if settings.optimizer in state_bytes else 2 * one_state
+        )
+        if settings.sharding == "fsdp":
+            share = 0 if settings.offload else 1 / count
+            unsharded = self.packed if settings.keeps_packed else 0
             return (base - unsharded + trained) * share + unsharded, trained * share, states * share, one_state * share
-        if how.sharding.startswith("zero"):
+        if settings.sharding.startswith("zero"):
             # DeepSpeed has 16-bit weights and gradients, and sharded fp32 weights beside the states.
-            half, share = 2 * self.trained, 0 if how.offload else 1 / count
-            unsharded = 1 / count if how.sharding == "zero3" else 1
-            gradients = half * (1 if how.sharding == "zero1" else share)
+            half, share = 2 * self.trained, 0 if settings.offload else 1 / count
+            unsharded = 1 / count if settings.sharding == "zero3" else 1
+            gradients = half * (1 if settings.sharding == "zero1" else share)
             return base * unsharded + half * unsharded, gradients, 12 * self.trained * share, 4 * self.trained * share
         return base + trained, trained, states, one_state
 
     def _gathered_bytes(self) -> float:
         """Return the unsharded part at a time: two layers, and the weights outside of layers."""
-        model, how = self.model, self.how
-        if how.sharding not in {"fsdp", "zero3"} or how.shards < 2:
+        model, settings = self.model, self.settings
+        if settings.sharding not in {"fsdp", "zero3"} or settings.shards < 2:
             return 0
-        width = QUANTIZED_BYTES[how.packed] * (not how.keeps_packed) if how.packed else how.compute_bytes
-        layer = model.linear_parameters * width + (model.layer_parameters - model.linear_parameters) * how.compute_bytes
-        rest = (model.parameters - model.layers * model.layer_parameters) * how.compute_bytes
-        gradients = 2 * model.layer_parameters * how.compute_bytes if how.method == "full" else 0
+        width = (
+            BYTES_PER_QUANTIZED_WEIGHT[settings.packed] * (not settings.keeps_packed)
+            if settings.packed
+            else settings.compute_bytes
+        )
+        layer = (
+            model.linear_parameters * width
+            + (model.layer_parameters - model.linear_parameters) * settings.compute_bytes
+        )
+        rest = (model.parameters - model.layers * model.layer_parameters) * settings.compute_bytes
+        gradients = 2 * model.layer_parameters * settings.compute_bytes if settings.method == "full" else 0
         return 2 * layer + rest + gradients
 
-    def _kept_per_layer(self) -> int:
+    def _kept_bytes_per_layer(self) -> int:
         """Return what one layer keeps without checkpointing, or with selective checkpointing."""
-        model, how = self.model, self.how
-        if not how.checkpointing:
+        model, settings = self.model, self.settings
+        if not settings.checkpointing:
             return self.layer
         products = sum(width for _, width in list(model.linear_shapes.values())[::2])
-        kept = how.stream_bytes * model.hidden + how.compute_bytes * (model.query_width + products) + 4 * model.heads
-        return how.tokens * kept
+        kept = (
+            settings.stream_bytes * model.hidden
+            + settings.compute_bytes * (model.query_width + products)
+            + 4 * model.heads
+        )
+        return settings.tokens * kept
 
     @property
-    def layer_forward(self) -> float:
+    def layer_forward_bytes(self) -> float:
         """The memory of one layer without a backward pass."""
-        model, how = self.model, self.how
-        return how.eval_tokens * (
-            2 * how.stream_bytes * model.hidden + (3 if model.gated else 2) * how.compute_bytes * model.ffn
+        model, settings = self.model, self.settings
+        return settings.eval_tokens * (
+            2 * settings.stream_bytes * model.hidden + (3 if model.gated else 2) * settings.compute_bytes * model.ffn
         )
 
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the parts of the backward pass at the loss, in the first layer, in the last, and at its end."""
-        model, how = self.model, self.how
-        recomputed = self.layer if how.checkpointing else 0
-        passing = activations.backward_peak(model, how) + self.gathered
-        shared = how.sharding in {"fsdp", "zero3"}
+        model, settings = self.model, self.settings
+        recomputed = self.layer if settings.checkpointing else 0
+        passing = activations.backward_peak_bytes(model, settings) + self.gathered
+        shared = settings.sharding in {"fsdp", "zero3"}
         # An embedding gradient is unsharded before it is accumulated. A tied table has two, which torch adds into
         # a third tensor.
         table = (
-            model.embedding_parameters * (how.compute_bytes if shared else self.width) if how.method == "full" else 0
+            model.embedding_parameters * (settings.compute_bytes if shared else self.width)
+            if settings.method == "full"
+            else 0
         )
-        begun = (self.gradients if how.gather else 0) + table
+        begun = (self.gradients if settings.gather else 0) + table
         tables = table * (3 if model.tied else 1)
-        if not (shared or how.gather):
+        if not (shared or settings.gather):
             tables -= table
         kept = self.between_layers
         # The inputs of all layers and their gradients, if they are held until the end.
-        held_inputs = 2 * kept if how.holds_layers else self.checkpoint
+        held_inputs = 2 * kept if settings.holds_layers else self.checkpoint
         logits = (
             ("activations", kept + self.after_layers),
             ("logits", self.logits.backward),
             ("temporaries", self.gathered + self.casts),
         )
         return (
-            (("gradients", self.gradients if how.gather else 0), *logits),
+            (("gradients", self.gradients if settings.gather else 0), *logits),
             (("gradients", begun), ("activations", kept + recomputed), ("temporaries", passing + self.casts)),
             (
                 ("gradients", self.gradients),
@@ -232,7 +277,7 @@ class _MemoryParts:
             ),
             (
                 ("gradients", self.gradients),
-                ("activations", held_inputs if how.holds_layers else 0),
+                ("activations", held_inputs if settings.holds_layers else 0),
                 ("temporaries", tables + self.gathered),
             ),
         )

@@ -10,7 +10,7 @@ from tui_train.memory.types import DTYPE_BYTES, MemorySettings
 # TRL's losses since 1.15 and 1.7: never all logits at once, with a copy of the input of the head.
 CHUNKED_LOSSES = frozenset({"tiled", "checkpointed"})
 # Tokens and words of a tile of TRL's logits, and tokens of one chunk.
-_TILE = (4096, 32768)
+_TILE_TOKENS_AND_WORDS = (4096, 32768)
 _CHUNK_TOKENS = 256
 
 
@@ -22,16 +22,20 @@ class LogitsMemory(Struct, frozen=True):
     evaluation: float
 
 
-def logits_memory(model: Dimensions, how: MemorySettings) -> LogitsMemory:
+def logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """Return the peak memory of the loss."""
-    if how.loss == "none":
+    if settings.loss == "none":
         return LogitsMemory(0, 0, 0)
-    functions = {"fused": _fused, "tiled": _tiled, "checkpointed": _checkpointed}
-    return functions.get(how.loss, _unchunked)(model, how)
+    functions = {
+        "fused": _fused_logits_memory,
+        "tiled": _tiled_logits_memory,
+        "checkpointed": _checkpointed_logits_memory,
+    }
+    return functions.get(settings.loss, _unchunked_logits_memory)(model, settings)
 
 
-def _unchunked(model: Dimensions, how: MemorySettings) -> LogitsMemory:
-    value_bytes = how.compute_bytes
+def _unchunked_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
+    value_bytes = settings.compute_bytes
     # The logits, their fp32 cast if needed, and the log softmax.
     cast = value_bytes if value_bytes < 4 else 0
     forward: dict[str, float] = {
@@ -49,49 +53,55 @@ def _unchunked(model: Dimensions, how: MemorySettings) -> LogitsMemory:
     if model.type == "gemma2":
         # Its logits go through tanh, which keeps its output.
         forward, backward = ({name: size + value_bytes for name, size in each.items()} for each in (forward, backward))
-    forward_bytes = forward[how.loss]
-    backward_bytes = backward.get(how.loss, forward_bytes)
+    forward_bytes = forward[settings.loss]
+    backward_bytes = backward.get(settings.loss, forward_bytes)
     each = model.vocab * min(value_bytes + 4, forward_bytes)
     return LogitsMemory(
-        how.tokens * model.vocab * forward_bytes, how.tokens * model.vocab * backward_bytes, how.eval_tokens * each
+        settings.tokens * model.vocab * forward_bytes,
+        settings.tokens * model.vocab * backward_bytes,
+        settings.eval_tokens * each,
     )
 
 
-def _fused(model: Dimensions, how: MemorySettings) -> LogitsMemory:
+def _fused_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """Liger: one chunk per multiple of the hidden size in the vocabulary, gradients computed at once."""
     parts = _next_power_of_two(model.vocab / model.hidden)
-    line = model.vocab * how.compute_bytes
-    trained = model.embedding_parameters * how.compute_bytes if how.method == "full" else 0
-    gradients = how.tokens * model.hidden * how.compute_bytes + trained
-    first, evaluated = (min(tokens, _next_power_of_two(tokens / parts)) for tokens in (how.tokens, how.eval_tokens))
+    line = model.vocab * settings.compute_bytes
+    trained = model.embedding_parameters * settings.compute_bytes if settings.method == "full" else 0
+    gradients = settings.tokens * model.hidden * settings.compute_bytes + trained
+    first, evaluated = (
+        min(tokens, _next_power_of_two(tokens / parts)) for tokens in (settings.tokens, settings.eval_tokens)
+    )
     return LogitsMemory(first * line + gradients, gradients, evaluated * line)
 
 
-def _tiled(model: Dimensions, how: MemorySettings) -> LogitsMemory:
+def _tiled_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.15: one tile at a time, recomputed for gradients that are summed in fp32."""
-    value_bytes, width = how.compute_bytes, DTYPE_BYTES[how.weights]
-    cast_weights = min(_TILE[1], model.vocab) * model.hidden * value_bytes if width != value_bytes else 0
-    several = how.tokens > _TILE[0] or model.vocab > _TILE[1]
+    value_bytes, width = settings.compute_bytes, DTYPE_BYTES[settings.weights]
+    cast_weights = (
+        min(_TILE_TOKENS_AND_WORDS[1], model.vocab) * model.hidden * value_bytes if width != value_bytes else 0
+    )
+    several = settings.tokens > _TILE_TOKENS_AND_WORDS[0] or model.vocab > _TILE_TOKENS_AND_WORDS[1]
 
     def tile(tokens: int) -> int:
-        rows = model.hidden * value_bytes if how.stream_bytes != value_bytes else 0
-        return min(_TILE[0], tokens) * (_TILE[1] * value_bytes + rows) + cast_weights
+        rows = model.hidden * value_bytes if settings.stream_bytes != value_bytes else 0
+        return min(_TILE_TOKENS_AND_WORDS[0], tokens) * (_TILE_TOKENS_AND_WORDS[1] * value_bytes + rows) + cast_weights
 
     # In fp32, and cast.
-    gradients = how.tokens * model.hidden * (4 + how.stream_bytes % 4)
-    gradients += model.embedding_parameters * (4 + width % 4) if how.method == "full" else 0
+    gradients = settings.tokens * model.hidden * (4 + settings.stream_bytes % 4)
+    gradients += model.embedding_parameters * (4 + width % 4) if settings.method == "full" else 0
     # The head weights of one tile are still alive when those of the next are cast.
-    backward = tile(how.tokens) + (cast_weights if several else 0) + gradients
-    return LogitsMemory(tile(how.tokens), backward, tile(how.eval_tokens))
+    backward = tile(settings.tokens) + (cast_weights if several else 0) + gradients
+    return LogitsMemory(tile(settings.tokens), backward, tile(settings.eval_tokens))
 
 
-def _checkpointed(model: Dimensions, how: MemorySettings) -> LogitsMemory:
+def _checkpointed_logits_memory(model: Dimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.7: chunks that are recomputed, with the head in fp32 and then in the type of autocast."""
-    width = DTYPE_BYTES[how.weights]
-    value_bytes = how.compute_bytes if how.autocast else 4
+    width = DTYPE_BYTES[settings.weights]
+    value_bytes = settings.compute_bytes if settings.autocast else 4
     # The head in fp32, and its cast, which is kept for the gradients.
-    head_copy = model.embedding_parameters * value_bytes if value_bytes != width or how.autocast else 0
-    casts = head_copy + (model.embedding_parameters * 4 if width < 4 and how.autocast else 0)
+    head_copy = model.embedding_parameters * value_bytes if value_bytes != width or settings.autocast else 0
+    casts = head_copy + (model.embedding_parameters * 4 if width < 4 and settings.autocast else 0)
 
     def chunk_peak(tokens: int, head_copy: float) -> float:
         """Return the peak of a chunk: at the product, or at the softmax and its gradient."""
@@ -102,15 +112,15 @@ def _checkpointed(model: Dimensions, how: MemorySettings) -> LogitsMemory:
     head_gradient = (
         head_copy
         + model.embedding_parameters * (4 + width)
-        + min(_CHUNK_TOKENS, how.tokens) * model.vocab * value_bytes
+        + min(_CHUNK_TOKENS, settings.tokens) * model.vocab * value_bytes
     )
     head_peak, sums = (
         (model.embedding_parameters * 12 if width == 4 else head_gradient, model.embedding_parameters * width)
-        if how.method == "full"
+        if settings.method == "full"
         else (0, 0)
     )
-    backward = max(sums + chunk_peak(how.tokens, head_copy), head_peak)
-    return LogitsMemory(chunk_peak(how.tokens, 0), backward, chunk_peak(how.eval_tokens, 0))
+    backward = max(sums + chunk_peak(settings.tokens, head_copy), head_peak)
+    return LogitsMemory(chunk_peak(settings.tokens, 0), backward, chunk_peak(settings.eval_tokens, 0))
 
 
 def _next_power_of_two(number: float) -> int:

@@ -6,19 +6,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.facts.types import Gpu, Machine
-from tui_train.memory.estimate import estimate
+from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.ladder.rungs import RUNGS, get_rung, why_rung_unusable
 from tui_train.memory.types import Estimate
 from tui_train.memory.verdict import Band, MemoryVerdict, judge_memory, reserved_bytes
-from tui_train.memory.workload import Workload, workload
+from tui_train.memory.workload import Workload, derive_workload
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
-_MAX_STEPS = 32
+_MAX_CHANGES_PER_RUNG = 32
 # Of the effect of a change that is a smaller part than this of what is reserved, nothing is said.
-_WORTH = 1000
+_MIN_EFFECT_DIVISOR = 1000
 # Fallbacks that do not change the result, in the order in which they are suggested.
 _SAME_RESULT_RUNGS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
 _EVALUATION_RUNG = "eval_batch"
@@ -53,14 +53,14 @@ class Prediction(Struct, frozen=True):
         return self.pools[0][1].band if self.pools else None
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """The bytes reserved at the peak; those of the tensors alone where no place is known."""
         if self.pools:
             return self.pools[0][1].reserved
         return self.estimate.peak.total if self.estimate else 0
 
 
-class Effect(Struct, frozen=True):
+class RungEffect(Struct, frozen=True):
     """A change, its effect on what is reserved in bytes, the verdict with it, and whether it changes the result."""
 
     change: Change
@@ -71,41 +71,41 @@ class Effect(Struct, frozen=True):
 
 def predict(setup: Setup) -> Prediction:
     """Return the estimate of an attempt, made once; pure, and far below a millisecond."""
-    return setup.kept(_predict)
+    return setup.kept(_compute_prediction)
 
 
-def on_empty(setup: Setup) -> Prediction:
+def predict_on_empty_cards(setup: Setup) -> Prediction:
     """Return the estimate of an attempt as if nothing else used its cards, or the host's memory."""
     machine = setup.facts.machine
     free = replace(machine, memory_available=machine.memory_total)
     cards = [replace(gpu, memory_free=gpu.memory_total) for gpu in setup.gpus]
-    return _judged(setup, _places(setup.device, cards, free))
+    return _predict_in_pools(setup, _pools_with_known_free_memory(setup.device, cards, free))
 
 
-def _predict(setup: Setup) -> Prediction:
-    return _judged(setup, memory_pools(setup))
+def _compute_prediction(setup: Setup) -> Prediction:
+    return _predict_in_pools(setup, memory_pools(setup))
 
 
-def _judged(setup: Setup, where: tuple[MemoryPool, ...]) -> Prediction:
-    known = workload(setup)
+def _predict_in_pools(setup: Setup, pools: tuple[MemoryPool, ...]) -> Prediction:
+    known = derive_workload(setup)
     if known.model is None or known.settings is None:
         return Prediction(known)
     try:
-        estimated = estimate(known.model, known.settings)
+        estimated = estimate_memory(known.model, known.settings)
     except (ZeroDivisionError, OverflowError):
         return Prediction(Workload(why_unknown="these sizes are not a valid model"))
     growing = setup.effective.recipe.expandable_segments
     return Prediction(
-        known, estimated, tuple((place, _pool_verdict(estimated, place, setup, expandable=growing)) for place in where)
+        known, estimated, tuple((place, _pool_verdict(estimated, place, setup, expandable=growing)) for place in pools)
     )
 
 
 def memory_pools(setup: Setup) -> tuple[MemoryPool, ...]:
     """Return the chosen GPUs with known free memory, least first; without GPUs, the host's memory."""
-    return _places(setup.device, setup.gpus, setup.facts.machine)
+    return _pools_with_known_free_memory(setup.device, setup.gpus, setup.facts.machine)
 
 
-def _places(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPool, ...]:
+def _pools_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPool, ...]:
     if device == "cuda":
         cards = (gpu for gpu in gpus if gpu.memory_free is not None)
         return tuple(sorted(map(_gpu_pool, cards), key=lambda place: place.free))
@@ -117,15 +117,17 @@ def _gpu_pool(gpu: Gpu) -> MemoryPool:
     return MemoryPool(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
 
 
-def _pool_verdict(estimated: Estimate, place: MemoryPool, setup: Setup, *, expandable: bool) -> MemoryVerdict:
+def _pool_verdict(estimated: Estimate, pool: MemoryPool, setup: Setup, *, expandable: bool) -> MemoryVerdict:
     caveats = bool(estimated.caveats)
-    several = place.cuda and setup.world_size > 1
-    processes = 1 if place.cuda else setup.processes
-    reserved_total = reserved_bytes(estimated, several=several, expandable=expandable) * processes
-    return judge_memory(estimated.peak.total * processes, reserved_total, place.free, several=several, caveats=caveats)
+    several = pool.cuda and setup.world_size > 1
+    processes = 1 if pool.cuda else setup.processes
+    reserved_total = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
+    return judge_memory(
+        estimated.peak.total * processes, reserved_total, pool.free, several_processes=several, has_caveats=caveats
+    )
 
 
-def rung_effects(setup: Setup) -> tuple[Effect, ...]:
+def rung_effects(setup: Setup) -> tuple[RungEffect, ...]:
     """Return the effect of each applicable fallback: those with the same result first, then by saving."""
     current = predict(setup)
     if current.estimate is None:
@@ -136,13 +138,13 @@ def rung_effects(setup: Setup) -> tuple[Effect, ...]:
         if change is None:
             continue
         changed = predict(setup.at(apply_change(change, profile)))
-        difference = changed.held - current.held if changed.estimate else 0
-        if abs(difference) * _WORTH > current.held:
-            useful.append(Effect(change, difference, changed.band, fallback.changes_training))
+        difference = changed.held_bytes - current.held_bytes if changed.estimate else 0
+        if abs(difference) * _MIN_EFFECT_DIVISOR > current.held_bytes:
+            useful.append(RungEffect(change, difference, changed.band, fallback.changes_training))
     return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.peak_difference)))
 
 
-def is_hopeless(setup: Setup) -> bool:
+def cannot_fit(setup: Setup) -> bool:
     """Return whether an attempt cannot fit even on an empty GPU and at the lower end of the estimate.
 
     Never true if something is not modelled: the script may need less than assumed.
@@ -154,7 +156,7 @@ def is_hopeless(setup: Setup) -> bool:
     )
 
 
-def smallest_fitting_change(setup: Setup) -> Change | None:
+def smallest_change_that_fits(setup: Setup) -> Change | None:
     """Return the smallest change with the same result that makes the training fit, None if there is none.
 
     In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
@@ -169,20 +171,20 @@ def smallest_fitting_change(setup: Setup) -> Change | None:
     ):
         if why_rung_unusable(name, setup.context):
             continue
-        for _ in range(_MAX_STEPS):
+        for _ in range(_MAX_CHANGES_PER_RUNG):
             change = get_rung(name).next_change(candidate, setup.context)
             if change is None:
                 break
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
             if predict(setup.at(candidate)).band in {"fits", "tight"}:
-                return _combined_change(setup.effective, candidate, edits)
+                return _combined_fitting_change(setup.effective, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break
     return None
 
 
-def _combined_change(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
+def _combined_fitting_change(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
     changed = profile_differences(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
     why = "fits by the estimate; same global batch"

@@ -9,16 +9,16 @@ import msgspec
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.models.dimensions import Dimensions
-from tui_train.memory.estimate import QUANTIZED_BYTES
-from tui_train.memory.types import ALL_TARGETS, DTYPE_BYTES, OTHER_TARGET_NAMES, MemorySettings
+from tui_train.memory.estimate import BYTES_PER_QUANTIZED_WEIGHT
+from tui_train.memory.types import ALL_LORA_TARGETS, DTYPE_BYTES, OTHER_NAMES_BY_LORA_TARGET, MemorySettings
 
-MEASURE_DEADLINE = 120.0
+MEASURE_DEADLINE_SECONDS = 120.0
 # 70 billion parameters take minutes on a slow machine; the user can cancel.
-TRACE_DEADLINE = 600.0
+TRACE_DEADLINE_SECONDS = 600.0
 # Relative error of a trace.
-TRACE_ERROR = 0.1
-_TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_PHASE_LABELS = {"forward": "forward and loss", "step": "optimizer step"}
+TRACE_RELATIVE_ERROR = 0.1
+_TORCH_NAME_BY_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_LABEL_BY_PHASE = {"forward": "forward and loss", "step": "optimizer step"}
 
 
 class CountedMemory(msgspec.Struct, frozen=True):
@@ -39,92 +39,95 @@ class CountedMemory(msgspec.Struct, frozen=True):
     def peak(self) -> tuple[str, int]:
         """The phase with the peak, and its bytes."""
         name, size = max(self.phases.items(), key=lambda item: item[1], default=("load", 0))
-        return _PHASE_LABELS.get(name, name), size
+        return _LABEL_BY_PHASE.get(name, name), size
 
 
-def why_not_traceable(model: Dimensions, how: MemorySettings) -> str:
+def why_not_traceable(model: Dimensions, settings: MemorySettings) -> str:
     """Return why a training cannot be traced, empty if it can."""
     reasons = {
-        "the trace does not support reward models": how.loss == "none",
+        "the trace does not support reward models": settings.loss == "none",
         "the trace does not support experts": bool(model.experts),
-        "the trace does not support DeepSpeed": how.sharding.startswith("zero"),
-        "the trace supports gemma2 only without flash attention": model.type == "gemma2" and how.attention == "flash",
-        "the trace does not support quantized weights with both bf16 and fp16": bool(how.packed)
-        and {how.weights, how.autocast} == {"bf16", "fp16"},
-        "the trace does not support chunked losses": how.loss in {"chunked", "compiled"},
-        "the trace supports neither activation offloading nor optimizer steps in the backward pass": how.offloads
-        or how.steps_at_once,
-        "the trace supports only LoRA, full checkpointing, and sharded quantized weights": how.scales
-        or how.keeps_packed
-        or not how.whole_layers,
+        "the trace does not support DeepSpeed": settings.sharding.startswith("zero"),
+        "the trace supports gemma2 only without flash attention": model.type == "gemma2"
+        and settings.attention == "flash",
+        "the trace does not support quantized weights with both bf16 and fp16": bool(settings.packed)
+        and {settings.weights, settings.autocast} == {"bf16", "fp16"},
+        "the trace does not support chunked losses": settings.loss in {"chunked", "compiled"},
+        "the trace supports neither activation offloading nor optimizer steps in the backward pass": settings.offloads
+        or settings.steps_at_once,
+        "the trace supports only LoRA, full checkpointing, and sharded quantized weights": settings.scales
+        or settings.keeps_packed
+        or not settings.whole_layers,
     }
     return next((words for words, holds in reasons.items() if holds), "")
 
 
-def trace_request(model: Dimensions, how: MemorySettings, folder: str = "") -> dict[str, Any]:
+def trace_request(model: Dimensions, settings: MemorySettings, folder: str = "") -> dict[str, Any]:
     """Return the request for the child: the model by `folder` or dimensions, and how it is trained."""
-    shared = how.sharding == "fsdp"
+    shared = settings.sharding == "fsdp"
     # FSDP casts full layers to the compute type, and keeps its shards in the type of the weights.
-    cast = how.autocast if shared and how.autocast else how.weights
+    cast = settings.autocast if shared and settings.autocast else settings.weights
     return {
         "folder": folder,
         "config": transformers_config(model),
-        "micro_batch": how.micro_batch * how.rows,
-        "sequence_length": how.sequence_length,
-        "weights": _TORCH_DTYPES[cast],
-        "autocast": how.autocast,
-        "method": how.method,
-        "rank": how.rank,
+        "micro_batch": settings.micro_batch * settings.rows,
+        "sequence_length": settings.sequence_length,
+        "weights": _TORCH_NAME_BY_DTYPE[cast],
+        "autocast": settings.autocast,
+        "method": settings.method,
+        "rank": settings.rank,
         # Empty: all linear layers, whatever their names.
-        "targets": {} if how.targets == ALL_TARGETS else {name: OTHER_TARGET_NAMES[name] for name in how.targets},
-        "dropout": how.dropout,
-        "adapters": _TORCH_DTYPES[how.adapters],
-        "packed": QUANTIZED_BYTES.get(how.packed, 0),
-        "optimizer": how.optimizer,
-        "checkpointing": how.checkpointing,
-        "attention": how.attention,
-        "loss": "" if how.loss == "upcast" else how.loss,
-        "kernels": how.kernels,
-        "reference": how.reference,
-        "kept": DTYPE_BYTES[how.adapters if how.method == "lora" else how.weights],
-        "shards": how.shards * DTYPE_BYTES[cast] / DTYPE_BYTES[how.weights] if shared else 1,
-        "shared": shared and how.shards > 1,
-        "buckets": how.sharding == "ddp" and how.shards > 1,
-        "holds_layers": how.holds_layers,
-        "gather": how.gather,
+        "targets": {}
+        if settings.targets == ALL_LORA_TARGETS
+        else {name: OTHER_NAMES_BY_LORA_TARGET[name] for name in settings.targets},
+        "dropout": settings.dropout,
+        "adapters": _TORCH_NAME_BY_DTYPE[settings.adapters],
+        "packed": BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0),
+        "optimizer": settings.optimizer,
+        "checkpointing": settings.checkpointing,
+        "attention": settings.attention,
+        "loss": "" if settings.loss == "upcast" else settings.loss,
+        "kernels": settings.kernels,
+        "reference": settings.reference,
+        "kept": DTYPE_BYTES[settings.adapters if settings.method == "lora" else settings.weights],
+        "shards": settings.shards * DTYPE_BYTES[cast] / DTYPE_BYTES[settings.weights] if shared else 1,
+        "shared": shared and settings.shards > 1,
+        "buckets": settings.sharding == "ddp" and settings.shards > 1,
+        "holds_layers": settings.holds_layers,
+        "gather": settings.gather,
     }
 
 
-def memory_child_command(python: str, kind: str, request: dict[str, Any]) -> list[str]:
-    """Return the command that starts the child; `kind` is "trace" or "measure"."""
+def memory_child_command(python: str, mode: str, request: dict[str, Any]) -> list[str]:
+    """Return the command that starts the child; `mode` is "trace" or "measure"."""
     child = str(resources.files("tui_train").joinpath("programs/memory/memory_child.py"))
-    return [python, "-B", child, kind, msgspec.json.encode(request).decode()]
+    return [python, "-B", child, mode, msgspec.json.encode(request).decode()]
 
 
 def run_trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> CountedMemory:
     """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
     no_card = {"CUDA_VISIBLE_DEVICES": ""}
-    return _parse_counted(
-        run_child(memory_child_command(python, "trace", request), TRACE_DEADLINE, no_card, cancelled=cancelled)
+    return _parse_counted_memory(
+        run_child(memory_child_command(python, "trace", request), TRACE_DEADLINE_SECONDS, no_card, cancelled=cancelled)
     )
 
 
-def run_measurement(python: str, request: dict[str, Any], card: str = "") -> CountedMemory:
+def run_measurement(python: str, request: dict[str, Any], gpu_uuid: str = "") -> CountedMemory:
     """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
-    environment = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    environment = {"CUDA_VISIBLE_DEVICES": gpu_uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
-    return _parse_counted(
-        run_child(memory_child_command(python, "measure", request), MEASURE_DEADLINE, environment, memory=0)
+    return _parse_counted_memory(
+        run_child(memory_child_command(python, "measure", request), MEASURE_DEADLINE_SECONDS, environment, memory=0)
     )
 
 
-def _parse_counted(answer: ChildResult) -> CountedMemory:
-    for line in reversed(answer.out.splitlines()):
+def _parse_counted_memory(result: ChildResult) -> CountedMemory:
+    for line in reversed(result.out.splitlines()):
         try:
             return json_as(line, CountedMemory)
         except Unparsable:
             continue
-    return CountedMemory(problem=answer.why_unusable())
+    return CountedMemory(problem=result.why_unusable())
 
 
 def transformers_config(model: Dimensions) -> dict[str, Any]:

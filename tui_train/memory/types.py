@@ -7,7 +7,7 @@ from msgspec import Struct
 Dtype = Literal["fp32", "bf16", "fp16"]
 DTYPE_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 
-Method = Literal["full", "lora", "frozen"]
+TrainedPart = Literal["full", "lora", "frozen"]
 Quantization = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
 Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
 Attention = Literal["eager", "sdpa", "flash"]
@@ -18,11 +18,11 @@ Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 
 # Target modules of LoRA, by PEFT's names.
-ATTENTION_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
-QUERY_VALUE_TARGETS = ("q_proj", "v_proj")
-ALL_TARGETS = (*ATTENTION_TARGETS, "gate_proj", "up_proj", "down_proj")
+ATTENTION_LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+QUERY_VALUE_LORA_TARGETS = ("q_proj", "v_proj")
+ALL_LORA_TARGETS = (*ATTENTION_LORA_TARGETS, "gate_proj", "up_proj", "down_proj")
 # Other names of the same modules; some combine several.
-OTHER_TARGET_NAMES = {
+OTHER_NAMES_BY_LORA_TARGET = {
     "q_proj": ("c_attn", "query_key_value", "qkv_proj"),
     "k_proj": ("c_attn", "query_key_value", "qkv_proj"),
     "v_proj": ("c_attn", "query_key_value", "qkv_proj"),
@@ -48,11 +48,11 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     """The type of the weights."""
     autocast: Literal["", "bf16", "fp16"] = ""
     """The type of the computation, if different."""
-    method: Method = "full"
+    method: TrainedPart = "full"
     packed: Quantization = ""
     """The weights are quantized and frozen."""
     rank: int = 16
-    targets: tuple[str, ...] = ATTENTION_TARGETS
+    targets: tuple[str, ...] = ATTENTION_LORA_TARGETS
     adapters: Dtype = "fp32"
     """The type of LoRA's matrices."""
     dropout: float = 0.0

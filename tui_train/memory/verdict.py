@@ -10,19 +10,19 @@ Band = Literal["fits", "tight", "will not fit"]
 
 GIB = 2**30
 # Memory of the CUDA context of a process, and of the channels of NCCL.
-CONTEXT_BYTES = GIB // 2
-NCCL_BYTES = GIB // 2
+CUDA_CONTEXT_BYTES = GIB // 2
+NCCL_CHANNEL_BYTES = GIB // 2
 # What the allocator reserves beyond the tensors: a share of them, more of it with several processes, whose buckets and
 # gathered layers come and go, and a share of the logits, whose blocks are split. Fitted to 95 trainings of which both
 # were measured, and 30 of which what was reserved was.
-_GAP_SHARE, _SEVERAL_SHARE, _LOGITS_SHARE = 0.05, 0.10, 0.50
+_GAP_SHARE, _GAP_SHARE_OF_SEVERAL, _GAP_SHARE_OF_LOGITS = 0.05, 0.10, 0.50
 # Shares of the available memory up to which what is reserved fits, and up to which tensors alone are tight: near the
 # limit the allocator gives blocks back. The rest is for the error of the estimate.
-_FITS_SHARE, _TIGHT_SHARE = 0.90, 0.95
+_MAX_FITTING_SHARE, _MAX_TIGHT_SHARE = 0.90, 0.95
 # The limit of "fits" if something is not modelled.
-_CAVEATS_SHARE = 0.3
+_MAX_FITTING_SHARE_WITH_CAVEATS = 0.3
 # Expandable segments leave fewer gaps.
-_EXPANDABLE_FACTOR = 0.5
+_EXPANDABLE_GAP_FACTOR = 0.5
 
 
 class MemoryVerdict(Struct, frozen=True):
@@ -34,25 +34,31 @@ class MemoryVerdict(Struct, frozen=True):
     available: int
 
 
-def reserved_bytes(estimate: Estimate, *, several: bool, expandable: bool = False) -> int:
+def reserved_bytes(estimate: Estimate, *, several_processes: bool, expandable: bool = False) -> int:
     """Return the bytes that the allocator holds at the peak: the tensors and the gaps between them."""
     peak = estimate.peak.total
     logits = max(dict(phase.parts).get("logits", 0) for phase in estimate.phases)
-    gaps = peak * (_GAP_SHARE + _SEVERAL_SHARE * several) + logits * _LOGITS_SHARE
-    return int(peak + gaps * (_EXPANDABLE_FACTOR if expandable else 1))
+    gaps = peak * (_GAP_SHARE + _GAP_SHARE_OF_SEVERAL * several_processes) + logits * _GAP_SHARE_OF_LOGITS
+    return int(peak + gaps * (_EXPANDABLE_GAP_FACTOR if expandable else 1))
 
 
-def bytes_on_card(reserved_total: int, *, several: bool) -> int:
+def used_bytes_on_card(reserved_total: int, *, several_processes: bool) -> int:
     """Return the bytes that a card shows as used: what is reserved, the context, and NCCL's channels."""
-    return reserved_total + CONTEXT_BYTES + (NCCL_BYTES if several else 0)
+    return reserved_total + CUDA_CONTEXT_BYTES + (NCCL_CHANNEL_BYTES if several_processes else 0)
 
 
-def judge_memory(needed: int, reserved_total: int, free: int, *, several: bool, caveats: bool = False) -> MemoryVerdict:
-    """Return whether `reserved_total` bytes fit; with `caveats` the tensors must be far below `free`."""
-    available = max(0, free - bytes_on_card(0, several=several))
+def judge_memory(
+    needed: int, reserved_total: int, free: int, *, several_processes: bool, has_caveats: bool = False
+) -> MemoryVerdict:
+    """Return whether `reserved_total` bytes fit; with `has_caveats` the tensors must be far below `free`."""
+    available = max(0, free - used_bytes_on_card(0, several_processes=several_processes))
     band: Band = "will not fit"
-    if (needed <= available * _CAVEATS_SHARE) if caveats else (reserved_total <= available * _FITS_SHARE):
+    if (
+        (needed <= available * _MAX_FITTING_SHARE_WITH_CAVEATS)
+        if has_caveats
+        else (reserved_total <= available * _MAX_FITTING_SHARE)
+    ):
         band = "fits"
-    elif needed <= available * _TIGHT_SHARE:
+    elif needed <= available * _MAX_TIGHT_SHARE:
         band = "tight"
     return MemoryVerdict(band, needed, reserved_total, available)

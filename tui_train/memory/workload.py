@@ -10,12 +10,12 @@ from msgspec import Struct, structs
 from tui_train.base.versions import at_least
 from tui_train.facts.models.dimensions import Dimensions, dimensions_by_name
 from tui_train.facts.types import YamlDocument
-from tui_train.memory.conventions import adapter_dtype, loss_and_kernels, quantization, weight_dtype
+from tui_train.memory.conventions import adapter_dtype, loss_and_kernels, weight_dtype, weight_quantization
 from tui_train.memory.types import (
-    ALL_TARGETS,
-    ATTENTION_TARGETS,
-    OTHER_TARGET_NAMES,
-    QUERY_VALUE_TARGETS,
+    ALL_LORA_TARGETS,
+    ATTENTION_LORA_TARGETS,
+    OTHER_NAMES_BY_LORA_TARGET,
+    QUERY_VALUE_LORA_TARGETS,
     Attention,
     Dtype,
     MemorySettings,
@@ -32,10 +32,10 @@ from tui_train.trainers import nemo as nemo_trainer
 from tui_train.trainers import takes_field, trainer_of
 
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
-_BUILTIN_VOCABULARY = 264
+_BUILTIN_VOCABULARY_SIZE = 264
 # Assumed if the script does not set it.
-_DEFAULT_LENGTH = 1024
-_OPTIMIZERS: dict[str, Optimizer] = {
+_ASSUMED_SEQUENCE_LENGTH = 1024
+_OPTIMIZER_BY_NAME: dict[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
     "adamw_fused": "adamw_fused",
@@ -45,41 +45,41 @@ _OPTIMIZERS: dict[str, Optimizer] = {
     "adafactor": "adafactor",
     "sgd": "sgd",
 }
-_AUTOCAST: dict[Precision, Literal["", "bf16", "fp16"]] = {"fp32": "", "bf16": "bf16", "fp16": "fp16"}
-_ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
+_AUTOCAST_BY_PRECISION: dict[Precision, Literal["", "bf16", "fp16"]] = {"fp32": "", "bf16": "bf16", "fp16": "fp16"}
+_ATTENTION_BY_NAME: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
 
 
 class Workload(Struct, frozen=True):
     """The model and how it is trained; `why_unknown` is what is missing if either is None.
 
-    `unknown` is the model of the Hub whose config.json would tell the sizes that are missing.
+    `unknown_model` is the model of the Hub whose config.json would tell the sizes that are missing.
     """
 
     model: Dimensions | None = None
     settings: MemorySettings | None = None
     folder: str = ""
     why_unknown: str = ""
-    unknown: str = ""
+    unknown_model: str = ""
 
 
-def workload(setup: Setup) -> Workload:
+def derive_workload(setup: Setup) -> Workload:
     """Return the model and settings of an attempt; pure."""
     profile = setup.effective
     if takes_field(profile, "nemo"):
         return _nemo_workload(setup)
     if trainer_of(profile).makes_model and not profile.trainer.model:
-        return Workload(new_model(profile.recipe), _memory_settings(setup))
-    return _loading_workload(setup)
+        return Workload(new_model_dimensions(profile.recipe), _memory_settings(setup))
+    return _loaded_model_workload(setup)
 
 
-def _loading_workload(setup: Setup) -> Workload:
+def _loaded_model_workload(setup: Setup) -> Workload:
     """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.effective, setup.facts, setup.document
-    if _micro_batch(setup) is None:
-        return Workload(why_unknown=_no_batch(setup))
+    if _effective_micro_batch(setup) is None:
+        return Workload(why_unknown=_why_no_batch(setup))
     if document and document.problem:
         return Workload(why_unknown=f"{profile.trainer.config}: {document.problem}")
-    name = chosen_model(profile, setup.options)
+    name = chosen_model_name(profile, setup.options)
     if not name:
         own = takes_field(profile, "trainer.script") and "model" not in setup.context.accepted
         return Workload(why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)")
@@ -92,14 +92,14 @@ def _loading_workload(setup: Setup) -> Workload:
         problem = model_folder.problem if model_folder else ""
         fetchable = not problem and hub_cache.valid_id(name)
         problem = problem or ("its sizes are not known here" if fetchable else "unknown model: give its folder")
-        return Workload(why_unknown=f"{name}: {problem}", unknown=name if fetchable else "")
+        return Workload(why_unknown=f"{name}: {problem}", unknown_model=name if fetchable else "")
     if not name.startswith("/"):
         # The folder of a model in the cache is called after its commit.
         model = structs.replace(model, name=name)
     return Workload(model, _memory_settings(setup, model), folder)
 
 
-def _no_batch(setup: Setup) -> str:
+def _why_no_batch(setup: Setup) -> str:
     if "micro_batch" in setup.context.accepted:
         return "the micro batch is not known: set recipe.micro_batch"
     if setup.preset.label == SCRIPT:
@@ -107,18 +107,18 @@ def _no_batch(setup: Setup) -> str:
     return f"{setup.preset.named} passes no micro batch, and the script's own is not known"
 
 
-def chosen_model(profile: Profile, options: Options) -> str:
+def chosen_model_name(profile: Profile, options: Options) -> str:
     """Return the folder or name of the model, empty if none is set."""
     return profile.trainer.model or options.text("model")
 
 
 def models_to_read(profile: Profile, documents: Mapping[str, YamlDocument]) -> tuple[str, ...]:
     """Return the model in the profile, its arguments or its YAML file, a folder or an id, to read its shape."""
-    name = chosen_model(profile, script_options(profile, documents))
+    name = chosen_model_name(profile, script_options(profile, documents))
     return (name,) if name.startswith("/") or hub_cache.valid_id(name) else ()
 
 
-def new_model(recipe: Recipe) -> Dimensions:
+def new_model_dimensions(recipe: Recipe) -> Dimensions:
     """Return the new model of the built-in trainer for the sizes of an effective recipe."""
     hidden = recipe.hidden_size or 0
     return Dimensions(
@@ -127,12 +127,12 @@ def new_model(recipe: Recipe) -> Dimensions:
         hidden=hidden,
         heads=recipe.heads or 0,
         ffn=math.ceil(8 * hidden / 3 / 32) * 32,
-        vocab=_BUILTIN_VOCABULARY,
+        vocab=_BUILTIN_VOCABULARY_SIZE,
         tied=True,
     )
 
 
-def _micro_batch(setup: Setup) -> int | None:
+def _effective_micro_batch(setup: Setup) -> int | None:
     """Return the micro batch of the recipe, or of an option with a common name."""
     return setup.effective.recipe.micro_batch or setup.options.integer("micro_batch") or None
 
@@ -140,31 +140,36 @@ def _micro_batch(setup: Setup) -> int | None:
 def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
     profile, options = setup.effective, setup.options
-    recipe, packing, lora, precision = profile.recipe, quantization(options), _lora(setup), _precision(setup)
+    recipe, packing, lora, precision = (
+        profile.recipe,
+        weight_quantization(options),
+        _trains_adapter(setup),
+        _effective_precision(setup),
+    )
     filed = weight_dtype(setup, model.dtype if model else "", lora=lora)
-    sharding = _sharding(setup)
+    sharding = _sharding_kind(setup)
     # With mixed precision accelerate keeps weights that FSDP trains in fp32.
     widened = sharding == "fsdp" and precision != "fp32" and not lora
     loaded_dtype: Dtype = "fp32" if widened else filed or "fp32"
     kind, kernels = loss_and_kernels(setup, liger=bool(recipe.fused_cross_entropy or options.is_on("liger")))
-    checkpointing = _checkpointing(setup)
+    checkpointing = _recomputes_activations(setup)
     finetune_method = profile.finetune.method if takes_field(profile, "finetune") else ""
     return MemorySettings(
-        micro_batch=_micro_batch(setup) or 1,
+        micro_batch=_effective_micro_batch(setup) or 1,
         rows=2 if finetune_method in {"dpo", "reward"} else 1,
         reference=finetune_method in {"dpo", "kto"} and not lora,
-        sequence_length=recipe.sequence_length or options.integer("length", _DEFAULT_LENGTH),
-        eval_batch=_eval_batch(setup),
+        sequence_length=recipe.sequence_length or options.integer("length", _ASSUMED_SEQUENCE_LENGTH),
+        eval_batch=_effective_eval_batch(setup),
         weights=loaded_dtype,
-        autocast=_AUTOCAST[precision],
+        autocast=_AUTOCAST_BY_PRECISION[precision],
         method="lora" if lora else "full",
         packed=packing,
         rank=options.integer("lora_rank", 8 if "finetuning_type" in options else 16),
-        targets=_lora_targets(Options({"lora_target": "all", **options}) if _made_lora(setup) else options),
-        adapters=adapter_dtype(setup, packing=packing, sharding=sharding, loaded=loaded_dtype),
+        targets=_lora_targets(Options({"lora_target": "all", **options}) if _is_lora_by_fallback(setup) else options),
+        adapters=adapter_dtype(setup, quantization=packing, sharding=sharding, loaded_dtype=loaded_dtype),
         dropout=0.05 if lora else 0.0,
-        optimizer=_optimizer(setup),
-        attention=_attention(options),
+        optimizer=_optimizer_kind(setup),
+        attention=_attention_kind(options),
         checkpointing=checkpointing,
         loss=kind,
         kernels=kernels,
@@ -172,47 +177,47 @@ def _memory_settings(setup: Setup, model: Dimensions | None = None) -> MemorySet
         shards=setup.copies,
         offload=profile.trainer.offload,
         gather=(gradient_accumulation(profile, setup.copies) or 0) > 1,
-        keeps_packed=_keeps_packed(setup),
-        holds_layers=lora and checkpointing and _uses_fsdp1(options) and _is_reentrant(setup),
-        caveats=_caveats(setup, weights_known=widened or filed is not None),
+        keeps_packed=_holds_all_quantized_weights(setup),
+        holds_layers=lora and checkpointing and _uses_fsdp1(options) and _has_reentrant_checkpointing(setup),
+        caveats=_workload_caveats(setup, weights_known=widened or filed is not None),
     )
 
 
-def _made_lora(setup: Setup) -> bool:
+def _is_lora_by_fallback(setup: Setup) -> bool:
     """Return whether a fallback has made it the training of an adapter."""
     return setup.effective.recipe.lora and "lora" in setup.context.accepted
 
 
-def _lora(setup: Setup) -> bool:
+def _trains_adapter(setup: Setup) -> bool:
     """Return whether an adapter is trained: as the fallback or the options say, and always on quantized weights."""
     options = setup.options
     named = any("lora" in text for text in options.texts("adapter"))
-    return _made_lora(setup) or options.is_on("use_peft") or bool(quantization(options)) or named
+    return _is_lora_by_fallback(setup) or options.is_on("use_peft") or bool(weight_quantization(options)) or named
 
 
-def _precision(setup: Setup) -> Precision:
+def _effective_precision(setup: Setup) -> Precision:
     """Return the precision of the recipe, or else of the options."""
     options = setup.options
     by_option: Precision = "bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32"
     return setup.effective.recipe.precision or by_option
 
 
-def _checkpointing(setup: Setup) -> bool:
+def _recomputes_activations(setup: Setup) -> bool:
     """Return whether activations are recomputed."""
     chosen = setup.effective.recipe.activation_checkpointing
     return setup.options.is_on("gradient_checkpointing") if chosen is None else chosen
 
 
-def _keeps_packed(setup: Setup) -> bool:
+def _holds_all_quantized_weights(setup: Setup) -> bool:
     """Return whether each process holds all quantized weights.
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = quantization(setup.options), setup.effective.trainer.strategy == "fsdp2"
+    packing, sharded = weight_quantization(setup.options), setup.effective.trainer.strategy == "fsdp2"
     return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.options
 
 
-def _eval_batch(setup: Setup) -> int:
+def _effective_eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
     recipe, options = setup.effective.recipe, setup.options
     if recipe.eval_batch and "eval_batch" in setup.context.accepted:
@@ -225,31 +230,31 @@ def _eval_batch(setup: Setup) -> int:
 def _lora_targets(options: Options) -> tuple[str, ...]:
     text = options.text("lora_targets")
     if "all" in text or options.is_on("lora_target_linear"):
-        return ALL_TARGETS
+        return ALL_LORA_TARGETS
     words = set(re.findall(r"\w+", text))
-    named = tuple(name for name in ALL_TARGETS if words & {name, *OTHER_TARGET_NAMES[name]})
-    return named or (QUERY_VALUE_TARGETS if not text else ATTENTION_TARGETS)
+    named = tuple(name for name in ALL_LORA_TARGETS if words & {name, *OTHER_NAMES_BY_LORA_TARGET[name]})
+    return named or (QUERY_VALUE_LORA_TARGETS if not text else ATTENTION_LORA_TARGETS)
 
 
-def _optimizer(setup: Setup) -> Optimizer:
+def _optimizer_kind(setup: Setup) -> Optimizer:
     recipe, options = setup.effective.recipe, setup.options
     if recipe.optimizer_8bit:
         return "adamw_8bit"
     named = options.text("optimizer").lower()
-    if named in _OPTIMIZERS:
-        return _OPTIMIZERS[named]
+    if named in _OPTIMIZER_BY_NAME:
+        return _OPTIMIZER_BY_NAME[named]
     # On the CPU torch steps one parameter at a time; transformers uses fused AdamW since torch 2.8.
     fused = setup.device == "cpu" or recipe.fused_optimizer
     fused = fused or at_least(setup.toolchain.torch if setup.toolchain else None, "2.8")
     return "adamw_fused" if fused else "adamw_foreach"
 
 
-def _attention(options: Options) -> Attention:
+def _attention_kind(options: Options) -> Attention:
     named = options.text("attention").lower()
-    return "flash" if "flash" in named else _ATTENTIONS.get(named, "sdpa")
+    return "flash" if "flash" in named else _ATTENTION_BY_NAME.get(named, "sdpa")
 
 
-def _sharding(setup: Setup) -> Sharding:
+def _sharding_kind(setup: Setup) -> Sharding:
     if setup.copies < 2:
         return ""
     strategy = setup.effective.trainer.strategy
@@ -261,7 +266,7 @@ def _uses_fsdp1(options: Options) -> bool:
     return "full_shard" in str(options.get("fsdp", ""))
 
 
-def _is_reentrant(setup: Setup) -> bool:
+def _has_reentrant_checkpointing(setup: Setup) -> bool:
     """Return whether checkpointing is reentrant, the default of transformers before 5.0."""
     named = re.search(r"use_reentrant\W+(\w+)", str(setup.options.get("gradient_checkpointing_kwargs", "")))
     if named:
@@ -269,7 +274,7 @@ def _is_reentrant(setup: Setup) -> bool:
     return not at_least(setup.toolchain.transformers if setup.toolchain else None, "5.0")
 
 
-def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
+def _workload_caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
     """Return what is not known, and so assumed, or not modelled."""
     profile, options = setup.effective, setup.options
     length = profile.recipe.sequence_length or options.integer("length")
@@ -279,7 +284,7 @@ def _caveats(setup: Setup, *, weights_known: bool) -> tuple[str, ...]:
         "your arguments set a batch: the recipe's is used here": bool(batches),
         "type of the weights: fp32 is assumed, set --dtype otherwise": not weights_known,
         "torch.compile: its memory is not modelled": options.is_on("compile"),
-        f"{_DEFAULT_LENGTH} tokens per sample are assumed: the script does not set it": not length,
+        f"{_ASSUMED_SEQUENCE_LENGTH} tokens per sample are assumed: the script does not set it": not length,
         "fp32 is assumed: the script does not set a precision": not precision,
         "FSDP1: some programs load the full model on each GPU": _uses_fsdp1(options),
         "your own script: assumed to train like transformers' Trainer": takes_field(profile, "trainer.script")
@@ -311,7 +316,7 @@ def _nemo_workload(setup: Setup) -> Workload:
         method="lora" if lora else "full",
         rank=32,
         adapters="bf16",
-        targets=ALL_TARGETS,
+        targets=ALL_LORA_TARGETS,
         optimizer="adamw_fused",
         attention="flash",
         checkpointing=bool(recipe.activation_checkpointing),

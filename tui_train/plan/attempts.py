@@ -6,7 +6,7 @@ from tui_train.base.command import CHECKPOINT, Command, Part, Word, in_run_dir, 
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.ladder.attempt_order import AttemptPlan, rung_titles
-from tui_train.plan.description import batch_text
+from tui_train.plan.description import batch_arithmetic_text
 from tui_train.plan.environment import attempt_variables
 from tui_train.plan.types import Attempt, CheckpointRule
 from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
@@ -23,28 +23,28 @@ from tui_train.setup.recipe.placeholders import fill_placeholders
 from tui_train.setup.setup import Setup
 
 
-def passed_values(attempt_plan: AttemptPlan, setup: Setup, path: str) -> dict[str, PlaceholderValue]:
-    """Return the values that the trainer is passed in an attempt, whose config file is at `path`, by placeholder."""
-    chosen, user_output, output = setup.profile, setup.user_output, output_folder(setup)
+def passed_values(attempt_plan: AttemptPlan, setup: Setup, config_path: str) -> dict[str, PlaceholderValue]:
+    """Return the values passed to the trainer in an attempt, by placeholder; its config file is at `config_path`."""
+    chosen, user_output, output = setup.profile, setup.user_output, attempt_output_folder(setup)
     keys = keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
-    config_word = config_file.config_word(chosen, setup.preset, path)
+    config_word = config_file.config_word(chosen, setup.preset, config_path)
     return placeholder_values(setup, output, config_word, keys, user_output=keeps_output)
 
 
 def build_attempt(
-    attempt_plan: AttemptPlan, setup: Setup, job: Job, passed: Mapping[str, PlaceholderValue], path: str
+    attempt_plan: AttemptPlan, setup: Setup, job: Job, passed: Mapping[str, PlaceholderValue], config_path: str
 ) -> Attempt:
-    """Return an attempt, whose `setup` is at its rung; `path` is that of the trainer's config file, empty for none."""
-    chosen, preset, output = setup.profile, setup.preset, output_folder(setup)
+    """Return an attempt, whose `setup` is at its rung; `config_path` is empty for no config file."""
+    chosen, preset, output = setup.profile, setup.preset, attempt_output_folder(setup)
     rule = preset.checkpoints
     save_arguments = save_on_stop_arguments(setup, passed)
-    resume = tuple(_checkpoint_word(word) for word in rule.resume) if rule else ()
+    resume = tuple(_word_with_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *LAUNCHERS[setup.launcher](job).parts(),
         *setup.trainer.program(),
         *([Part(save_arguments, "saves when the run is stopped")] if save_arguments else []),
-        *_argument_parts(setup, passed, path),
+        *_preset_and_user_arguments(setup, passed, config_path),
         *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),
     )
     return Attempt(
@@ -53,16 +53,16 @@ def build_attempt(
         changes=tuple(rung_titles(attempt_plan.changes)),
         edits={key: value for _, change in attempt_plan.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in attempt_plan.then.items()},
-        batch=batch_text(setup, job),
+        batch=batch_arithmetic_text(setup, job),
         command=Command(parts, attempt_variables(setup, job, passed), working_folder(chosen, preset) or in_run_dir("")),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
-        fills=((path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
-        if path and config_file.has_run_paths(preset)
+        fills=((config_path, config_file.value_without_checkpoint(chosen, preset, setup.facts)),)
+        if config_path and config_file.has_run_paths(preset)
         else (),
     )
 
 
-def output_folder(setup: Setup) -> Word:
+def attempt_output_folder(setup: Setup) -> Word:
     """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
     first, effective = setup.first, setup.effective
     suffix = "" if effective.recipe.layers == first.recipe.layers else f"-{effective.recipe.layers}-layers"
@@ -73,14 +73,16 @@ def output_folder(setup: Setup) -> Word:
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
 
-def _checkpoint_word(word: str) -> Word:
+def _word_with_checkpoint(word: str) -> Word:
     before, placeholder, after = word.partition("{checkpoint}")
     return joined((before, CHECKPOINT, after)) if placeholder else word
 
 
-def _argument_parts(setup: Setup, passed: Mapping[str, PlaceholderValue], path: str) -> tuple[Part, ...]:
+def _preset_and_user_arguments(
+    setup: Setup, passed: Mapping[str, PlaceholderValue], config_path: str
+) -> tuple[Part, ...]:
     """Return the arguments of the preset and the user's, each of which may stand first."""
-    passed_words, all_words = placeholder_words(passed), _all_words(setup, path)
+    passed_words, all_words = placeholder_words(passed), _words_for_user_placeholders(setup, config_path)
 
     def filled(arguments: Iterable[PresetArgument]) -> list[Part]:
         return [Part(group) for argument in arguments for group in fill_placeholders(argument, passed_words)]
@@ -100,10 +102,12 @@ def _argument_parts(setup: Setup, passed: Mapping[str, PlaceholderValue], path: 
     return (*user_parts, *preset) if user_first else (*preset, *user_parts)
 
 
-def _all_words(setup: Setup, path: str) -> dict[str, tuple[Word, ...]]:
+def _words_for_user_placeholders(setup: Setup, config_path: str) -> dict[str, tuple[Word, ...]]:
     """Return what placeholders in the user's arguments get: all values, passed or not."""
     if not any(PLACEHOLDER.search(word) for word in setup.profile.trainer.arguments):
         return {}
-    config_word = config_file.config_word(setup.profile, setup.preset, path)
+    config_word = config_file.config_word(setup.profile, setup.preset, config_path)
     keys = frozenset(PLACEHOLDERS.values())
-    return placeholder_words(placeholder_values(setup, output_folder(setup), config_word, keys, user_output=False))
+    return placeholder_words(
+        placeholder_values(setup, attempt_output_folder(setup), config_word, keys, user_output=False)
+    )

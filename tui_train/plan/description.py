@@ -18,9 +18,9 @@ from tui_train.trainers import nemo, profile_paths, takes_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_SOURCE, arguments_summary
 from tui_train.trainers.finetune import keeps_best
 
-_OFFLINE = frozenset({"offline", "dryrun"})
+_WANDB_OFFLINE_MODES = frozenset({"offline", "dryrun"})
 # Machines whose processes are listed one by one.
-_MAX_LISTED = 8
+_MAX_MACHINES_LISTED = 8
 
 
 def plan_title(setup: Setup) -> str:
@@ -40,21 +40,21 @@ def plan_title(setup: Setup) -> str:
     return f"{training} under {LAUNCHERS[setup.launcher].label}{sharding}, {processes} on {devices}{where}"
 
 
-def _machines_text(uneven: tuple[int, ...]) -> str:
+def _machines_text(processes_by_machine: tuple[int, ...]) -> str:
     """Return the machines and the processes of each: 2 machines (4 + 2)."""
-    listed = " + ".join(map(str, uneven))
-    if len(uneven) > _MAX_LISTED:
-        listed = ", ".join(f"{times} with {count}" for count, times in Counter(uneven).items())
-    return f"{len(uneven)} machines ({listed})"
+    listed = " + ".join(map(str, processes_by_machine))
+    if len(processes_by_machine) > _MAX_MACHINES_LISTED:
+        listed = ", ".join(f"{times} with {count}" for count, times in Counter(processes_by_machine).items())
+    return f"{len(processes_by_machine)} machines ({listed})"
 
 
-def plan_numbers(setup: Setup) -> tuple[str, ...]:
+def plan_number_texts(setup: Setup) -> tuple[str, ...]:
     """Return learning rate and steps as text, each with its source unless the user set it."""
     recipe, effective = setup.effective.recipe, setup.values
     rate = batch.scaled_learning_rate(recipe)
     texts = {
         "learning_rate": f"learning rate {rate:g}" if rate is not None else effective["learning_rate"].other_form,
-        "steps": _length_text(recipe) or effective["steps"].other_form,
+        "steps": _training_length_text(recipe) or effective["steps"].other_form,
     }
     sources = {name: effective[name].source for name in texts}
     if recipe.epochs and not recipe.steps:
@@ -65,7 +65,7 @@ def plan_numbers(setup: Setup) -> tuple[str, ...]:
     if recipe.sequence_length and is_default(length) and not length.source.endswith("default"):
         texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
         sources["sequence_length"] = length.source
-    for name, words in _finetune_numbers(setup).items():
+    for name, words in _finetune_number_texts(setup).items():
         texts[name], sources[name] = words
     return tuple(
         visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
@@ -74,7 +74,7 @@ def plan_numbers(setup: Setup) -> tuple[str, ...]:
     )
 
 
-def _finetune_numbers(setup: Setup) -> dict[str, tuple[str, str]]:
+def _finetune_number_texts(setup: Setup) -> dict[str, tuple[str, str]]:
     """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
     profile = setup.effective
     if not takes_field(profile, "finetune"):
@@ -101,7 +101,7 @@ def warm_up_text(warmup: float | None, steps: int) -> str:
     return f"{counted(math.ceil(warmup * steps) if warmup < 1 else round(warmup), 'step')} to warm up"
 
 
-def _length_text(recipe: Recipe) -> str:
+def _training_length_text(recipe: Recipe) -> str:
     """Return how long the training is, in words: its steps, or else its epochs."""
     if recipe.steps:
         return counted(recipe.steps, "step")
@@ -115,13 +115,13 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     if facts.other_machine and not facts.paths and profile_paths(profile):
         sentences.append("Whether its paths exist was not checked.")
     sentences += _script_notes(profile, facts)
-    sentences += _launcher(setup)
+    sentences += _launcher_notes(setup)
     sentences += left_out_sentences(setup)
     sentences += _accelerate_notes(setup)
     document = facts.documents.get(profile.trainer.config)
     sentences += filter(None, [global_batch_change(setup.trainer, setup.preset, document, setup.copies)])
     sentences += nemo.nemo_notes(profile, setup.nemo_flavour, facts, setup.toolchain) if setup.nemo_flavour else ()
-    if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _OFFLINE:
+    if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _WANDB_OFFLINE_MODES:
         sentences.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself
     if not setup.preset.checkpoints and not resumes_itself:
@@ -130,7 +130,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
         sentences.append(f"{by}: each attempt starts from step 0.")
     if profile.nodes.hosts and not setup.scheduled:
         sharded = setup.preset.checkpoints and profile.trainer.strategy != "ddp"
-        sentences += _host_notes(profile, one_disk=bool(sharded) or resumes_itself)
+        sentences += _ssh_host_notes(profile, needs_shared_disk=bool(sharded) or resumes_itself)
         sentences += map(visible, other_hosts.left_out_on_hosts(setup))
     elif profile.nodes.machines > 1 and not setup.scheduled:
         last = profile.nodes.machines - 1
@@ -153,7 +153,7 @@ def _script_notes(profile: Profile, facts: Facts) -> list[str]:
     return [f"Read of {visible(script.rpartition('/')[2])}: {arguments}."]
 
 
-def _launcher(setup: Setup) -> list[str]:
+def _launcher_notes(setup: Setup) -> list[str]:
     """Return why a single process is started by a launcher that sets its ranks, where that was chosen for it."""
     because = setup.profile.trainer.launcher == "auto" and setup.world_size == 1 and setup.rank_use
     return [f"Launcher {LAUNCHERS[setup.launcher].label}: {setup.rank_use}."] if because else []
@@ -188,19 +188,19 @@ def _accelerate_notes(setup: Setup) -> list[str]:
     return sentences
 
 
-def _host_notes(profile: Profile, *, one_disk: bool) -> list[str]:
+def _ssh_host_notes(profile: Profile, *, needs_shared_disk: bool) -> list[str]:
     """Return what happens on several machines that the first one starts."""
     first, *others = map(visible, profile.nodes.hosts)
     sentences = [
         f"Started on {first}, which starts {', '.join(others)} over ssh: all fall back, resume and stop together."
     ]
     sentences.append("The Python, the model and the data are not copied: each machine has them at the same paths.")
-    if one_disk:
+    if needs_shared_disk:
         sentences.append("To resume, the output folder must be on a disk that all machines share.")
     return sentences
 
 
-def batch_text(setup: Setup, job: Job) -> str:
+def batch_arithmetic_text(setup: Setup, job: Job) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
     recipe = setup.effective.recipe
     processes = counted(job.world_size, "process", "processes")

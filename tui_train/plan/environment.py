@@ -16,12 +16,14 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM_FOLDER
 
-_TORCH_GRACE = 30
+_TORCH_GRACE_SECONDS = 30
 # Older versions of the Hugging Face Trainer resume with the micro batch of the checkpoint, ignoring the argument.
-_TAKES_MICRO_BATCH_SINCE = "5.2"
+_MIN_TRANSFORMERS_TAKING_MICRO_BATCH = "5.2"
 
 
-def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderValue]) -> tuple[Setting, ...]:
+def attempt_variables(
+    setup: Setup, job: Job, placeholder_values: Mapping[str, PlaceholderValue]
+) -> tuple[Setting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
     profile = setup.effective
     cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
@@ -42,7 +44,7 @@ def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderVa
     settings += overridden_variables.backend_settings(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
-    if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
+    if job.world_size > 1 and grace > _TORCH_GRACE_SECONDS and at_least(torch, "2.12"):
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.container_settings(profile.container)
@@ -50,11 +52,13 @@ def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderVa
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
-    if values["micro_batch"] and _keeps_micro_batch(setup):
-        why = f"transformers before {_TAKES_MICRO_BATCH_SINCE} resumes with the micro batch of the checkpoint"
+    if placeholder_values["micro_batch"] and _resumes_with_saved_micro_batch(setup):
+        why = (
+            f"transformers before {_MIN_TRANSFORMERS_TAKING_MICRO_BATCH} resumes with the micro batch of the checkpoint"
+        )
         settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
     settings += _wandb_settings(setup)
-    text = placeholder_words(values)
+    text = placeholder_words(placeholder_values)
     for variable in setup.preset.variables:
         if condition_holds(variable.when, first_texts(text)):
             filled = fill_placeholders(PresetArgument((variable.value,)), text)
@@ -63,7 +67,7 @@ def attempt_variables(setup: Setup, job: Job, values: Mapping[str, PlaceholderVa
     by_user = {
         name: Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()
     }
-    return tuple({**by_plan, **by_user, **_shim_setting(profile)}.values())
+    return tuple({**by_plan, **by_user, **_python_path_setting(profile)}.values())
 
 
 def preparation_variables(profile: Profile) -> tuple[Setting, ...]:
@@ -89,14 +93,19 @@ def _wandb_settings(setup: Setup) -> list[Setting]:
     return settings
 
 
-def _keeps_micro_batch(setup: Setup) -> bool:
+def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
     rule, tool = setup.preset.checkpoints, setup.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete
     takes_micro_batch = "micro_batch" in setup.context.accepted
-    return saves and takes_micro_batch and tool is not None and older(tool.transformers, _TAKES_MICRO_BATCH_SINCE)
+    return (
+        saves
+        and takes_micro_batch
+        and tool is not None
+        and older(tool.transformers, _MIN_TRANSFORMERS_TAKING_MICRO_BATCH)
+    )
 
 
-def _shim_setting(profile: Profile) -> dict[str, Setting]:
+def _python_path_setting(profile: Profile) -> dict[str, Setting]:
     """Return PYTHONPATH with the folder of the shim first, then the value of the profile or of the calling shell."""
     if profile.container.engine != "none":
         return {}

@@ -1,4 +1,4 @@
-"""plan(): what a run will do, from the profile and the facts; pure, and refused if a check finds an error."""
+"""make_plan(): what a run will do, from the profile and the facts; pure, and refused if a check finds an error."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -12,9 +12,9 @@ from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.memory.ladder.attempt_order import AttemptPlan, fallback_attempts
-from tui_train.memory.predict import is_hopeless
-from tui_train.plan.attempts import build_attempt, output_folder, passed_values
-from tui_train.plan.description import plan_notes, plan_numbers, plan_title
+from tui_train.memory.predict import cannot_fit
+from tui_train.plan.attempts import attempt_output_folder, build_attempt, passed_values
+from tui_train.plan.description import plan_notes, plan_number_texts, plan_title
 from tui_train.plan.environment import preparation_variables
 from tui_train.plan.types import Attempt, LogRules, Notification, Plan, Preparation, SlurmJob
 from tui_train.profile import batch
@@ -35,40 +35,40 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     for finding in findings:
         if finding.forbids_plan:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
-    steps = fallback_attempts(setup.effective, setup.context, lambda other: is_hopeless(setup.at(other)))
+    steps = fallback_attempts(setup.effective, setup.context, lambda other: cannot_fit(setup.at(other)))
     setups = tuple(setup.at(step.profile) for step in steps)
-    jobs, launcher_configs = _jobs(setups)
-    attempts, configs = _attempts(steps, setups, jobs)
+    jobs, launcher_configs = _build_jobs(setups)
+    attempts, configs = _build_attempts(steps, setups, jobs)
     return Plan(
-        **_summary(setup).keywords,
-        **_machines(setup, jobs[0]).keywords,
-        **_numbers(setup).keywords,
-        **_end_of_run(setup).keywords,
+        **_summary_fields(setup).keywords,
+        **_machine_fields(setup, jobs[0]).keywords,
+        **_number_fields(setup).keywords,
+        **_end_of_run_fields(setup).keywords,
         preparations=_preparations(setup, jobs[0]),
         attempts=attempts,
         phases=setup.context.phases,
         configs=(*launcher_configs, *configs),
         programs=(*setup.trainer.files(), *hub_model.download_programs(setup)),
-        nemo=_nemo_file(setup),
-        container=container.container_wrapper(setup.profile, jobs[0].gpus, tuple(map(output_folder, setups))),
+        nemo=_build_nemo_file(setup),
+        container=container.container_wrapper(setup.profile, jobs[0].gpus, tuple(map(attempt_output_folder, setups))),
     )
 
 
 # A part of the plan is a partial, for then its fields have types.
-def _summary(setup: Setup) -> partial[Plan]:
+def _summary_fields(setup: Setup) -> partial[Plan]:
     """Return what the plan is of, as users read it."""
     return partial(Plan, name=profile_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
 
 
-def _machines(setup: Setup, first: Job) -> partial[Plan]:
+def _machine_fields(setup: Setup, first_job: Job) -> partial[Plan]:
     """Return what starts the processes, on which machines and cards, and how these find each other."""
     profile, nodes = setup.profile, setup.profile.nodes
-    slurm = _slurm_job(profile, first) if setup.scheduled else None
-    gpus = () if slurm else first.gpus
+    slurm = _slurm_job(profile, first_job) if setup.scheduled else None
+    gpus = () if slurm else first_job.gpus
     several = nodes.machines > 1 and not slurm
     return partial(
         Plan,
-        python=first.python,
+        python=first_job.python,
         launcher=setup.launcher,
         device=setup.device,
         gpus=gpus,
@@ -86,7 +86,7 @@ def _machines(setup: Setup, first: Job) -> partial[Plan]:
     )
 
 
-def _numbers(setup: Setup) -> partial[Plan]:
+def _number_fields(setup: Setup) -> partial[Plan]:
     """Return the batch, the learning rate and the steps; 0 for what is not known."""
     recipe = setup.effective.recipe
     return partial(
@@ -96,11 +96,11 @@ def _numbers(setup: Setup) -> partial[Plan]:
         global_batch=recipe.global_batch or 0,
         learning_rate=batch.scaled_learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
-        numbers=plan_numbers(setup),
+        numbers=plan_number_texts(setup),
     )
 
 
-def _end_of_run(setup: Setup) -> partial[Plan]:
+def _end_of_run_fields(setup: Setup) -> partial[Plan]:
     """Return what the supervisor needs to stop, resume and report a run."""
     profile = setup.profile
     return partial(
@@ -114,13 +114,13 @@ def _end_of_run(setup: Setup) -> partial[Plan]:
     )
 
 
-def _attempts(
-    steps: tuple[AttemptPlan, ...], setups: tuple[Setup, ...], jobs: tuple[Job, ...]
+def _build_attempts(
+    attempt_plans: tuple[AttemptPlan, ...], setups: tuple[Setup, ...], jobs: tuple[Job, ...]
 ) -> tuple[tuple[Attempt, ...], tuple[ConfigFile, ...]]:
     """Return the attempts, and the trainer's config files, which attempts with the same values share."""
     attempts: list[Attempt] = []
     configs: list[ConfigFile] = []
-    for number, (step, setup, job) in enumerate(zip(steps, setups, jobs, strict=True), start=1):
+    for number, (step, setup, job) in enumerate(zip(attempt_plans, setups, jobs, strict=True), start=1):
         path = config_file.config_path(setup.profile, setup.preset, number)
         values = passed_values(step, setup, path)
         if config := config_file.build_config_file(setup, values, path):
@@ -134,7 +134,7 @@ def _attempts(
     return tuple(attempts), tuple(configs)
 
 
-def _nemo_file(setup: Setup) -> NemoFile | None:
+def _build_nemo_file(setup: Setup) -> NemoFile | None:
     kind = setup.nemo_flavour
     return kind and nemo.build_nemo_file(setup.effective, kind, setup.gpus, setup.facts, setup.toolchain)
 
@@ -180,12 +180,12 @@ def _notification(profile: Profile) -> Notification | None:
     )
 
 
-def _jobs(setups: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
+def _build_jobs(setups: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
     """Return the job of each attempt, and the launcher's config files, which attempts share."""
     jobs: list[Job] = []
     files: list[ConfigFile] = []
     for setup in setups:
-        job = _job(setup)
+        job = _build_job(setup)
         for wanted in LAUNCHERS[setup.launcher](job).configs():
             config = next((file for file in files if file.values == wanted.values), None)
             if config is None:
@@ -198,7 +198,7 @@ def _jobs(setups: tuple[Setup, ...]) -> tuple[tuple[Job, ...], tuple[ConfigFile,
     return tuple(jobs), tuple(files)
 
 
-def _job(setup: Setup) -> Job:
+def _build_job(setup: Setup) -> Job:
     """Return what the launcher starts in an attempt."""
     profile, toolchain, nodes = setup.effective, setup.toolchain, setup.profile.nodes
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
@@ -211,22 +211,22 @@ def _job(setup: Setup) -> Job:
         user_config=setup.launcher_config,
         port=nodes.port,
         gpus=tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (),
-        precision=profile.recipe.precision or _other_precision(setup) or "fp32",
+        precision=profile.recipe.precision or _precision_outside_recipe(setup) or "fp32",
         strategy=profile.trainer.strategy,
         offload=profile.trainer.offload and profile.trainer.strategy != "ddp",
         accumulation=gradient_accumulation(profile, setup.copies) or 1,
-        clipping=_clipping(setup),
+        clipping=_max_gradient_norm(setup),
         scheduled=setup.scheduled,
     )
 
 
-def _other_precision(setup: Setup) -> str:
+def _precision_outside_recipe(setup: Setup) -> str:
     """Return a precision of the user's accelerate config that the recipe has no word for, such as fp8."""
     value = setup.values["precision"]
     return value.other_form if value.source == launcher_config.CONFIG_SOURCE else ""
 
 
-def _clipping(setup: Setup) -> float:
+def _max_gradient_norm(setup: Setup) -> float:
     """Return max_grad_norm of the arguments, with which the Hugging Face Trainer compares it, else the config's."""
     words = set_options(setup.profile.trainer.arguments)
     norms = [option.value for option in words if option.option == "max_grad_norm"]

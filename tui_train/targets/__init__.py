@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from tui_train.facts.types import Facts
-from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
@@ -40,7 +40,7 @@ class Target(Protocol):
         """
         ...
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder of these very files and start it."""
         ...
 

@@ -12,7 +12,7 @@ from tui_train.facts.other_machines import saved
 from tui_train.facts.types import Facts
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
-from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import Profile
@@ -57,7 +57,7 @@ class MachineFile(Struct, frozen=True):
         """Return them with what a plan needs besides."""
         return with_local_files(profile, saved.load_planning_facts(self.path))
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Raise Unavailable: nothing is started there."""
         _refuse_start()
 

@@ -35,7 +35,7 @@ from tui_train.facts.types import (
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile.presets import UserPreset, UserPresets, get_preset
 from tui_train.profile.presets.user_presets import user_presets
@@ -227,7 +227,7 @@ def named_python(profile: Profile) -> tuple[str, ...]:
     return (profile.trainer.python,) if profile.trainer.python else ()
 
 
-def submit_here(prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+def submit_here(prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
     """Write the run folder of these files and start it."""
     interrupts.check("")
     run = rundir.create_run(plan.name, prepared.files)
@@ -255,7 +255,7 @@ class LocalTarget:
         """Return the facts that a profile needs; takes up to some seconds."""
         return probe_facts(profile, waits)
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder and start it."""
         return submit_here(prepared, plan, interrupts)
 

@@ -16,7 +16,7 @@ from tui_train.base.text import duration_text, visible
 from tui_train.facts.other_machines import remote
 from tui_train.facts.types import Facts
 from tui_train.plan.render import RUNNER_NAME
-from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.runner.state import UNCONFIRMED, Status
@@ -56,7 +56,7 @@ class Host(Struct, frozen=True):
         script = profile.trainer.script if takes_field(profile, "trainer.script") else ""
         return with_local_files(profile, remote.read_planning_facts(self.name, python, paths, files, script))
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder here and there, and start it there."""
         interrupts.check("")
         run = rundir.create_run(plan.name, prepared.files)
@@ -122,7 +122,7 @@ def receive_last_log(run: RunDir, now: Status) -> Status:
     return now
 
 
-def copy_to_host(host: str, run: RunDir, prepared: Prepared) -> Place:
+def copy_to_host(host: str, run: RunDir, prepared: PreparedPlan) -> Place:
     """Write a run's files on a host as well, and keep in its folder here where they are."""
     place = far.create_on_host(host, run.name, prepared.files)
     with reporting_write_errors(run.path / PLACE):

@@ -15,7 +15,7 @@ from tui_train.facts.other_machines import saved
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import gres_option, planned_machine, read_cluster
 from tui_train.facts.types import Facts, Machine, ResourcesInUse
-from tui_train.plan.render.prepare import Prepared
+from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SCRIPT_NAME as SCRIPT
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
@@ -86,7 +86,7 @@ class Slurm(Struct, frozen=True):
         own = {name: getattr(files, name) for name in files.__struct_fields__}
         return msgspec.structs.replace(node, **own, other_machine="")
 
-    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
         """Write the run folder and submit its job, after `sbatch --test-only`."""
         interrupts.check("")
         submission.dry_run_job(next(file.text for file in prepared.files if file.path == SCRIPT), self.host)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.base.text import counted, duration_text, grouped_digits, percent, visible
 from tui_train.facts.data.data_use import FORMAT_LABELS
 from tui_train.memory.predict import predict
-from tui_train.memory.workload import chosen_model
+from tui_train.memory.workload import chosen_model_name
 from tui_train.plan.description import warm_up_text
 from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
@@ -66,7 +66,7 @@ def _model_line(setup: Setup) -> OverviewLine:
     profile, prediction = setup.effective, predict(setup)
     recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.workload, prediction.estimate, []
-    name = chosen_model(profile, script_options(profile, setup.facts.documents))
+    name = chosen_model_name(profile, script_options(profile, setup.facts.documents))
     if takes_field(profile, "nemo"):
         value = profile.nemo.recipe or "no recipe"
     elif name:

@@ -15,7 +15,7 @@ from tui_train.base.files import PRIVATE, write_atomically
 from tui_train.checks import find_problems
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -63,7 +63,7 @@ def tune(
         yield now
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
         short = trial_profile(setting, among, setup, str(run.path / "output"))
-        trial = run_setting(run, setting, prepare(set_up(short, facts)), resources, cancelled)
+        trial = run_setting(run, setting, prepare_plan(set_up(short, facts)), resources, cancelled)
         if cancelled():
             break
         trials = (*now.trials, trial)
@@ -83,7 +83,7 @@ def tuning_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Space:
 
 
 def run_setting(
-    run: RunDir, setting: Setting, prepared: Prepared, resources: TrialResources, cancelled: Callable[[], bool]
+    run: RunDir, setting: Setting, prepared: PreparedPlan, resources: TrialResources, cancelled: Callable[[], bool]
 ) -> Trial:
     """Write a setting's short training to a folder, run it, and return the result."""
     if prepared.plan is None:

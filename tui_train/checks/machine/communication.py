@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.checks.machine.ineffective_variables import REASON_FINDERS, RunLibraries, why_ineffective
+from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, RunLibraries, why_ineffective
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -16,7 +16,7 @@ from tui_train.trainers import trainer_of
 _ENVIRONMENT_KEY = "trainer.environment"
 
 
-def backend(setup: Setup) -> Iterator[Finding]:
+def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
     """A backend that exists on the device and is right for the sharding."""
     profile = setup.profile
     key = "communication.backend"
@@ -44,7 +44,7 @@ def why_gloo_refused(setup: Setup) -> str:
     return trainer_of(profile).why_no_gloo or why_no_gloo(sharded=trainer.strategy == "fsdp2", torch=torch)
 
 
-def disabled_features(setup: Setup) -> Iterator[Finding]:
+def invalid_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
     """Cures that exist and that the installed versions read."""
     key = "communication.without"
     for name in dict.fromkeys(setup.profile.communication.without):
@@ -56,7 +56,7 @@ def disabled_features(setup: Setup) -> Iterator[Finding]:
             yield note(key, message, remedy)
 
 
-def interface(setup: Setup) -> Iterator[Finding]:
+def missing_network_interface(setup: Setup) -> Iterator[Finding]:
     """A network interface that this machine has, whether the key names it or a variable does."""
     profile = setup.profile
     chosen, existing = profile.communication.interface, setup.facts.machine.interfaces
@@ -76,7 +76,7 @@ def interface(setup: Setup) -> Iterator[Finding]:
                 _ENVIRONMENT_KEY,
                 message,
                 remedy,
-                change=_without_variable(profile, name, "the interface is found without it"),
+                change=_remove_variable_change(profile, name, "the interface is found without it"),
                 machine=True,
             )
 
@@ -88,11 +88,11 @@ def overridden_keys(setup: Setup) -> Iterator[Finding]:
             _ENVIRONMENT_KEY,
             f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
             f"Take it out, or leave {each.key} unset.",
-            change=_without_variable(setup.profile, each.name, f"{each.key} is used"),
+            change=_remove_variable_change(setup.profile, each.name, f"{each.key} is used"),
         )
 
 
-def _without_variable(profile: Profile, name: str, why: str) -> Change:
+def _remove_variable_change(profile: Profile, name: str, why: str) -> Change:
     """Return the change that takes a variable out of the environment."""
     rest = {other: value for other, value in profile.trainer.environment.items() if other != name}
     return Change(f"without {name}", why, ((_ENVIRONMENT_KEY, rest),))
@@ -109,12 +109,12 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
     environment = profile.trainer.environment
     for name in environment:
         if why := why_ineffective(name, run):
-            change = _without_variable(profile, name, why)
+            change = _remove_variable_change(profile, name, why)
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
             yield warning(_ENVIRONMENT_KEY, message, remedy, change=change)
     for variable in setup.facts.variables:
         if (
-            variable.name in REASON_FINDERS
+            variable.name in REASON_FINDER_BY_VARIABLE
             and variable.name not in environment
             and (why := why_ineffective(variable.name, run))
         ):

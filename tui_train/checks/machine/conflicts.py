@@ -10,10 +10,10 @@ from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
 
-_STOP_REMEDY = "Wait for it, or end it (tui-train stop {})"
+_STOP_REMEDY_TEMPLATE = "Wait for it, or end it (tui-train stop {})"
 
 
-def cards(setup: Setup) -> Iterator[Finding]:
+def cards_in_use(setup: Setup) -> Iterator[Finding]:
     """Cards on which a live run trains: two on one card run out of its memory, or halve each other's speed."""
     facts = setup.facts
     for words, other in _resource_conflicts(ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts):
@@ -25,23 +25,23 @@ def cards(setup: Setup) -> Iterator[Finding]:
         yield error(
             "hardware.gpus",
             words,
-            f"{_STOP_REMEDY.format(visible(other.run))}, or choose other GPUs.",
+            f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or choose other GPUs.",
             change=change if others else None,
             machine=True,
             start=True,
         )
 
 
-def output(setup: Setup) -> Iterator[Finding]:
+def output_in_use(setup: Setup) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
     for words, other in _resource_conflicts(
         ResourcesInUse(outputs=normalized_paths(setup.profile.trainer.output or setup.user_output)), setup.facts
     ):
-        remedy = f"{_STOP_REMEDY.format(visible(other.run))}, or name another output folder."
+        remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or name another output folder."
         yield error("trainer.output", words, remedy, machine=True, start=True)
 
 
-def port(setup: Setup) -> Iterator[Finding]:
+def port_in_use(setup: Setup) -> Iterator[Finding]:
     """The port at which several machines meet: the first one has to open it."""
     profile, facts = setup.profile, setup.facts
     if profile.nodes.machines == 1 or facts.scheduler:

@@ -14,20 +14,22 @@ from tui_train.setup.machine.toolchain import image_of, why_unusable
 from tui_train.setup.recipe.hub_model import loaded_model_id
 from tui_train.setup.setup import Setup
 
-_MEMORY_SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
+_MEMORY_SIZE_PATTERN = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 # A mount over one of these would hide what the image needs.
 _SYSTEM_FOLDERS = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
 _USR_FOLDERS = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
-_IMAGE_FOLDERS = frozenset({"/", container.CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_USR_FOLDERS))})
-_HUB_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+_PROTECTED_IMAGE_FOLDERS = frozenset(
+    {"/", container.CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_USR_FOLDERS))}
+)
+_HUB_CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
-_GPU_SETUP = {
+_GPU_SETUP_REMEDY_BY_ENGINE = {
     "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
     "podman": "describe the GPUs (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
 }
 
 
-def engine(setup: Setup) -> Iterator[Finding]:
+def unusable_engine(setup: Setup) -> Iterator[Finding]:
     """An engine that is installed, answers, and can show the chosen cards."""
     facts = setup.facts
     name = setup.profile.container.engine
@@ -47,11 +49,11 @@ def engine(setup: Setup) -> Iterator[Finding]:
         yield error("container.engine", message, remedy, change=bare, machine=True)
     elif state and setup.gpus and not state.gpus:
         message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
-        remedy = f"Install nvidia-container-toolkit and {_GPU_SETUP.get(name, 'set it up')}."
+        remedy = f"Install nvidia-container-toolkit and {_GPU_SETUP_REMEDY_BY_ENGINE.get(name, 'set it up')}."
         yield error("container.engine", message, remedy, machine=True)
 
 
-def image(setup: Setup) -> Iterator[Finding]:
+def unusable_image(setup: Setup) -> Iterator[Finding]:
     """An image that is on this machine and contains the trainer."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
@@ -62,7 +64,7 @@ def image(setup: Setup) -> Iterator[Finding]:
     if not chosen.image:
         message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
         yield error("container.image", message, remedy)
-    elif not _is_image_name(chosen):
+    elif not _is_valid_image_name(chosen):
         message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
         yield error("container.image", message, remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
@@ -71,19 +73,19 @@ def image(setup: Setup) -> Iterator[Finding]:
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
     elif chosen_image is None or chosen_image.missing:
-        yield _missing_image(profile, facts)
+        yield _missing_image_finding(profile, facts)
     elif reason := _why_image_unusable(profile, chosen_image):
         message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
         yield error("container.image", message, remedy, machine=True)
 
 
-def _is_image_name(chosen: Container) -> bool:
-    if chosen.image.startswith("-") or not chosen.image.isprintable():
+def _is_valid_image_name(container_choice: Container) -> bool:
+    if container_choice.image.startswith("-") or not container_choice.image.isprintable():
         return False
-    return chosen.engine == "apptainer" or not any(letter.isspace() for letter in chosen.image)
+    return container_choice.engine == "apptainer" or not any(letter.isspace() for letter in container_choice.image)
 
 
-def _missing_image(profile: Profile, facts: Facts) -> Finding:
+def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:
     chosen = profile.container
     message = f"the image {chosen.image} is not on this machine"
     if chosen.engine == "apptainer":
@@ -101,13 +103,13 @@ def _why_image_unusable(profile: Profile, image_facts: ContainerImage) -> str:
     return why_unusable(profile, image_facts.toolchain)
 
 
-def shared_memory(setup: Setup) -> Iterator[Finding]:
+def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
     """A size that engines read."""
     chosen = setup.profile.container
     if chosen.engine == "none" or chosen.shared_memory == container.HOST_SHARED_MEMORY:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
-    if not _MEMORY_SIZE.fullmatch(chosen.shared_memory):
+    if not _MEMORY_SIZE_PATTERN.fullmatch(chosen.shared_memory):
         message, remedy = f"{chosen.shared_memory!r} is not a memory size", "Write host, or a size such as 16g."
         yield error("container.shared_memory", message, remedy, change=host)
     elif chosen.engine == "apptainer":
@@ -115,7 +117,7 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
         yield note("container.shared_memory", message, remedy, change=host)
 
 
-def valid_mounts(setup: Setup) -> Iterator[Finding]:
+def invalid_mounts(setup: Setup) -> Iterator[Finding]:
     """Mounts that parse, exist, can be written for the engine, and hide nothing that the image needs."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
@@ -134,17 +136,19 @@ def valid_mounts(setup: Setup) -> Iterator[Finding]:
     for path in container.unmountable_paths(profile):
         message = f"{chosen.engine} cannot mount {path}"
         remedy = "Move it to a path without colons, commas, quotes and line breaks."
-        yield error(_key_of_path(profile, path), message, remedy)
+        yield error(_profile_key_of_path(profile, path), message, remedy)
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
     for mount in container.container_mounts(profile, outputs):
         inside = mount.inside.rstrip("/") or "/"
-        if inside in _IMAGE_FOLDERS or any(f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FOLDERS):
+        if inside in _PROTECTED_IMAGE_FOLDERS or any(
+            f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FOLDERS
+        ):
             message = f"{mount.host} would hide the image's own {inside}"
             remedy = "Move it to a folder of its own, such as one in your home."
-            yield error(_key_of_path(profile, mount.host), message, remedy)
+            yield error(_profile_key_of_path(profile, mount.host), message, remedy)
 
 
-def hub_cache(setup: Setup) -> Iterator[Finding]:
+def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     """A cache of Hugging Face that outlives the container."""
     profile = setup.profile
     own = profile.trainer.environment
@@ -157,7 +161,7 @@ def hub_cache(setup: Setup) -> Iterator[Finding]:
     )
     lost_variables = [
         name
-        for name in _HUB_VARIABLES
+        for name in _HUB_CACHE_VARIABLES
         if own.get(name) and not any(f"{own[name]}/".startswith(f"{at}/") for at in persistent)
     ]
     if not lost_variables:
@@ -176,7 +180,7 @@ def hub_cache(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def arguments(setup: Setup) -> Iterator[Finding]:
+def unmounted_argument_paths(setup: Setup) -> Iterator[Finding]:
     """Paths in the arguments that the container sees."""
     profile = setup.profile
     chosen = profile.container
@@ -197,7 +201,7 @@ def arguments(setup: Setup) -> Iterator[Finding]:
         yield warning("container.mounts", message, remedy, change=change)
 
 
-def _key_of_path(profile: Profile, path: str) -> str:
+def _profile_key_of_path(profile: Profile, path: str) -> str:
     """Return the field that names a path."""
     trainer = profile.trainer
     if path == trainer.working_directory:

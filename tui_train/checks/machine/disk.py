@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, display_path, size
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.memory.disk import LIMIT_OPTION, CheckpointDisk, checkpoint_disk
+from tui_train.memory.disk import CHECKPOINT_LIMIT_OPTION, CheckpointDiskUse, checkpoint_disk_use
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.data_questions import training_steps
@@ -13,12 +13,12 @@ from tui_train.setup.recipe.options import set_options
 from tui_train.setup.setup import Setup
 
 
-def checkpoint_space(setup: Setup) -> Iterator[Finding]:
+def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     """Checkpoints for which the disk of the output has no room: not for one, or not for all that are kept."""
     profile, facts = setup.profile, setup.facts
     key, output = "trainer.output", profile.trainer.output or setup.user_output
     free = facts.free.get(output)
-    required = checkpoint_disk(setup) if free is not None and not no_effect.why_no_effect(key, setup) else None
+    required = checkpoint_disk_use(setup) if free is not None and not no_effect.why_no_effect(key, setup) else None
     if free is None or required is None:
         return
     free_text = f"{display_path(output) if output else 'the disk of the runs'} has {size(free)} free"
@@ -26,13 +26,14 @@ def checkpoint_space(setup: Setup) -> Iterator[Finding]:
     if free < required.checkpoint_bytes * (1 - required.error):
         yield error(
             key,
-            f"a checkpoint takes {size(required.checkpoint_bytes)} ({_parts_text(required)}), and {free_text}",
+            f"a checkpoint takes {size(required.checkpoint_bytes)} ({_checkpoint_parts_text(required)}),"
+            f" and {free_text}",
             f"{remedy}.",
             start=True,
         )
     # What is there already of a run that goes on is removed as it goes.
     elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
-        change = _fewer_checkpoints(setup, required, free)
+        change = _fewer_checkpoints_change(setup, required, free)
         at_once = f"{counted(required.max_at_once or 1, 'checkpoint')} of {size(required.checkpoint_bytes)}"
         yield warning(
             key,
@@ -42,19 +43,19 @@ def checkpoint_space(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _parts_text(required: CheckpointDisk) -> str:
+def _checkpoint_parts_text(required: CheckpointDiskUse) -> str:
     return f"weights {size(required.weights)}, optimizer {size(required.states)}"
 
 
-def _fewer_checkpoints(setup: Setup, required: CheckpointDisk, free: int) -> Change | None:
+def _fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: int) -> Change | None:
     """Return the change with which the most checkpoints stay for which there is room, None if there is none."""
     profile = setup.profile
     max_kept = free // required.checkpoint_bytes - 1
     if required.can_be_limited and max_kept >= required.min_kept:
         words, set_already = profile.trainer.arguments, set_options(profile.trainer.arguments, bare=False)
-        for argument in reversed([each for each in set_already if each.option == LIMIT_OPTION]):
+        for argument in reversed([each for each in set_already if each.option == CHECKPOINT_LIMIT_OPTION]):
             words = argument.removed_from(words)
-        edits = (("trainer.arguments", (*words, f"--{LIMIT_OPTION}={max_kept}")),)
+        edits = (("trainer.arguments", (*words, f"--{CHECKPOINT_LIMIT_OPTION}={max_kept}")),)
         return Change(
             f"keep {counted(max_kept, 'checkpoint')}",
             f"{size((max_kept + 1) * required.checkpoint_bytes)} at a time",

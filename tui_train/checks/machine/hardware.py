@@ -14,7 +14,7 @@ from tui_train.setup.setup import Setup
 _MAX_NCCL_GPUS = 32
 
 
-def devices(setup: Setup) -> Iterator[Finding]:
+def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
     """Cards that are chosen and cannot train, should not, or are busy."""
     profile = setup.profile
     gpus = setup.facts.machine.gpus
@@ -26,14 +26,14 @@ def devices(setup: Setup) -> Iterator[Finding]:
         matches = find_gpus(gpus, name)
         if len(matches) != 1:
             message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
-            remedy = f"Choose the GPUs again{_gpu_list(matches or gpus)}."
+            remedy = f"Choose the GPUs again{_gpu_choices_text(matches or gpus)}."
             yield error("hardware.gpus", message, remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
-            if profile.container.engine == "none" and _is_unsupported(matches[0], setup):
+            if profile.container.engine == "none" and _is_supported_by_other_torch(matches[0], setup):
                 remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield error("hardware.gpus", message, remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
@@ -46,17 +46,17 @@ def devices(setup: Setup) -> Iterator[Finding]:
             yield warning("hardware.gpus", message, remedy)
 
 
-def _is_unsupported(gpu: Gpu, setup: Setup) -> bool:
+def _is_supported_by_other_torch(gpu: Gpu, setup: Setup) -> bool:
     tool = setup.toolchain
     no_code = tool is not None and bool(why_unsupported(gpu, tool, setup.facts.machine.driver_cuda)[0])
     return no_code and not gpu.problem and ever_supported(gpu)
 
 
-def _gpu_list(gpus: tuple[Gpu, ...]) -> str:
+def _gpu_choices_text(gpus: tuple[Gpu, ...]) -> str:
     return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
 
 
-def unreadable_gpus(setup: Setup) -> Iterator[Finding]:
+def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
     """Cards that keep NCCL from starting, though they are not chosen."""
     if setup.backend != "nccl" or setup.profile.container.engine in {"docker", "podman"}:
         return  # these show a container the chosen cards alone
@@ -73,7 +73,7 @@ def unreadable_gpus(setup: Setup) -> Iterator[Finding]:
         yield warning("hardware.gpus", message, f"Train on one GPU, {alternative}")
 
 
-def logout(setup: Setup) -> Iterator[Finding]:
+def effects_of_logout(setup: Setup) -> Iterator[Finding]:
     """Effect of a logout on the training."""
     policy = setup.facts.machine.logout
     if policy and policy.kills:
@@ -90,7 +90,7 @@ def logout(setup: Setup) -> Iterator[Finding]:
         yield note("hardware.device", message, remedy)
 
 
-def processes(setup: Setup) -> Iterator[Finding]:
+def wrong_process_count(setup: Setup) -> Iterator[Finding]:
     """As many processes as devices, and a launcher that can start them."""
     profile = setup.profile
     process_count, cards = setup.processes, len(setup.gpus)
@@ -117,7 +117,7 @@ def processes(setup: Setup) -> Iterator[Finding]:
         yield error("hardware.processes", message, remedy, change=change)
 
 
-def precision(setup: Setup) -> Iterator[Finding]:
+def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
     precision_value, cuda = setup.values["precision"], setup.device == "cuda"
     if "precision" not in setup.context.accepted:

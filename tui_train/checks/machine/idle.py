@@ -16,10 +16,10 @@ from tui_train.trainers import trainer_of
 
 _CPU_REMEDY = "train on the CPU: --set hardware.device=cpu"
 # What its wheel and the libraries of CUDA take to download.
-_DOWNLOAD_SIZE = "about 2.4 GB"
+_DOWNLOAD_SIZE_TEXT = "about 2.4 GB"
 
 
-def all_cards(setup: Setup) -> Iterator[Finding]:
+def all_cards_idle_on_cpu(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle while the CPU trains."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.hardware
@@ -42,19 +42,19 @@ def all_cards(setup: Setup) -> Iterator[Finding]:
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
-        why = f"{_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        subject = _idle_clause(idle) if idle.cards else "what GPUs there are stay idle"
+        why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        subject = _idle_cards_clause(idle) if idle.cards else "what GPUs there are stay idle"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
-        remedy = f"{_idle_remedy(profile, idle)} Or {_CPU_REMEDY}."
-        change, install = _python_change(idle) or change, _install(profile, facts, idle)
-        keys = f"{_screen_remedy(profile, idle, install)} Or choose the device CPU."
+        remedy = f"{_idle_cards_remedy(profile, idle)} Or {_CPU_REMEDY}."
+        change, install = _use_python_change(idle) or change, _install_for_idle_cards(profile, facts, idle)
+        keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the device CPU."
     yield Finding(
         level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True,
         install=install, keys=keys or "",
     )  # fmt: skip
 
 
-def some_cards(setup: Setup) -> Iterator[Finding]:
+def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because this PyTorch has no code for them, while fewer or lesser ones train."""
     profile, facts = setup.profile, setup.facts
     if profile.hardware.device == "cpu" or profile.hardware.gpus or not setup.gpus:
@@ -65,18 +65,18 @@ def some_cards(setup: Setup) -> Iterator[Finding]:
         use_these = Change(
             f"train on {card_names(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
         )
-        why = f"{_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        message = f"only {card_names(cards)} would train; {_idle_clause(idle)}: {why}"
-        remedy = f"{_idle_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
-        change, install = _python_change(idle) or use_these, _install(profile, facts, idle)
-        keys = f"{_screen_remedy(profile, idle, install)} Or choose the GPUs above."
+        why = f"{_python_or_image_text(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
+        message = f"only {card_names(cards)} would train; {_idle_cards_clause(idle)}: {why}"
+        remedy = f"{_idle_cards_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
+        change, install = _use_python_change(idle) or use_these, _install_for_idle_cards(profile, facts, idle)
+        keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the GPUs above."
         yield Finding(
             level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True,
             install=install, keys=keys,
         )  # fmt: skip
 
 
-def all_but_one_card(setup: Setup) -> Iterator[Finding]:
+def cards_idle_under_launcher(setup: Setup) -> Iterator[Finding]:
     """Cards that stay idle because the launcher starts one process."""
     chosen = setup.profile.hardware
     if LAUNCHERS[setup.launcher].starts_several or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
@@ -91,7 +91,7 @@ def all_but_one_card(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.launcher", message, remedy, change=change)
 
 
-def _idle_remedy(profile: Profile, idle: IdleCards) -> str:
+def _idle_cards_remedy(profile: Profile, idle: IdleCards) -> str:
     """Return a remedy: how the idle cards could train."""
     if profile.container.engine != "none" and idle.wheel:
         return "Choose an image whose PyTorch has code for them."
@@ -104,31 +104,31 @@ def _idle_remedy(profile: Profile, idle: IdleCards) -> str:
     return " ".join([*remedies, idle.remedy]).strip() or "Fix what is reported for them."
 
 
-def _python_or_image(profile: Profile) -> str:
+def _python_or_image_text(profile: Profile) -> str:
     return "this Python's" if profile.container.engine == "none" else "this image's"
 
 
-def _idle_clause(idle: IdleCards) -> str:
+def _idle_cards_clause(idle: IdleCards) -> str:
     return f"{card_counts(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
 
 
-def _install(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
+def _install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
     """Return the environment that lets idle cards train, where one can be made here and none is there."""
     if idle.python or idle.wheel is None or profile.container.engine != "none" or facts.other_machine:
         return None
     return EnvironmentInstall(trainer_of(profile).library_set, f"install {idle.wheel.name}")
 
 
-def _screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
+def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
     """Return the remedy for idle cards in the keys of the screens."""
     if idle.python:
         return f"F2 uses {display_path(idle.python)}, which can."
     if install and idle.wheel:
-        return f"F2 installs {idle.wheel.name} ({_DOWNLOAD_SIZE}) into an environment of its own."
-    return _idle_remedy(profile, idle)
+        return f"F2 installs {idle.wheel.name} ({_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
+    return _idle_cards_remedy(profile, idle)
 
 
-def _python_change(idle: IdleCards) -> Change | None:
+def _use_python_change(idle: IdleCards) -> Change | None:
     if not idle.python:
         return None
     return Change(

@@ -27,11 +27,11 @@ class RunLibraries(NamedTuple):
 ReasonFinder = Callable[[RunLibraries], str]
 
 
-def _why_gloo(_run: RunLibraries) -> str:
+def _why_accelerate_gloo(_run: RunLibraries) -> str:
     return "no version of accelerate reads it: choose the communication instead (communication.backend)"
 
 
-def _why_master(run: RunLibraries) -> str:
+def _why_master_address(run: RunLibraries) -> str:
     launcher = LAUNCHERS[run.launcher]
     words = f"{launcher.label} takes it from its arguments only (nodes.address, nodes.port)"
     return words if launcher.address_in_words else ""
@@ -45,22 +45,22 @@ def _why_record_streams(run: RunLibraries) -> str:
     return "it is the default since torch 2.8" if known_since(run.torch, "2.8") else ""
 
 
-def _why_renamed(name: str) -> ReasonFinder:
+def _find_why_renamed(name: str) -> ReasonFinder:
     return lambda _run: f"deprecated name: use TORCH_{name}"
 
 
-def _why_wandb(run: RunLibraries) -> str:
+def _why_wandb_disabled(run: RunLibraries) -> str:
     transformers = run.toolchain.transformers if run.toolchain else None
     return "transformers 5 does not read it: WANDB_MODE=disabled does" if known_since(transformers, "5") else ""
 
 
-def _why_allocator(run: RunLibraries) -> str:
+def _why_allocator_setting(run: RunLibraries) -> str:
     if not older(run.torch, "2.10"):
         return ""
     return f"torch {run.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 
 
-def _why_blocking(_run: RunLibraries) -> str:
+def _why_blocking_wait(_run: RunLibraries) -> str:
     return "it is for finding hangs, and slows every step"
 
 
@@ -69,33 +69,33 @@ def _why_mixed_precision(run: RunLibraries) -> str:
     return f"{launcher.label} sets it by itself: choose recipe.precision" if launcher.reads_config else ""
 
 
-def _why_connections(run: RunLibraries) -> str:
+def _why_max_connections(run: RunLibraries) -> str:
     return "" if run.nemo else "it is for tensor parallel training, and slows any other"
 
 
-REASON_FINDERS: dict[str, ReasonFinder] = {
-    "ACCELERATE_USE_GLOO": _why_gloo,
-    "ACCELERATE_BACKEND": _why_gloo,
-    "ACCELERATE_DDP_BACKEND": _why_gloo,
+REASON_FINDER_BY_VARIABLE: dict[str, ReasonFinder] = {
+    "ACCELERATE_USE_GLOO": _why_accelerate_gloo,
+    "ACCELERATE_BACKEND": _why_accelerate_gloo,
+    "ACCELERATE_DDP_BACKEND": _why_accelerate_gloo,
     "ACCELERATE_MIXED_PRECISION": _why_mixed_precision,
-    "MASTER_ADDR": _why_master,
-    "MASTER_PORT": _why_master,
+    "MASTER_ADDR": _why_master_address,
+    "MASTER_PORT": _why_master_address,
     "NVTE_DP_AMAX_REDUCE_INTERVAL": _why_transformer_engine,
     "NVTE_ASYNC_AMAX_REDUCTION": _why_transformer_engine,
     "TORCH_NCCL_AVOID_RECORD_STREAMS": _why_record_streams,
-    "NCCL_ASYNC_ERROR_HANDLING": _why_renamed("NCCL_ASYNC_ERROR_HANDLING"),
-    "NCCL_BLOCKING_WAIT": _why_renamed("NCCL_BLOCKING_WAIT"),
-    "TORCH_NCCL_BLOCKING_WAIT": _why_blocking,
-    "WANDB_DISABLED": _why_wandb,
-    "PYTORCH_ALLOC_CONF": _why_allocator,
-    "CUDA_DEVICE_MAX_CONNECTIONS": _why_connections,
+    "NCCL_ASYNC_ERROR_HANDLING": _find_why_renamed("NCCL_ASYNC_ERROR_HANDLING"),
+    "NCCL_BLOCKING_WAIT": _find_why_renamed("NCCL_BLOCKING_WAIT"),
+    "TORCH_NCCL_BLOCKING_WAIT": _why_blocking_wait,
+    "WANDB_DISABLED": _why_wandb_disabled,
+    "PYTORCH_ALLOC_CONF": _why_allocator_setting,
+    "CUDA_DEVICE_MAX_CONNECTIONS": _why_max_connections,
 }
 
 
 def why_ineffective(name: str, run: RunLibraries) -> str:
     """Return why a variable has no effect, or not the intended one; empty when it works."""
-    if name in REASON_FINDERS:
-        return REASON_FINDERS[name](run)
+    if name in REASON_FINDER_BY_VARIABLE:
+        return REASON_FINDER_BY_VARIABLE[name](run)
     if name.startswith(("NCCL_", "TORCH_NCCL_")) and run.backend != "nccl":
         reason = f"these processes communicate over {run.backend}" if run.backend else "not needed for one process"
         return f"only NCCL reads it, and {reason}"

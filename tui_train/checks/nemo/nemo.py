@@ -16,13 +16,13 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 
 _SUGGESTED_RECIPE = "qwen25_500m"
-_EXPERT_PARALLEL = "trainer.strategy.expert_model_parallel_size"
-_EXPERT_TENSOR_PARALLEL = "trainer.strategy.expert_tensor_parallel_size"
-_VOCABULARY_SIZE = "model.config.vocab_size"
-_PREFIXES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
+_EXPERT_PARALLEL_SETTING = "trainer.strategy.expert_model_parallel_size"
+_EXPERT_TENSOR_PARALLEL_SETTING = "trainer.strategy.expert_tensor_parallel_size"
+_VOCABULARY_SIZE_SETTING = "model.config.vocab_size"
+_RECIPE_PREFIXES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
-def known_recipe(setup: Setup) -> Iterator[Finding]:
+def unknown_recipe(setup: Setup) -> Iterator[Finding]:
     """A recipe that exists for the chosen task."""
     profile, facts = setup.profile, setup.facts
     if setup.nemo_flavour == "automodel":
@@ -37,8 +37,8 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
         yield error("nemo.recipe", "no NeMo recipe is named", remedy, change=change)
     elif not nemo.is_python_name(name) or name not in names:
-        whose = _recipe_source(setup.nemo_flavour, from_python=from_python)
-        yield _unknown_recipe(name, task, names, whose, certain=from_python or not nemo.is_python_name(name))
+        whose = _recipe_owner_clause(setup.nemo_flavour, from_python=from_python)
+        yield _unknown_recipe_finding(name, task, names, whose, certain=from_python or not nemo.is_python_name(name))
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
         message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
@@ -48,16 +48,16 @@ def known_recipe(setup: Setup) -> Iterator[Finding]:
         setup.nemo_flavour != "bridge"
         and task == "finetune"
         and profile.nemo.peft == "lora"
-        and name.startswith(_PREFIXES_WITHOUT_LORA)
+        and name.startswith(_RECIPE_PREFIXES_WITHOUT_LORA)
     ):
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
         yield error("nemo.peft", message, remedy, change=change)
     if setup.nemo_flavour == "recipes":
-        yield from _initial_weights(profile)
+        yield from _missing_initial_weights(profile)
 
 
-def _initial_weights(profile: Profile) -> Iterator[Finding]:
+def _missing_initial_weights(profile: Profile) -> Iterator[Finding]:
     """Weights that a finetune by a recipe starts from: those of a NeMo checkpoint."""
     if profile.nemo.task != "finetune" or profile.trainer.model:
         return
@@ -71,27 +71,29 @@ def _initial_weights(profile: Profile) -> Iterator[Finding]:
     )
 
 
-def _recipe_source(flavour: nemo.Flavour | None, *, from_python: bool) -> str:
+def _recipe_owner_clause(flavour: nemo.Flavour | None, *, from_python: bool) -> str:
     if flavour == "bridge":
         return "this Megatron-Bridge has" if from_python else "Megatron-Bridge 0.3 and 0.6 are known to have"
     return "this NeMo has" if from_python else "NeMo 2.7 is known to have"
 
 
-def _unknown_recipe(name: str, task: str, names: tuple[str, ...], whose: str, *, certain: bool) -> Finding:
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+def _unknown_recipe_finding(
+    name: str, task: str, known_names: tuple[str, ...], owner_clause: str, *, certain: bool
+) -> Finding:
+    close = difflib.get_close_matches(name, known_names, n=3, cutoff=0.6)
     change = Change(f"recipe {close[0]}", "the nearest name", (("nemo.recipe", close[0]),)) if close else None
     what = "finetune with LoRA" if task == "lora" else task
-    remedy = f"Nearest: {', '.join(close)}." if close else similar_word_remedy(name, names[:8])
+    remedy = f"Nearest: {', '.join(close)}." if close else similar_word_remedy(name, known_names[:8])
     return Finding(
         level="error" if certain else "warning",
         key="nemo.recipe",
-        message=f"{visible(name)} is not a recipe to {what} that {whose}",
+        message=f"{visible(name)} is not a recipe to {what} that {owner_clause}",
         remedy=f"{remedy} `tui-train recipes` lists those of the Python.",
         change=change,
     )
 
 
-def data(setup: Setup) -> Iterator[Finding]:
+def missing_or_mock_data(setup: Setup) -> Iterator[Finding]:
     """Data of the user, or mock data that the user asked for."""
     profile = setup.profile
     chosen, trainer = profile.nemo, profile.trainer
@@ -114,16 +116,16 @@ def data(setup: Setup) -> Iterator[Finding]:
         message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
         yield error("trainer.data", message, remedy, change=use_mock)
     else:
-        yield from _data_format(profile, setup.facts)
+        yield from _unusable_data_paths(profile, setup.facts)
     if setup.nemo_flavour == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
         message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
         yield warning("nemo.tokenizer", message, remedy)
     if setup.nemo_flavour == "bridge":
-        yield from _bridge_tokenizer(profile)
+        yield from _missing_bridge_tokenizer(profile)
 
 
-def _bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
+def _missing_bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
     """The tokenizer of data for Megatron-Bridge, whose recipes to pretrain have none."""
     chosen = profile.nemo
     if chosen.tokenizer or chosen.task == "finetune" or chosen.mock_data or not profile.trainer.data:
@@ -133,12 +135,12 @@ def _bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
     yield warning("nemo.tokenizer", message, remedy)
 
 
-def _data_format(profile: Profile, facts: Facts) -> Iterator[Finding]:
+def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
     paths, task = profile.trainer.data, profile.nemo.task
     if task == "pretrain":
         for name in ("data", "validation_data", "test_data"):
             for path in getattr(profile.trainer, name):
-                yield from _bin_with_index(f"trainer.{name}", path, facts)
+                yield from _unusable_bin_file(f"trainer.{name}", path, facts)
         return
     (folder, *others) = paths
     if others:
@@ -150,7 +152,7 @@ def _data_format(profile: Profile, facts: Facts) -> Iterator[Finding]:
         yield error("trainer.data", message, remedy)
 
 
-def _bin_with_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
+def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
     """A .bin file with its index."""
     if not path.endswith(".bin"):
         message = f"data: {visible(path)} is not a .bin file"
@@ -163,7 +165,7 @@ def _bin_with_index(key: str, path: str, facts: Facts) -> Iterator[Finding]:
         yield error(key, message, "Prepare the data again, or copy it too.")
 
 
-def parallel_sizes(setup: Setup) -> Iterator[Finding]:
+def impossible_model_split(setup: Setup) -> Iterator[Finding]:
     """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
     profile = setup.profile
     sizes, world = nemo.parallel_sizes(profile.nemo, setup.nemo_flavour), setup.world_size
@@ -181,8 +183,8 @@ def parallel_sizes(setup: Setup) -> Iterator[Finding]:
             change=Change("do not split the model", "each GPU holds all of it", edits),
         )
     elif setup.nemo_flavour:
-        yield from _expert_split(setup)
-        yield from _even_splits(profile, setup.nemo_flavour)
+        yield from _impossible_expert_split(setup)
+        yield from _uneven_splits(profile, setup.nemo_flavour)
     if setup.nemo_flavour == "automodel" and sizes["pipeline_parallel"] > 1:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
@@ -191,29 +193,33 @@ def parallel_sizes(setup: Setup) -> Iterator[Finding]:
         yield error("nemo.pipeline_parallel", message, remedy, change=change)
 
 
-def _expert_split(setup: Setup) -> Iterator[Finding]:
+def _impossible_expert_split(setup: Setup) -> Iterator[Finding]:
     """Experts of an MoE that the recipe distributes over more GPUs than there are."""
     profile = setup.profile
     defaults, chosen = nemo.own_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.nemo.set
     stages = nemo.parallel_sizes(profile.nemo, setup.nemo_flavour)["pipeline_parallel"]
-    if defaults is None or _EXPERT_PARALLEL in chosen or (setup.world_size // stages) % defaults.expert_parallel == 0:
+    if (
+        defaults is None
+        or _EXPERT_PARALLEL_SETTING in chosen
+        or (setup.world_size // stages) % defaults.expert_parallel == 0
+    ):
         return
     change = Change(
         "all experts on each GPU",
         "the recipe's GPUs are not here",
-        (("nemo.set", {**chosen, _EXPERT_PARALLEL: "1", _EXPERT_TENSOR_PARALLEL: "none"}),),
+        (("nemo.set", {**chosen, _EXPERT_PARALLEL_SETTING: "1", _EXPERT_TENSOR_PARALLEL_SETTING: "none"}),),
     )
     yield error(
         "nemo.set",
         f"the recipe {visible(profile.nemo.recipe)} distributes its experts "
         f"over {defaults.expert_parallel} GPUs,"
         f" which does not divide {counted(setup.world_size, 'process', 'processes')}",
-        f"Set {_EXPERT_PARALLEL} to a number of GPUs (nemo.set).",
+        f"Set {_EXPERT_PARALLEL_SETTING} to a number of GPUs (nemo.set).",
         change=change,
     )
 
 
-def warmup(setup: Setup) -> Iterator[Finding]:
+def warmup_longer_than_training(setup: Setup) -> Iterator[Finding]:
     """A warm-up of the recipe that is longer than the training."""
     profile = setup.profile
     defaults, recipe = nemo.own_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.recipe
@@ -229,7 +235,7 @@ def warmup(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def tokenizer(setup: Setup) -> Iterator[Finding]:
+def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
     """A tokenizer that this NeMo can load, and whose tokens the model has."""
     profile = setup.profile
     chosen = profile.nemo
@@ -241,7 +247,7 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
         remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
         yield error("nemo.tokenizer", message, remedy)
     defaults = nemo.own_recipe_defaults(chosen, setup.nemo_flavour)
-    rows = chosen.set.get(_VOCABULARY_SIZE, str(defaults.vocabulary) if defaults else "")
+    rows = chosen.set.get(_VOCABULARY_SIZE_SETTING, str(defaults.vocabulary) if defaults else "")
     if not rows.isdecimal() or not int(rows) or tokenizer_facts.vocabulary <= int(rows):
         return
     message = (
@@ -250,31 +256,34 @@ def tokenizer(setup: Setup) -> Iterator[Finding]:
     change = None
     if not profile.trainer.model:
         why = "every token gets a row"
-        edits = (("nemo.set", {**chosen.set, _VOCABULARY_SIZE: str(tokenizer_facts.vocabulary)}),)
+        edits = (("nemo.set", {**chosen.set, _VOCABULARY_SIZE_SETTING: str(tokenizer_facts.vocabulary)}),)
         change = Change(f"{tokenizer_facts.vocabulary:,} tokens in the model", why, edits)
-    remedy = f"Name the recipe's own tokenizer, or set {_VOCABULARY_SIZE} (nemo.set); weights need their own tokenizer."
+    remedy = (
+        f"Name the recipe's own tokenizer, or set {_VOCABULARY_SIZE_SETTING} (nemo.set);"
+        " weights need their own tokenizer."
+    )
     yield error("nemo.tokenizer", message, remedy, change=change)
 
 
-def _even_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
+def _uneven_splits(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
     """Heads, layers and tokens that can be split evenly."""
     recipe = profile.recipe
     tensor, pipeline, context = nemo.parallel_sizes(profile.nemo, flavour).values()
     if nemo.takes_size(profile, flavour):
-        yield from _hidden_size_and_heads(recipe)
-        yield from _even_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
-        yield from _even_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
-        yield from _halved_fallback(profile, "layers", recipe.layers, pipeline)
+        yield from _hidden_size_without_heads(recipe)
+        yield from _uneven_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
+        yield from _uneven_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
+        yield from _uneven_halved_fallback(profile, "layers", recipe.layers, pipeline)
     # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
     tokens = context if flavour == "automodel" else context * tensor
     unit = math.lcm(2 * context, tokens) if context > 1 else tokens
     by = [f"2 × context parallel {context}"] if context > 1 else []
     by += [f"tensor parallel {tensor}"] if tokens > context else []
-    yield from _even_split("sequence_length", recipe.sequence_length, unit, ", ".join(by))
-    yield from _halved_fallback(profile, "sequence_length", recipe.sequence_length, unit)
+    yield from _uneven_split("sequence_length", recipe.sequence_length, unit, ", ".join(by))
+    yield from _uneven_halved_fallback(profile, "sequence_length", recipe.sequence_length, unit)
 
 
-def _hidden_size_and_heads(recipe: Recipe) -> Iterator[Finding]:
+def _hidden_size_without_heads(recipe: Recipe) -> Iterator[Finding]:
     """A hidden size and heads that are chosen together: one alone would not fit the recipe's other."""
     if (recipe.hidden_size is None) != (recipe.heads is None):
         key = "recipe.heads" if recipe.heads is None else "recipe.hidden_size"
@@ -282,34 +291,34 @@ def _hidden_size_and_heads(recipe: Recipe) -> Iterator[Finding]:
         yield error(key, message, remedy)
 
 
-def _even_split(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]:
-    if value is None or value % unit == 0:
+def _uneven_split(recipe_field: str, value: int | None, divisor: int, reason: str) -> Iterator[Finding]:
+    if value is None or value % divisor == 0:
         return
-    key, words = f"recipe.{name}", name.replace("_", " ")
-    below = value // unit * unit
-    sizes = tuple(size for size in (below, below + unit) if size)
+    key, words = f"recipe.{recipe_field}", recipe_field.replace("_", " ")
+    below = value // divisor * divisor
+    sizes = tuple(size for size in (below, below + divisor) if size)
     best = min(sizes, key=lambda size: abs(size - value))
     yield error(
         key,
-        f"{words}: {value} is not a multiple of {unit} ({by})",
+        f"{words}: {value} is not a multiple of {divisor} ({reason})",
         f"Nearest: {' or '.join(map(str, sizes))}.",
         change=Change(f"{words} {best}", "the nearest that can be split", ((key, best),)),
     )
 
 
-def _halved_fallback(profile: Profile, rung: str, value: int | None, unit: int) -> Iterator[Finding]:
+def _uneven_halved_fallback(profile: Profile, rung: str, value: int | None, divisor: int) -> Iterator[Finding]:
     """A fallback to half of a value that can still be split evenly."""
     chosen = profile.ladder
     if value is None:
         return
-    if rung not in chosen.rungs or rung not in chosen.consent or value % unit or value // 2 % unit == 0:
+    if rung not in chosen.rungs or rung not in chosen.consent or value % divisor or value // 2 % divisor == 0:
         return
     words = rung.replace("_", " ")
     rungs = tuple(name for name in chosen.rungs if name != rung)
     yield error(
         "ladder.rungs",
-        f"the fallback to {words} {value // 2} cannot start: it is not a multiple of {unit}",
-        f"Take it off the ladder, or choose a multiple of {2 * unit} ({words}).",
+        f"the fallback to {words} {value // 2} cannot start: it is not a multiple of {divisor}",
+        f"Take it off the ladder, or choose a multiple of {2 * divisor} ({words}).",
         change=Change(f"no fallback to half the {words}", "it could not start", (("ladder.rungs", rungs),)),
     )
 
@@ -334,7 +343,7 @@ def unsupported_uses(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.arguments", message, remedy, change=none)
 
 
-def replaces_recipes(setup: Setup) -> Iterator[Finding]:
+def automodel_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
     """AutoModel in place of recipes: what that means, and what it needs."""
     profile = setup.profile
     if setup.nemo_flavour != "automodel" or setup.toolchain is None:

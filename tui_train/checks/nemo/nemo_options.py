@@ -15,10 +15,10 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, nemo_settings
 
 # The first version that reads Hugging Face weights directly.
-_READS_HF = "0.6"
+_MIN_BRIDGE_READING_HUGGING_FACE = "0.6"
 
 
-def lora(setup: Setup) -> Iterator[Finding]:
+def lora_without_transformer_engine(setup: Setup) -> Iterator[Finding]:
     """LoRA, for which NeMo compares every layer with one of Transformer Engine."""
     chosen, tools = setup.profile.nemo, setup.toolchain
     if setup.nemo_flavour != "recipes" or chosen.task != "finetune" or chosen.peft != "lora" or tools is None:
@@ -35,14 +35,14 @@ def lora(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def weights(setup: Setup) -> Iterator[Finding]:
+def unsuitable_weights(setup: Setup) -> Iterator[Finding]:
     """Weights that a recipe can start from: a NeMo checkpoint, of the recipe's own size."""
     profile, facts = setup.profile, setup.facts
     model = profile.trainer.model
     if setup.nemo_flavour != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
         return
     if facts.paths.get(f"{model}/context", "folder") == "folder":
-        yield from _size_differences(profile, facts)
+        yield from _checkpoint_size_differences(profile, facts)
         return
     if facts.paths.get(f"{model}/config.json") == "file":
         target = f"{model.rstrip('/')}-nemo"
@@ -55,7 +55,7 @@ def weights(setup: Setup) -> Iterator[Finding]:
     yield error("trainer.model", message, remedy)
 
 
-def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
+def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
     model, chosen = profile.trainer.model, profile.nemo
     checkpoint = facts.checkpoints.get(model)
     if checkpoint is None:
@@ -93,7 +93,7 @@ def _size_differences(profile: Profile, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def validation_and_test(setup: Setup) -> Iterator[Finding]:
+def unused_validation_and_test_data(setup: Setup) -> Iterator[Finding]:
     """Data for validation and test, which only NeMo's recipes to pretrain take by path."""
     profile = setup.profile
     trainer = profile.trainer
@@ -120,12 +120,12 @@ def validation_and_test(setup: Setup) -> Iterator[Finding]:
         yield note("trainer.test_data", message, "Evaluate the checkpoint after it.")
 
 
-def _has_own_size(recipe: Recipe) -> bool:
+def _has_chosen_size(recipe: Recipe) -> bool:
     """Return whether the user chose a model size other than the recipe's."""
     return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.ffn_hidden_size, recipe.heads))
 
 
-def user_settings(setup: Setup) -> Iterator[Finding]:
+def invalid_recipe_settings(setup: Setup) -> Iterator[Finding]:
     """Settings of the recipe that the user named: names and values that can be written, and that the plan does not."""
     profile = setup.profile
     chosen = profile.nemo
@@ -139,7 +139,7 @@ def user_settings(setup: Setup) -> Iterator[Finding]:
     for name, text in chosen.set.items():
         rest = {key: value for key, value in chosen.set.items() if key != name}
         change = Change("without that setting", "it cannot be passed", (("nemo.set", rest),))
-        why, remedy = nemo_settings.why_setting_refused(name, own_size=not _has_own_size(profile.recipe))
+        why, remedy = nemo_settings.why_setting_refused(name, own_size=not _has_chosen_size(profile.recipe))
         if why:
             message = f"{visible(name)} {why}"
             yield error("nemo.set", message, remedy, change=change)
@@ -151,7 +151,7 @@ def user_settings(setup: Setup) -> Iterator[Finding]:
             yield error("nemo.set", message, invalid.remedy, change=change)
 
 
-def replaces_nemo(setup: Setup) -> Iterator[Finding]:
+def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
     """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
     profile = setup.profile
     if setup.nemo_flavour != "bridge" or setup.toolchain is None:
@@ -172,7 +172,11 @@ def replaces_nemo(setup: Setup) -> Iterator[Finding]:
             "no model is named: a finetune by Megatron-Bridge starts from a checkpoint",
             f"Name its folder (trainer.model). From Hugging Face: {convert}.",
         )
-    elif model and not at_least(version, _READS_HF) and setup.facts.paths.get(f"{model}/config.json") == "file":
+    elif (
+        model
+        and not at_least(version, _MIN_BRIDGE_READING_HUGGING_FACE)
+        and setup.facts.paths.get(f"{model}/config.json") == "file"
+    ):
         yield error(
             "trainer.model",
             f"{visible(model)} is a Hugging Face folder: Megatron-Bridge {version} needs it converted",

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.checks.other_machines.slurm import sbatch_seconds
+from tui_train.checks.other_machines.slurm import time_limit_seconds
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, sbatch_time
 from tui_train.facts.other_machines.slurm import chosen_partitions, gres_option, possible_nodes
 from tui_train.facts.types import Facts
@@ -13,10 +13,10 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
-_LIST_REMEDY = "`tui-train facts --slurm` lists what there is."
+_LIST_CLUSTER_REMEDY = "`tui-train facts --slurm` lists what there is."
 
 
-def partition(setup: Setup) -> Iterator[Finding]:
+def unavailable_partition(setup: Setup) -> Iterator[Finding]:
     """Partitions that there are, and that take jobs."""
     cluster, names = setup.facts.cluster, setup.profile.slurm.partition
     if cluster is None or cluster.problem:
@@ -39,7 +39,7 @@ def partition(setup: Setup) -> Iterator[Finding]:
         yield error("slurm.partition", message, remedy, machine=True)
 
 
-def account(setup: Setup) -> Iterator[Finding]:
+def unknown_account(setup: Setup) -> Iterator[Finding]:
     """An account of the user's."""
     facts = setup.facts
     accounts, name = facts.cluster.accounts if facts.cluster else (), setup.profile.slurm.account
@@ -50,11 +50,11 @@ def account(setup: Setup) -> Iterator[Finding]:
         yield error("slurm.account", message, remedy, machine=True, change=change)
 
 
-def time_limit(setup: Setup) -> Iterator[Finding]:
+def exceeded_time_limit(setup: Setup) -> Iterator[Finding]:
     """A time limit that a chosen partition allows."""
     profile = setup.profile
     chosen = _chosen_partitions(profile, setup.facts)
-    requested, limits = sbatch_seconds(profile.slurm.time), [part.limit for part in chosen]
+    requested, limits = time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
     longest = max((limit for limit in limits if limit is not None), default=None)
     if requested is None or not chosen or None in limits or longest is None or requested <= longest:
         return
@@ -70,7 +70,7 @@ def time_limit(setup: Setup) -> Iterator[Finding]:
     yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, machine=True, change=change)
 
 
-def nodes(setup: Setup) -> Iterator[Finding]:
+def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     """As many nodes as there are, with the GPUs that are asked for."""
     profile, facts = setup.profile, setup.facts
     chosen, gres = _chosen_partitions(profile, facts), gres_option(profile.slurm.options)
@@ -83,7 +83,7 @@ def nodes(setup: Setup) -> Iterator[Finding]:
     matching = possible_nodes(facts.cluster, profile.slurm.partition, gres)
     if not matching:
         message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
-        remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_REMEDY}"
+        remedy = f"They have: {'; '.join(map(_gres_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
         change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
         yield error("slurm.options", message, remedy, machine=True, change=change)
@@ -100,21 +100,22 @@ def nodes(setup: Setup) -> Iterator[Finding]:
     yield from _mixed_gpu_types(matching, names, setup)
 
 
-def _mixed_gpu_types(matching: tuple[NodeGroup, ...], names: str, setup: Setup) -> Iterator[Finding]:
+def _mixed_gpu_types(matching_nodes: tuple[NodeGroup, ...], partition_names: str, setup: Setup) -> Iterator[Finding]:
     """Say which GPUs a job may get where it names no type, and nodes have several."""
     profile = setup.profile
-    types = dict.fromkeys(kind for node in matching for kind, _ in node.cards)
+    types = dict.fromkeys(kind for node in matching_nodes for kind, _ in node.cards)
     named = any(kind for kind, _ in gres_gpus(gres_option(profile.slurm.options)))
     if named or len(types) < 2 or setup.device != "cuda" or not setup.gpus:
         return
-    max_count = {kind: max(dict(node.cards).get(kind, 0) for node in matching) for kind in types if kind}
+    max_count = {kind: max(dict(node.cards).get(kind, 0) for node in matching_nodes) for kind in types if kind}
     count = len(setup.gpus)
     fits = [kind for kind, there in max_count.items() if there >= count]
-    message = f"{names} has GPUs of several types, and the job may get any: {visible(', '.join(filter(None, types)))}"
+    type_list = visible(", ".join(filter(None, types)))
+    message = f"{partition_names} has GPUs of several types, and the job may get any: {type_list}"
     change = None
     if fits:
         options = (*(option for option in profile.slurm.options if not option.startswith("--gre")),)
-        best = max(fits, key=lambda kind: sum(node.count for node in matching if kind in dict(node.cards)))
+        best = max(fits, key=lambda kind: sum(node.count for node in matching_nodes if kind in dict(node.cards)))
         edits = (("slurm.options", (*options, f"--gres=gpu:{best}:{count}")),)
         change = Change(f"only {best}", "so that the plan is for what it gets", edits)
     remedy = "Name the type in slurm.options: --gres=gpu:TYPE:COUNT."

@@ -17,9 +17,9 @@ from tui_train.trainers import trainer_of
 # Hosts that are named in one finding.
 _MAX_NAMED_HOSTS = 4
 # Seconds after which clocks confuse whoever reads the logs.
-_MAX_CLOCK_OFFSET = 30.0
-_SAME_VERSIONS = "Install the same versions on all hosts."
-_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
+_MAX_CLOCK_OFFSET_SECONDS = 30.0
+_SAME_VERSIONS_REMEDY = "Install the same versions on all hosts."
+_COMPARED_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
 class _FirstHost(NamedTuple):
@@ -44,14 +44,18 @@ class _HostProblem(NamedTuple):
     processes: int = 0
 
 
-def differences(setup: Setup) -> Iterator[Finding]:
+def host_differences(setup: Setup) -> Iterator[Finding]:
     """Hosts that answer, and have what the first one trains with: Python, versions, GPUs, files, the time of day."""
     profile, facts = setup.profile, setup.facts
     first, *others = profile.nodes.hosts or ("",)
     answered = {host: facts.training_hosts[host] for host in others if host in facts.training_hosts}
     if real_first := next((host for host, peer in answered.items() if peer.is_first), ""):
         # The others are compared once the right one is first.
-        yield _named_twice(profile, real_first) if _is_first_host(facts, first) else _wrong_order(profile, real_first)
+        yield (
+            _named_twice_finding(profile, real_first)
+            if _is_first_host(facts, first)
+            else _wrong_order_finding(profile, real_first)
+        )
         return
     by_problem: dict[_HostProblem, list[str]] = {}
     allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and trainer_of(profile).allows_uneven
@@ -67,11 +71,11 @@ def differences(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level=problem.level,
             key="nodes.hosts",
-            message=visible(f"{_host_list(names)}: {problem.message}"),
+            message=visible(f"{_host_list_text(names)}: {problem.message}"),
             remedy=visible(remedy),
             machine=True,
             start=is_error,
-            change=_fewer_processes(names, problem.processes, setup) if is_error else None,
+            change=_fewer_processes_change(names, problem.processes, setup) if is_error else None,
         )
 
 
@@ -79,12 +83,12 @@ def _is_first_host(facts: Facts, host: str) -> bool:
     return host in facts.training_hosts and facts.training_hosts[host].is_first
 
 
-def _named_twice(profile: Profile, same_host: str) -> Finding:
+def _named_twice_finding(profile: Profile, same_host: str) -> Finding:
     message = f"{profile.nodes.hosts[0]} and {same_host} are the same machine"
-    return _naming_error(message, "Name each machine once.", _without_hosts(profile, [same_host]))
+    return _host_naming_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
 
 
-def _wrong_order(profile: Profile, real_first: str) -> Finding:
+def _wrong_order_finding(profile: Profile, real_first: str) -> Finding:
     hosts, counts = profile.nodes.hosts, profile.nodes.processes
     places = sorted(range(len(hosts)), key=lambda place: hosts[place] != real_first)
     values = (
@@ -93,54 +97,54 @@ def _wrong_order(profile: Profile, real_first: str) -> Finding:
     )
     change = Change(visible(f"put {real_first} first"), "it starts the others", values)
     message = f"it would start on {real_first}, and {profile.nodes.hosts[0]} is named first"
-    return _naming_error(message, "Name the host on which it starts first.", change)
+    return _host_naming_error(message, "Name the host on which it starts first.", change)
 
 
-def _naming_error(message: str, remedy: str, change: Change) -> Finding:
+def _host_naming_error(message: str, remedy: str, change: Change) -> Finding:
     return error("nodes.hosts", visible(message), remedy, machine=True, start=True, change=change)
 
 
-def _fewer_processes(names: list[str], processes: int, setup: Setup) -> Change:
+def _fewer_processes_change(names: list[str], processes: int, setup: Setup) -> Change:
     """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
     profile = setup.profile
     if not processes:
-        return _without_hosts(profile, names)
+        return _without_hosts_change(profile, names)
     current = dict(zip(profile.nodes.hosts, profile.nodes.uneven_processes, strict=False))
     counts = {host: current.get(host, setup.processes) for host in profile.nodes.hosts} | dict.fromkeys(
         names, processes
     )
-    title = visible(f"{counted(processes, 'process', 'processes')} on {_host_list(names)}")
+    title = visible(f"{counted(processes, 'process', 'processes')} on {_host_list_text(names)}")
     total = counted(sum(counts.values()), "process", "processes")
     return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
 
 
-def _without_hosts(profile: Profile, names: list[str]) -> Change:
+def _without_hosts_change(profile: Profile, names: list[str]) -> Change:
     """Return the change that leaves hosts out; the first one alone needs none to be named."""
     kept = [place for place, host in enumerate(profile.nodes.hosts) if host not in names]
     hosts = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
     counts = tuple(count for place, count in enumerate(profile.nodes.processes) if hosts and place in kept)
     values = (("nodes.hosts", hosts), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
-    return Change(visible(f"train without {_host_list(names)}"), "fewer machines", values)
+    return Change(visible(f"train without {_host_list_text(names)}"), "fewer machines", values)
 
 
-def _host_list(names: list[str]) -> str:
+def _host_list_text(names: list[str]) -> str:
     more = len(names) - _MAX_NAMED_HOSTS
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {counted(more, 'other')}"
 
 
-def _host_problems(host: TrainingHost, wanted: int, first: _FirstHost) -> Iterator[_HostProblem]:
+def _host_problems(host: TrainingHost, process_count: int, first: _FirstHost) -> Iterator[_HostProblem]:
     if host.problem:
         yield _HostProblem("error", host.problem, "")
         return
     if first.toolchain:
         yield from _python_problems(host, first.host, first.toolchain)
     if first.gpus:
-        yield from _gpu_problems(host, wanted, first)
+        yield from _gpu_problems(host, process_count, first)
     for path, state in host.paths.items():
         if state in {"missing", "unreadable"} and first.facts.paths.get(path) in {"file", "folder"}:
             why = "there is no" if state == "missing" else "it may not read"
             yield _HostProblem("error", f"{why} {path}", f"Copy it there from {first.host}, to the same path.")
-    if abs(host.clock_offset) > _MAX_CLOCK_OFFSET:
+    if abs(host.clock_offset) > _MAX_CLOCK_OFFSET_SECONDS:
         side = "ahead of" if host.clock_offset > 0 else "behind"
         # To the minute, or equal faults of hosts would differ.
         apart = counted(max(1, round(abs(host.clock_offset) / 60)), "minute")
@@ -151,59 +155,65 @@ def _host_problems(host: TrainingHost, wanted: int, first: _FirstHost) -> Iterat
         )
 
 
-def _python_problems(peer: TrainingHost, first: str, first_toolchain: Toolchain) -> Iterator[_HostProblem]:
-    toolchain, python = peer.toolchain, first_toolchain.python
+def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolchain) -> Iterator[_HostProblem]:
+    toolchain, python = host.toolchain, first_toolchain.python
     if toolchain is None or toolchain.problem:
-        missing = peer.paths.get(first_toolchain.python) == "missing"
+        missing = host.paths.get(first_toolchain.python) == "missing"
         words = f"there is no {python}" if missing else f"{python} does not run there"
         yield _HostProblem("error", words, "Put the same environment at the same path there.")
         return
-    if _without_build(toolchain.torch) != _without_build(first_toolchain.torch):
+    if _version_without_build(toolchain.torch) != _version_without_build(first_toolchain.torch):
         yield _HostProblem(
             "error",
-            f"{_name_and_version('torch', toolchain.torch)}, {first} has {first_toolchain.torch or 'none'}",
-            _SAME_VERSIONS,
+            f"{_name_and_version_text('torch', toolchain.torch)}, {first_name} has {first_toolchain.torch or 'none'}",
+            _SAME_VERSIONS_REMEDY,
         )
     elif toolchain.cuda != first_toolchain.cuda:
-        builds = f"torch for CUDA {toolchain.cuda or 'none'}, {first} has it for {first_toolchain.cuda or 'none'}"
-        yield _HostProblem("warning", builds, _SAME_VERSIONS)
-    own_versions, host_versions = _versions(first_toolchain), _versions(toolchain)
+        builds = f"torch for CUDA {toolchain.cuda or 'none'}, {first_name} has it for {first_toolchain.cuda or 'none'}"
+        yield _HostProblem("warning", builds, _SAME_VERSIONS_REMEDY)
+    own_versions, host_versions = _compared_versions(first_toolchain), _compared_versions(toolchain)
     other = [name for name in own_versions if own_versions[name] != host_versions[name]]
     if other:
-        has = ", ".join(_name_and_version(name, host_versions[name]) for name in other)
+        has = ", ".join(_name_and_version_text(name, host_versions[name]) for name in other)
         yield _HostProblem(
-            "warning", f"{has}; {first} has {', '.join(own_versions[name] or 'none' for name in other)}", _SAME_VERSIONS
+            "warning",
+            f"{has}; {first_name} has {', '.join(own_versions[name] or 'none' for name in other)}",
+            _SAME_VERSIONS_REMEDY,
         )
 
 
-def _without_build(version: str | None) -> str:
+def _version_without_build(version: str | None) -> str:
     """Return a version without what it was built for."""
     return (version or "").partition("+")[0]
 
 
-def _versions(tool: Toolchain) -> dict[str, str]:
+def _compared_versions(tool: Toolchain) -> dict[str, str]:
     """Return the versions of what must agree among processes, besides torch."""
     python = ".".join(tool.version.split(".")[:2])
     named = {"Python": python, "accelerate": tool.accelerate or "", "transformers": tool.transformers or ""}
-    return named | {name: tool.packages.get(name, "") for name in _PACKAGES}
+    return named | {name: tool.packages.get(name, "") for name in _COMPARED_PACKAGES}
 
 
-def _name_and_version(name: str, version: str | None) -> str:
+def _name_and_version_text(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else f"no {name}"
 
 
-def _gpu_problems(peer: TrainingHost, wanted: int, first: _FirstHost) -> Iterator[_HostProblem]:
-    if peer.machine is None:
+def _gpu_problems(host: TrainingHost, process_count: int, first: _FirstHost) -> Iterator[_HostProblem]:
+    if host.machine is None:
         remedy = f"nvidia-smi gives no answer there over ssh; {first.host} asks again at the start."
         yield _HostProblem("warning", "its GPUs are not known", remedy)
         return
     names = dict.fromkeys(gpu.name for gpu in first.gpus)
-    cards, usable_count, why = choose_host_cards(peer, wanted, names)
+    cards, usable_count, why = choose_host_cards(host, process_count, names)
     if why:
         yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave it out.")
     elif not cards:
         has = counted(usable_count, "GPU") if usable_count else "no GPU"
-        expected = f"{first.host} trains on {wanted}" if wanted == len(first.gpus) else f"{wanted} are to train"
+        expected = (
+            f"{first.host} trains on {process_count}"
+            if process_count == len(first.gpus)
+            else f"{process_count} are to train"
+        )
         uneven_remedy = "give each machine its own number (nodes.processes)"
         alternative = uneven_remedy if first.uneven else f"choose another number on {first.host} (hardware.gpus)"
         yield _HostProblem(

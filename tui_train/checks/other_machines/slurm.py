@@ -12,35 +12,35 @@ from tui_train.setup.setup import Setup
 # Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
 SIGNAL_LEAD_SECONDS = 60
 # sbatch reads its options from comments, which it splits at spaces and unquotes.
-_SBATCH_VALUE = re.compile(r"[\w.,:@+/-]*", re.ASCII)
-_SBATCH_OPTION = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
-_SET_BY_PLAN = frozenset({
+_SBATCH_VALUE_PATTERN = re.compile(r"[\w.,:@+/-]*", re.ASCII)
+_SBATCH_OPTION_PATTERN = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
+_OPTIONS_SET_BY_PLAN = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "cpus-per-task",
     "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task", "partition",
     "account", "time", "signal", "requeue", "no-requeue", "output", "error", "open-mode", "chdir", "array", "wrap",
     "parsable", "job-name",
 })  # fmt: skip
 # With these sbatch submits no job, or another one than is followed.
-_SUBMITS_NO_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
-_DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_OPTIONS_WITHOUT_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
+_DURATION_PATTERN = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
-def valid_job(setup: Setup) -> Iterator[Finding]:
+def invalid_job(setup: Setup) -> Iterator[Finding]:
     """Values that a job of Slurm can have, and a training that Slurm can start."""
     profile, facts = setup.profile, setup.facts
     if facts.scheduler != "slurm":
         return
     for key in ("slurm.partition", "slurm.account", "slurm.time"):
         value = str(fields.get(profile, key))
-        if not _SBATCH_VALUE.fullmatch(value):
+        if not _SBATCH_VALUE_PATTERN.fullmatch(value):
             message = f"{visible(value)!r} cannot be an option of sbatch"
             yield error(key, message, "Use letters, digits and ._:+/- only.")
     for word in profile.slurm.options:
-        if refused := _why_refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
+        if refused := _why_option_refused(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
             yield error("slurm.options", message, remedy)
     shortest = setup.preset.stop.grace + SIGNAL_LEAD_SECONDS
-    limit = sbatch_seconds(profile.slurm.time)
+    limit = time_limit_seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
         remedy = "Set slurm.time longer, well above the time to the first checkpoint."
@@ -61,28 +61,28 @@ def valid_job(setup: Setup) -> Iterator[Finding]:
         yield warning("hardware.device", message, remedy)
 
 
-def _why_refused(word: str, gpus: int) -> tuple[str, str] | None:
+def _why_option_refused(sbatch_option: str, gpu_count: int) -> tuple[str, str] | None:
     """Return why an option of sbatch cannot be passed and what to do, for a plan with so many GPUs on each node."""
-    match = _SBATCH_OPTION.fullmatch(word)
+    match = _SBATCH_OPTION_PATTERN.fullmatch(sbatch_option)
     if match is None:
-        return f"{visible(word)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
+        return f"{visible(sbatch_option)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
     name = match[1]
     # sbatch takes the beginning of a name for the whole.
-    if any(option.startswith(name) for option in _SUBMITS_NO_JOB):
+    if any(option.startswith(name) for option in _OPTIONS_WITHOUT_JOB):
         return f"--{name} cannot be used here: the job is submitted to one cluster and followed", "Leave it out."
-    if any(option.startswith(name) for option in _SET_BY_PLAN):
+    if any(option.startswith(name) for option in _OPTIONS_SET_BY_PLAN):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy
-    requested = sum(count for _, count in gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpus
-    if requested != gpus:
-        remedy = f"Write gpu:{gpus} or gpu:TYPE:{gpus} in it, or change hardware.gpus."
-        return f"--{name} asks for {requested} GPUs on each node, the plan for {gpus}", remedy
+    requested = sum(count for _, count in gres_gpus((match[2] or "")[1:])) if name in {"gre", "gres"} else gpu_count
+    if requested != gpu_count:
+        remedy = f"Write gpu:{gpu_count} or gpu:TYPE:{gpu_count} in it, or change hardware.gpus."
+        return f"--{name} asks for {requested} GPUs on each node, the plan for {gpu_count}", remedy
     return None
 
 
-def sbatch_seconds(limit: str) -> int | None:
+def time_limit_seconds(limit: str) -> int | None:
     """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
-    match = _DURATION.fullmatch(limit)
+    match = _DURATION_PATTERN.fullmatch(limit)
     if match is None:
         return None
     days, first, second, third = (int(part or 0) for part in match.groups())

@@ -13,26 +13,26 @@ from tui_train.facts.data.data_use import ACCEPTED_FORMATS, FORMAT_LABELS, suita
 from tui_train.profile.changes import Change
 
 DATA_KEY = "trainer.data"
-_MAX_NAMED = 3
+_MAX_PROBLEMS_NAMED = 3
 # A template that takes fewer rows than one in so many does not suit the data.
 _MAX_REFUSED_RATIO = 10
-_LEARN_WHOLE_TEXT = Change("learn the whole text", "not the answers alone", (("finetune.answers_only", None),))
+_LEARN_WHOLE_TEXT_CHANGE = Change("learn the whole text", "not the answers alone", (("finetune.answers_only", None),))
 # In words of one row and of several, and what helps where no other row is left.
-_KIND_LABELS = {
+_WORDS_BY_ROW_PROBLEM = {
     "broken": ("is broken", "are broken", "Write each row as one JSON object on a line of its own."),
     "empty": ("is empty", "are empty", "Fill its columns."),
     "wrong": ("is invalid", "are invalid", "docs/data.md shows what a row must have."),
     "other": ("has other columns", "have other columns", ""),
     "refused": ("is refused by the chat template", "are refused by the chat template", "Choose another model."),
 }
-_error, _warning = partial(error, DATA_KEY), partial(warning, DATA_KEY)
+_data_error, _data_warning = partial(error, DATA_KEY), partial(warning, DATA_KEY)
 
 
 class LengthLimits(Struct, frozen=True):
     """The share of the rows that may be cut, and the longest sequence length that can be trained; 0: not known."""
 
-    cut: float = 1.0
-    longest: int = 0
+    max_cut_share: float = 1.0
+    max_length: int = 0
 
 
 def data_findings(
@@ -44,7 +44,7 @@ def data_findings(
     """Return what is wrong with the data for a training, the errors first; `known_bad` files are left out."""
     if report.problem:
         return (
-            _error(
+            _data_error(
                 f"the data could not be read: {report.problem}",
                 "Check that file, name fewer files, or choose another Python.",
             ),
@@ -52,10 +52,10 @@ def data_findings(
     empty = not report.usable and not report.counts.get("unreadable")
     findings = [
         *_file_findings(report, known_bad),
-        *([_nothing(report, question)] if empty else _method_findings(report, question)),
+        *([_no_usable_rows_finding(report, question)] if empty else _method_findings(report, question)),
         *([] if empty else _row_findings(report)),
         *_token_findings(report, question),
-        *_cut_findings(report, question, limits or LengthLimits()),
+        *_cut_row_findings(report, question, limits or LengthLimits()),
     ]
     return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
@@ -63,11 +63,11 @@ def data_findings(
 def _file_findings(report: DataReport, known_bad: frozenset[str]) -> Iterator[Finding]:
     every = [problem for problem in report.problems if problem.kind == "unreadable"]
     unreadable = [problem for problem in every if problem.file not in known_bad]
-    for problem in unreadable[:_MAX_NAMED]:
-        yield _error(f"{problem.file} {problem.why}", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
-    if len(unreadable) > _MAX_NAMED:
-        more = report.counts["unreadable"] - (len(every) - len(unreadable)) - _MAX_NAMED
-        yield _error(f"{more} more files cannot be read", "Fix or leave them out.")
+    for problem in unreadable[:_MAX_PROBLEMS_NAMED]:
+        yield _data_error(f"{problem.file} {problem.why}", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
+    if len(unreadable) > _MAX_PROBLEMS_NAMED:
+        more = report.counts["unreadable"] - (len(every) - len(unreadable)) - _MAX_PROBLEMS_NAMED
+        yield _data_error(f"{more} more files cannot be read", "Fix or leave them out.")
     if not report.all_read:
         read = report.done / max(report.size, 1)
         yield note(
@@ -77,15 +77,17 @@ def _file_findings(report: DataReport, known_bad: frozenset[str]) -> Iterator[Fi
         )
 
 
-def _nothing(report: DataReport, question: DataQuestion) -> Finding:
+def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Finding:
     """Return the one error of data without a row that can be trained on."""
     if not report.rows:
-        return _error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
-    kinds = sorted((kind for kind in _KIND_LABELS if report.counts.get(kind)), key=lambda kind: -report.counts[kind])
+        return _data_error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
+    kinds = sorted(
+        (kind for kind in _WORDS_BY_ROW_PROBLEM if report.counts.get(kind)), key=lambda kind: -report.counts[kind]
+    )
     formats = ", ".join(FORMAT_LABELS[name] for name in ACCEPTED_FORMATS[question.method])
-    remedy = _KIND_LABELS[kinds[0]][2] if kinds else ""
-    why = _each_kind(report, kinds)
-    return _error(
+    remedy = _WORDS_BY_ROW_PROBLEM[kinds[0]][2] if kinds else ""
+    why = _row_problems_text(report, kinds)
+    return _data_error(
         f"none of the {grouped_digits(report.rows)} rows can be used: {why}"
         if report.rows > 1
         else f"the only row {why}",
@@ -103,7 +105,7 @@ def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Fin
         yield error("finetune.method" if suitable else DATA_KEY, why, remedy, change=change)
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
-        yield _warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
+        yield _data_warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
     for conversion in report.conversions:
         # What does not suit the method is not converted for it either.
         if not why_unsuitable(report, question.method):
@@ -115,51 +117,50 @@ def _method_findings(report: DataReport, question: DataQuestion) -> Iterator[Fin
 
 
 def _row_findings(report: DataReport) -> Iterator[Finding]:
-    kinds = [kind for kind in _KIND_LABELS if report.counts.get(kind)]
+    kinds = [kind for kind in _WORDS_BY_ROW_PROBLEM if report.counts.get(kind)]
     refused = report.counts.get("refused", 0)
     if report.tokens and refused >= _MAX_REFUSED_RATIO * report.tokens.counted and "refused" in kinds:
         kinds.remove("refused")
-        yield _error(
-            _each_kind(report, ["refused"]), "Choose a model whose template suits the data, or change the data."
+        yield _data_error(
+            _row_problems_text(report, ["refused"]), "Choose a model whose template suits the data, or change the data."
         )
     if total := sum(report.counts[kind] for kind in kinds):
         left = f"{grouped_digits(total)} of {counted(report.rows, 'row')} {'is' if total == 1 else 'are'} left out"
-        yield _warning(f"{left}: {_each_kind(report, kinds)}", "Fix them to train on them too.")
+        yield _data_warning(f"{left}: {_row_problems_text(report, kinds)}", "Fix them to train on them too.")
     if total := report.counts.get("duplicate", 0):
-        message = (
-            f"{counted(total, 'row is a copy', 'rows are copies')} of others: {_row_places(report, 'duplicate', total)}"
-        )
-        yield _warning(message, "Remove the copies, unless they should count more.")
+        places = _row_places_text(report, "duplicate", total)
+        message = f"{counted(total, 'row is a copy', 'rows are copies')} of others: {places}"
+        yield _data_warning(message, "Remove the copies, unless they should count more.")
 
 
-def _each_kind(report: DataReport, kinds: list[str]) -> str:
+def _row_problems_text(report: DataReport, problem_kinds: list[str]) -> str:
     """Return what is wrong with rows, by kind, with the places of the first."""
     parts = []
-    for kind in kinds:
-        total, (one, many, _) = report.counts[kind], _KIND_LABELS[kind]
+    for kind in problem_kinds:
+        total, (one, many, _) = report.counts[kind], _WORDS_BY_ROW_PROBLEM[kind]
         said = one if total == 1 else many
         number = "" if report.rows == 1 else f"{grouped_digits(total)} "
-        parts.append(f"{number}{said} ({_row_places(report, kind, total)})")
+        parts.append(f"{number}{said} ({_row_places_text(report, kind, total)})")
     return ", ".join(parts)
 
 
-def _row_places(report: DataReport, kind: str, total: int) -> str:
-    problems = [problem for problem in report.problems if problem.kind == kind][:_MAX_NAMED]
-    named = "; ".join(_row_place(problem, several=report.file_count > 1) for problem in problems)
-    return named + (" …" if total > len(problems) else "")
+def _row_places_text(report: DataReport, problem_kind: str, problem_count: int) -> str:
+    problems = [problem for problem in report.problems if problem.kind == problem_kind][:_MAX_PROBLEMS_NAMED]
+    named = "; ".join(_row_place_text(problem, several_files=report.file_count > 1) for problem in problems)
+    return named + (" …" if problem_count > len(problems) else "")
 
 
-def _row_place(problem: DataProblem, *, several: bool) -> str:
-    where = f"{problem.file}, line {problem.line}" if several else f"line {problem.line}"
+def _row_place_text(problem: DataProblem, *, several_files: bool) -> str:
+    where = f"{problem.file}, line {problem.line}" if several_files else f"line {problem.line}"
     return f"{where}: {problem.why.removeprefix('other columns: ').removeprefix('unknown columns: ')}"
 
 
 def _token_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
     if report.tokenizer:
         message = f"tokens cannot be counted with {visible(question.model)}: {report.tokenizer}"
-        yield _warning(message, "Name a model folder, download the model first, or choose another Python.")
+        yield _data_warning(message, "Name a model folder, download the model first, or choose another Python.")
     if report.template and report.tokens is None:
-        yield _error(
+        yield _data_error(
             f"the chat template cannot be used: {report.template}", "Choose a model with a template for chats."
         )
     if question.answers_only and question.model and not report.answers.possible and report.tokens:
@@ -167,23 +168,25 @@ def _token_findings(report: DataReport, question: DataQuestion) -> Iterator[Find
             "finetune.answers_only",
             f"answers alone cannot be learned: {report.answers.why}",
             "Learn the whole text, or choose a model whose template marks answers.",
-            change=_LEARN_WHOLE_TEXT,
+            change=_LEARN_WHOLE_TEXT_CHANGE,
         )
     if question.answers_only and report.answers.caution:
-        yield _warning(report.answers.caution, "Learn the whole text, or edit the template.")
+        yield _data_warning(report.answers.caution, "Learn the whole text, or edit the template.")
     tokens = report.tokens
     if tokens is None:
         return
     if tokens.lost and question.method != "reward":
         cut_off = f" after {grouped_digits(question.length)} tokens" if tokens.cut else ""
-        yield _warning(f"in {counted(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL leaves them out.")
+        yield _data_warning(
+            f"in {counted(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL leaves them out."
+        )
     if report.limit and tokens.longest > report.limit and not 0 < question.length <= report.limit:
         longest, limit = grouped_digits(tokens.longest), grouped_digits(report.limit)
         message = f"the longest row has {longest} tokens, and the model's limit is {limit}"
-        yield _warning(message, f"Cut at {grouped_digits(report.limit)} or fewer.")
+        yield _data_warning(message, f"Cut at {grouped_digits(report.limit)} or fewer.")
 
 
-def _cut_findings(report: DataReport, question: DataQuestion, limits: LengthLimits) -> Iterator[Finding]:
+def _cut_row_findings(report: DataReport, question: DataQuestion, limits: LengthLimits) -> Iterator[Finding]:
     """Return rows that are longer than the sequence length, with one that cuts none of them, or as few as can be."""
     lengths, usable = report.lengths, max(report.usable, 1)
     if lengths is None or not question.length:
@@ -197,10 +200,10 @@ def _cut_findings(report: DataReport, question: DataQuestion, limits: LengthLimi
     message = f"{'about ' * lengths.estimated}{counted(cut, 'row')} ({percent(share, 1)}) {verb}"
     message += f" longer than {grouped_digits(question.length)} tokens and {verb} {outcome}"
     message += " (estimated from bytes: the model is not here)" if lengths.estimated else ""
-    refused = share > limits.cut and not lengths.estimated
+    refused = share > limits.max_cut_share and not lengths.estimated
     consent = math.ceil(share * 100) / 100
     allow = f"data.cut={consent:g} allows it." if refused else ""
-    change = _longer_length(lengths, question.length, limits.longest)
+    change = _longer_length_change(lengths, question.length, limits.max_length)
     if refused and change is None:
         title, why = f"allow {percent(consent)} of them", "what is beyond the length is not learned"
         change = Change(title, why, (("data.cut", consent),))
@@ -214,10 +217,10 @@ def _cut_findings(report: DataReport, question: DataQuestion, limits: LengthLimi
     )
 
 
-def _longer_length(lengths: RowLengths, length: int, limit: int) -> Change | None:
-    """Return a sequence length that cuts no row, or fewer where the model or memory allows no more than `limit`."""
+def _longer_length_change(lengths: RowLengths, length: int, max_length: int) -> Change | None:
+    """Return a sequence length that cuts no row, or fewer where model or memory allow no more than `max_length`."""
     uncut = next(cut.length for cut in lengths.at if not cut.rows)
-    allowed = min(uncut, limit or uncut)
+    allowed = min(uncut, max_length or uncut)
     if allowed <= length:
         return None
     cut = lengths.effect_of(allowed).rows

@@ -13,10 +13,10 @@ from tui_train.trainers import takes_field
 from tui_train.trainers.finetune import METHOD_LABELS
 
 # A rate so many times off the usual one is hardly meant, and so many times above it trains nothing.
-_WARNING_FACTOR, _ERROR_FACTOR = 10.0, 100.0
+_RATE_WARNING_FACTOR, _RATE_ERROR_FACTOR = 10.0, 100.0
 
 
-def learning_rate(setup: Setup) -> Iterator[Finding]:
+def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
     """A rate that is far from the usual one of a trainer whose own is known to suit it."""
     profile = setup.profile
     chosen, default = setup.effective.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
@@ -25,11 +25,11 @@ def learning_rate(setup: Setup) -> Iterator[Finding]:
     if (
         chosen is None
         or not isinstance(default, float)
-        or default / _WARNING_FACTOR < chosen < default * _WARNING_FACTOR
+        or default / _RATE_WARNING_FACTOR < chosen < default * _RATE_WARNING_FACTOR
     ):
         return
     # A rate on paper is rarely the very number: 1e-3 / 1e-5 is 99.99….
-    is_error = round(chosen / default, 3) >= _ERROR_FACTOR
+    is_error = round(chosen / default, 3) >= _RATE_ERROR_FACTOR
     what = _method_label(profile)
     message = (
         f"the learning rate {chosen:g} is high (usual for {what}: {default:g}): the model may forget what it knows"
@@ -50,7 +50,7 @@ def learning_rate(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def sequence_length(setup: Setup) -> Iterator[Finding]:
+def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     """A sequence length that the model takes, unless no row of the data is as long."""
     profile = setup.profile
     chosen, report = setup.effective.recipe.sequence_length, data_questions.data_report(setup)
@@ -81,5 +81,5 @@ def _method_label(profile: Profile) -> str:
     return f"{METHOD_LABELS[profile.finetune.method]} of {trained}"
 
 
-def _allow_remedy(name: str, profile: Profile) -> str:
-    return "" if name in profile.trainer.allow else f" trainer.allow={name} allows it."
+def _allow_remedy(allowance: str, profile: Profile) -> str:
+    return "" if allowance in profile.trainer.allow else f" trainer.allow={allowance} allows it."

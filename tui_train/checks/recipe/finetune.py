@@ -9,7 +9,7 @@ from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.data import LengthLimits, data_findings
 from tui_train.facts.data.data_use import format_of_files, learns_whole_chats
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import longest_length
+from tui_train.memory.data_defaults import longest_fitting_length
 from tui_train.profile import data_weights as weights_of_files
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -20,7 +20,7 @@ from tui_train.trainers.finetune import METHOD_LABELS, default_learning_rate, is
 from tui_train.trainers.finetune_options import ALL_LINEAR, learns_marked_answers
 
 # What the plan sets, each with the key for it.
-KEY_INSTEAD = {
+PROFILE_KEY_BY_OPTION = {
     "config": "",
     "dataset_name": "trainer.data",
     "datasets": "trainer.data",
@@ -33,11 +33,11 @@ KEY_INSTEAD = {
 }
 
 # Matrices that are embeddings, or the head: adapters of them are not what LoRA usually trains.
-_NO_TARGETS = frozenset({"embed_tokens", "lm_head", "wte", "wpe", "word_embeddings", "embed_in", "embed_out"})
-_SHOWN = 12
+_UNUSUAL_LORA_TARGETS = frozenset({"embed_tokens", "lm_head", "wte", "wpe", "word_embeddings", "embed_in", "embed_out"})
+_MAX_LAYERS_SHOWN = 12
 
 
-def model_and_data(setup: Setup) -> Iterator[Finding]:
+def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
     """A model to start from, and data to learn from."""
     profile = setup.profile
     if not profile.trainer.model:
@@ -54,7 +54,7 @@ def model_and_data(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.data", message, remedy)
 
 
-def data_weights(setup: Setup) -> Iterator[Finding]:
+def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
     """Weights of the data files: one for each, and rows in each that is to be learned from."""
     profile = setup.profile
     why, report = (
@@ -77,7 +77,7 @@ def data_weights(setup: Setup) -> Iterator[Finding]:
             )
 
 
-def unread_answers(setup: Setup) -> Iterator[Finding]:
+def unchecked_answers_only(setup: Setup) -> Iterator[Finding]:
     """Answers alone of data that is read where it trains: whether these are chats is known then."""
     profile, facts = setup.profile, setup.facts
     away = bool(facts.other_machine) or profile.container.engine != "none"
@@ -89,7 +89,7 @@ def unread_answers(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def whole_chats(setup: Setup) -> Iterator[Finding]:
+def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
     """Chats of which everything is learned, as the template does not mark answers."""
     report, question = data_questions.data_report(setup), data_questions.question_of(setup)
     if (
@@ -117,14 +117,14 @@ def data_problems(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     question, report = data_questions.question_with_length(setup), data_questions.data_report(setup)
     if question and report:
-        limits = LengthLimits(profile.data.cut, longest_length(setup))
+        limits = LengthLimits(profile.data.cut, longest_fitting_length(setup))
         known_bad = {
             path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}
         }
         yield from data_findings(report, question, frozenset(map(visible, known_bad)), limits)
 
 
-def targets(setup: Setup) -> Iterator[Finding]:
+def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
     """LoRA's targets that no layer of the model has as its name: PEFT refuses them if no other name fits."""
     profile = setup.profile
     names, model = profile.finetune.targets, setup.facts.models.get(profile.trainer.model)
@@ -134,7 +134,7 @@ def targets(setup: Setup) -> Iterator[Finding]:
     if not missing:
         return
     known_bad = dict.fromkeys(path.rpartition(".")[2] for path in model.layers)
-    layers = ", ".join([name for name in known_bad if name not in _NO_TARGETS][:_SHOWN])
+    layers = ", ".join([name for name in known_bad if name not in _UNUSUAL_LORA_TARGETS][:_MAX_LAYERS_SHOWN])
     # Experts may be stored by other names than the classes of transformers have.
     fails = len(missing) == len(names) and not (model.dimensions and model.dimensions.experts)
     rest = tuple(name for name in names if name not in missing)
@@ -149,7 +149,7 @@ def targets(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def qlora_device(setup: Setup) -> Iterator[Finding]:
+def qlora_on_cpu(setup: Setup) -> Iterator[Finding]:
     """Weights in 4 bits need a GPU."""
     if setup.profile.finetune.tuning == "qlora" and setup.device != "cuda":
         yield error(
@@ -160,7 +160,7 @@ def qlora_device(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def fallback_rate(setup: Setup) -> Iterator[Finding]:
+def lora_fallback_rate(setup: Setup) -> Iterator[Finding]:
     """A fallback to an adapter, which takes another rate than all weights."""
     profile = setup.profile
     chosen, ladder = profile.finetune, profile.ladder
@@ -174,7 +174,7 @@ def fallback_rate(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def steps_or_epochs(setup: Setup) -> Iterator[Finding]:
+def both_steps_and_epochs(setup: Setup) -> Iterator[Finding]:
     """Epochs that the number of steps takes the place of."""
     recipe = setup.profile.recipe
     if recipe.steps is not None and recipe.epochs is not None:
@@ -186,7 +186,7 @@ def steps_or_epochs(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def evaluations(setup: Setup) -> Iterator[Finding]:
+def useless_evaluations(setup: Setup) -> Iterator[Finding]:
     """Evaluations without data for them, and those that fall on no checkpoint."""
     profile = setup.profile
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
@@ -207,7 +207,7 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def micro_batch(setup: Setup) -> Iterator[Finding]:
+def too_small_micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
     min_micro, micro = setup.context.min_micro, setup.effective.recipe.micro_batch
     if micro is not None and micro < min_micro:
@@ -219,11 +219,11 @@ def micro_batch(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def undoing_arguments(setup: Setup) -> Iterator[Finding]:
+def arguments_overriding_plan(setup: Setup) -> Iterator[Finding]:
     """Arguments that would undo what the plan says, unseen."""
     profile = setup.profile
     for argument in options.set_options(profile.trainer.arguments):
-        instead = KEY_INSTEAD.get(argument.option)
+        instead = PROFILE_KEY_BY_OPTION.get(argument.option)
         if instead is not None:
             words = " ".join(argument.words)
             remaining = argument.removed_from(profile.trainer.arguments)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.checks.recipe.finetune import KEY_INSTEAD
+from tui_train.checks.recipe.finetune import PROFILE_KEY_BY_OPTION
 from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Method, Profile
@@ -13,34 +13,34 @@ from tui_train.setup.recipe import options
 from tui_train.setup.recipe.options import SetOption
 from tui_train.setup.setup import Setup
 
-_KEY = "trainer.arguments"
+_ARGUMENTS_KEY = "trainer.arguments"
 # TRL looks for the first by itself, and argparse has the other.
-_ALWAYS_KNOWN = frozenset({"config", "help"})
+_OPTIONS_ALWAYS_KNOWN = frozenset({"config", "help"})
 
 
-def unknown_options(setup: Setup) -> Iterator[Finding]:
+def unknown_trl_options(setup: Setup) -> Iterator[Finding]:
     """Options that the program does not take, or takes for others because they are the beginning of a name."""
     profile = setup.profile
     words = profile.trainer.arguments
     given_options = [each for each in options.set_options(words, bare=False) if words[each.position].startswith("--")]
     # Those that undo the plan are refused whether TRL has them or not.
-    given_options = [each for each in given_options if each.option and each.option not in KEY_INSTEAD]
-    names = _option_names(setup.toolchain, profile.finetune.method)
+    given_options = [each for each in given_options if each.option and each.option not in PROFILE_KEY_BY_OPTION]
+    names = _trl_option_names(setup.toolchain, profile.finetune.method)
     if given_options and not names:
         yield note(
-            _KEY,
+            _ARGUMENTS_KEY,
             f"not known: whether this TRL takes {given_options[0].words[0]}",
             "It ends at once where an option is unknown to it.",
         )
     for option in given_options if names else ():
         name = option.option
         if name not in names and name.removeprefix("no_") not in names:
-            yield _unknown_option(profile, option, names)
+            yield _unknown_option_finding(profile, option, names)
 
 
-def ignored_values(setup: Setup) -> Iterator[Finding]:
+def values_ignored_by_trl(setup: Setup) -> Iterator[Finding]:
     """Values of the configuration file that this TRL does not have: it ignores them without a word."""
-    names, file = _option_names(setup.toolchain, setup.profile.finetune.method), setup.preset.file
+    names, file = _trl_option_names(setup.toolchain, setup.profile.finetune.method), setup.preset.file
     keys = [entry.key for entry in file.values if not entry.when] if file and names else []
     if missing := [key for key in dict.fromkeys(keys) if key not in names]:
         yield warning(
@@ -50,17 +50,17 @@ def ignored_values(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _option_names(toolchain: Toolchain | None, method: Method) -> frozenset[str]:
+def _trl_option_names(toolchain: Toolchain | None, method: Method) -> frozenset[str]:
     """Return the options of the program for a method, empty where they are not known."""
     by_method = toolchain.trl_options if toolchain else {}
     return (
-        frozenset((*by_method[""], *by_method[method])) | _ALWAYS_KNOWN
+        frozenset((*by_method[""], *by_method[method])) | _OPTIONS_ALWAYS_KNOWN
         if {"", method} <= by_method.keys()
         else frozenset()
     )
 
 
-def _unknown_option(profile: Profile, option: SetOption, names: frozenset[str]) -> Finding:
+def _unknown_option_finding(profile: Profile, option: SetOption, names: frozenset[str]) -> Finding:
     """Return that an option is unknown, or that it is short for another one, with that one as the Change."""
     typed, equals, value = option.words[0].partition("=")
     completions = sorted(name for name in names if name.startswith(option.option))
@@ -75,9 +75,9 @@ def _unknown_option(profile: Profile, option: SetOption, names: frozenset[str]) 
         words, correction = list(profile.trainer.arguments), f"--{candidates[0]}"
         words[option.position] = correction + equals + value
         remedy = f"Did you mean {correction}?"
-        change = Change(f"write {correction}", "TRL takes it", ((_KEY, tuple(words)),))
+        change = Change(f"write {correction}", "TRL takes it", ((_ARGUMENTS_KEY, tuple(words)),))
     message = f"TRL's program for {profile.finetune.method} has no option {typed}, and would end at once"
     if len(completions) == 1:
         message = f"TRL takes {typed} for --{completions[0]}, which the plan does not see"
         remedy = f"Write --{completions[0]}."
-    return error(_KEY, message, remedy, change=change)
+    return error(_ARGUMENTS_KEY, message, remedy, change=change)

@@ -7,7 +7,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, grouped_digits, size, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.memory.ladder.rungs import get_rung
-from tui_train.memory.predict import predict, smallest_fitting_change
+from tui_train.memory.predict import predict, smallest_change_that_fits
 from tui_train.profile import batch
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe.data_questions import training_steps
@@ -15,25 +15,25 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
 # Checkpoints of a training that had none.
-_SUGGESTED_CHECKPOINTS = 4
+_SUGGESTED_CHECKPOINT_COUNT = 4
 # So few steps are soon repeated.
-_MIN_STEPS = 20
-_UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
+_MIN_STEPS_TO_CHECKPOINT = 20
+_UNIT_WORDS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
 
-def divisible_batch(setup: Setup) -> Iterator[Finding]:
+def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
     micro, global_batch, world = setup.effective.recipe.micro_batch, setup.effective.recipe.global_batch, setup.copies
     if not batch.BATCH_PLACEHOLDERS & setup.context.accepted:
         return
-    if undivided := [*_undivided_totals(setup)]:
+    if undivided := [*_undivided_script_totals(setup)]:
         yield from undivided
         return
     if global_batch is None or micro is None:
-        yield from _unknown_batch(setup)
+        yield from _incomputable_batch(setup)
         return
     if batch.gradient_accumulation(global_batch, micro, world):
-        yield from _unknown_batch(setup)
+        yield from _incomputable_batch(setup)
         return
     nearest = batch.nearest_global_batches(global_batch, micro, world)
     smaller = batch.nearest_micro_batches(global_batch, micro, world)
@@ -45,13 +45,13 @@ def divisible_batch(setup: Setup) -> Iterator[Finding]:
     yield error(
         "recipe.global_batch",
         f"the global batch {global_batch} is not a multiple of micro batch {micro} x"
-        f" {counted(world, *_UNITS[world == setup.world_size])}",
+        f" {counted(world, *_UNIT_WORDS[world == setup.world_size])}",
         remedy,
         change=change,
     )
 
 
-def _unknown_batch(setup: Setup) -> Iterator[Finding]:
+def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     profile = setup.profile
     recipe = profile.recipe
@@ -70,7 +70,7 @@ def _unknown_batch(setup: Setup) -> Iterator[Finding]:
         yield note("recipe.micro_batch", message, remedy, keys=keys)
 
 
-def _undivided_totals(setup: Setup) -> Iterator[Finding]:
+def _undivided_script_totals(setup: Setup) -> Iterator[Finding]:
     """Totals of the script's own that the processes do not divide, with the nearest that they do."""
     copies = setup.copies
     for name in ("micro_batch", "global_batch"):
@@ -97,7 +97,7 @@ def _undivided_totals(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def whole_numbers(setup: Setup) -> Iterator[Finding]:
+def fractional_warmup_or_epochs(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
     accepted, recipe = setup.context.accepted, setup.profile.recipe
     if "num_warmup_steps" in accepted and recipe.warmup and recipe.warmup < 1 and not setup.effective.recipe.steps:
@@ -118,7 +118,7 @@ def whole_numbers(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def learning_rate_scaling(setup: Setup) -> Iterator[Finding]:
+def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
     """A learning rate that can be scaled: both it and the global batch are known."""
     recipe = setup.profile.recipe
     if recipe.lr_scaling == "none":
@@ -137,7 +137,7 @@ def learning_rate_scaling(setup: Setup) -> Iterator[Finding]:
         yield error("recipe.lr_scaling", message, f"Set the {what}.", change=change)
 
 
-def hidden_size(setup: Setup) -> Iterator[Finding]:
+def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
     hidden, heads = setup.effective.recipe.hidden_size, setup.effective.recipe.heads
     if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.context.accepted:
@@ -156,7 +156,7 @@ def hidden_size(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def evaluations(setup: Setup) -> Iterator[Finding]:
+def evaluations_without_data(setup: Setup) -> Iterator[Finding]:
     """Evaluations of a pretraining without data for them."""
     profile = setup.profile
     if profile.recipe.evaluate_every is None or not trainer_of(profile).makes_model or profile.trainer.validation_data:
@@ -169,7 +169,7 @@ def evaluations(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def fallbacks(setup: Setup) -> Iterator[Finding]:
+def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
     """Rungs that exist, once each, with the consent they need."""
     profile = setup.profile
     rungs = profile.ladder.rungs
@@ -194,12 +194,17 @@ def fallbacks(setup: Setup) -> Iterator[Finding]:
         yield error("ladder.rungs", message, remedy, change=once)
 
 
-def checkpoints(setup: Setup) -> Iterator[Finding]:
+def late_first_checkpoint(setup: Setup) -> Iterator[Finding]:
     """A training that ends before its first checkpoint, whether steps or epochs end it."""
     every, steps = setup.effective.recipe.checkpoint_every, training_steps(setup)
-    if not setup.profile.ladder.rungs or not setup.preset.checkpoints or not every or not _MIN_STEPS <= steps <= every:
+    if (
+        not setup.profile.ladder.rungs
+        or not setup.preset.checkpoints
+        or not every
+        or not _MIN_STEPS_TO_CHECKPOINT <= steps <= every
+    ):
         return
-    interval = max(1, steps // _SUGGESTED_CHECKPOINTS)
+    interval = max(1, steps // _SUGGESTED_CHECKPOINT_COUNT)
     yield note(
         "recipe.checkpoint_every",
         f"no checkpoint is saved before the end, at step {grouped_digits(steps)}: after a failure the training "
@@ -207,8 +212,8 @@ def checkpoints(setup: Setup) -> Iterator[Finding]:
         "Lower “Checkpoint every”.",
         change=Change(
             f"a checkpoint every {counted(interval, 'step')}",
-            f"{_SUGGESTED_CHECKPOINTS} of them before the end"
-            if steps > _SUGGESTED_CHECKPOINTS
+            f"{_SUGGESTED_CHECKPOINT_COUNT} of them before the end"
+            if steps > _SUGGESTED_CHECKPOINT_COUNT
             else "so that a failure loses little",
             (("recipe.checkpoint_every", interval),),
         ),
@@ -219,13 +224,13 @@ def _joined_by_or(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
 
 
-def memory(setup: Setup) -> Iterator[Finding]:
+def memory_shortage(setup: Setup) -> Iterator[Finding]:
     """A training that is predicted not to fit on the chosen card with the least free memory."""
     prediction = predict(setup)
     if prediction.estimate is None or prediction.band != "will not fit":
         return
     pool, verdict = prediction.pools[0]
-    change = smallest_fitting_change(setup)
+    change = smallest_change_that_fits(setup)
     remedy = (
         f"It would fit with {change.title}."
         if change

@@ -12,7 +12,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field
 
 # What is learned would be something else without them.
-_CHANGES_RESULT = (
+_KEY_PREFIXES_CHANGING_RESULT = (
     "recipe.",
     "trainer.model",
     "trainer.revision",
@@ -22,14 +22,16 @@ _CHANGES_RESULT = (
     "trainer.config",
 )
 # Checks of their own say more.
-_CHECKED_ELSEWHERE = frozenset({"trainer.offload", "trainer.arguments"})
+_KEYS_CHECKED_ELSEWHERE = frozenset({"trainer.offload", "trainer.arguments"})
 
 
 def unused_values(setup: Setup) -> Iterator[Finding]:
     """Chosen values that what trains does not take, each with a Change that unsets all of them."""
     profile = setup.profile
     reasons = {
-        key: no_effect.why_no_effect(key, setup) for key in fields.chosen_keys(profile) if key not in _CHECKED_ELSEWHERE
+        key: no_effect.why_no_effect(key, setup)
+        for key in fields.chosen_keys(profile)
+        if key not in _KEYS_CHECKED_ELSEWHERE
     }
     why_unused = {key: why for key, why in reasons.items() if why}
     empty = Profile()
@@ -38,13 +40,13 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
     for key, why in why_unused.items():
         row = fields.field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
-        passable = takes_field(profile, "trainer.preset") and key.startswith(_CHANGES_RESULT)
+        passable = takes_field(profile, "trainer.preset") and key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
         if key == "trainer.output":
-            yield _output(setup, change)
+            yield _unpassed_output_finding(setup, change)
             continue
         yield Finding(
             level="error"
-            if key.startswith((*_CHANGES_RESULT, "tracking."))
+            if key.startswith((*_KEY_PREFIXES_CHANGING_RESULT, "tracking."))
             else "note"
             if key.startswith("communication.")
             else "warning",
@@ -55,7 +57,7 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _output(setup: Setup, change: Change) -> Finding:
+def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
     """Return that an output folder is not passed: it is kept for the run, and its results are looked for there."""
     folder = display_path(setup.profile.trainer.output)
     return warning(

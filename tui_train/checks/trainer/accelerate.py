@@ -13,12 +13,12 @@ from tui_train.setup.recipe import launcher_config
 from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field
 
-_KEY = "trainer.accelerate_config"
-_NO_SHARDING: Strategy = "ddp"
-_AFFINITY = "ACCELERATE_CPU_AFFINITY"
+_CONFIG_KEY = "trainer.accelerate_config"
+_STRATEGY_WITHOUT_SHARDING: Strategy = "ddp"
+_AFFINITY_VARIABLE = "ACCELERATE_CPU_AFFINITY"
 
 
-def usable_config(setup: Setup) -> Iterator[Finding]:
+def unusable_config(setup: Setup) -> Iterator[Finding]:
     """A config that accelerate itself could use."""
     profile, facts = setup.profile, setup.facts
     document = launcher_config.launcher_config_document(profile, facts)
@@ -32,7 +32,7 @@ def usable_config(setup: Setup) -> Iterator[Finding]:
     if why:
         yield Finding(
             level="error" if named else "warning",
-            key=_KEY,
+            key=_CONFIG_KEY,
             message=f"your accelerate config {display_path(path)} {why}" + ("" if named else ": nothing of it is used"),
             remedy="Write it again with `accelerate config`, or name another file (trainer.accelerate_config).",
         )
@@ -43,11 +43,11 @@ def _shown_config_path(setup: Setup) -> str:
     return display_path(launcher_config.launcher_config_path(setup.profile, setup.facts))
 
 
-def unsupported(setup: Setup) -> Iterator[Finding]:
+def unsupported_config_keys(setup: Setup) -> Iterator[Finding]:
     """Keys of the config that would change the training, and that the plan cannot follow."""
     for key in accelerate_config.unsupported_keys(setup.launcher_config):
         yield error(
-            _KEY,
+            _CONFIG_KEY,
             f"{key} in {_shown_config_path(setup)} is not supported",
             "Take it out, or name a file without it (trainer.accelerate_config).",
         )
@@ -59,13 +59,13 @@ def dropped_settings(setup: Setup) -> Iterator[Finding]:
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
     for entry, why in accelerate_config.dropped_settings(setup.launcher_config, profile.trainer.strategy).items():
         yield warning(
-            _KEY,
+            _CONFIG_KEY,
             f"{visible(entry)} in your accelerate config {path} {why}: it is not used",
             "Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
         )
 
 
-def precision(setup: Setup) -> Iterator[Finding]:
+def gpu_precision_on_cpu(setup: Setup) -> Iterator[Finding]:
     """A precision of a config for GPUs that a plan on the CPU cannot have."""
     profile = setup.profile
     document, config = launcher_config.launcher_config_document(profile, setup.facts), setup.launcher_config
@@ -75,48 +75,50 @@ def precision(setup: Setup) -> Iterator[Finding]:
     if value and not accelerate_config.precision(config) and not profile.recipe.precision:
         named = value.other_form or value.value
         message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
-        yield _difference("recipe.precision", message, "Set recipe.precision to choose one.", None, note=True)
+        yield _difference_finding(
+            "recipe.precision", message, "Set recipe.precision to choose one.", None, is_note=True
+        )
 
 
-def affinity(setup: Setup) -> Iterator[Finding]:
+def unread_cpu_affinity(setup: Setup) -> Iterator[Finding]:
     """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
     profile = setup.profile
     wanted = accelerate_config.binds_cpus(setup.launcher_config)
     environment = profile.trainer.environment
-    if not wanted or setup.device != "cuda" or _AFFINITY in environment:
+    if not wanted or setup.device != "cuda" or _AFFINITY_VARIABLE in environment:
         return
-    edits = (("trainer.environment", {**environment, _AFFINITY: "1"}),)
-    yield _difference(
+    edits = (("trainer.environment", {**environment, _AFFINITY_VARIABLE: "1"}),)
+    yield _difference_finding(
         "trainer.environment",
         f"enable_cpu_affinity in {_shown_config_path(setup)} has no effect: "
         "`accelerate launch` does not read it from a file",
-        f"Set {_AFFINITY}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
+        f"Set {_AFFINITY_VARIABLE}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),
-        note=True,
+        is_note=True,
     )
 
 
-def sharding(setup: Setup) -> Iterator[Finding]:
+def sharding_difference(setup: Setup) -> Iterator[Finding]:
     """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
     config, trainer = setup.launcher_config, setup.profile.trainer
     wanted = accelerate_config.strategy(config)
-    if wanted == _NO_SHARDING or setup.device != "cuda":
+    if wanted == _STRATEGY_WITHOUT_SHARDING or setup.device != "cuda":
         return
-    if trainer.strategy == _NO_SHARDING:
+    if trainer.strategy == _STRATEGY_WITHOUT_SHARDING:
         edits: tuple[tuple[str, Any], ...] = (("trainer.strategy", wanted),)
         if accelerate_config.offloads(config):
             edits = (*edits, ("trainer.offload", True))
         library = "FSDP" if wanted == "fsdp2" else "DeepSpeed"
         message = f"your accelerate config shards the model ({library}), and this plan keeps all of it on each GPU"
         change = Change(f"sharding {wanted}", "as in your accelerate config", edits)
-        yield _difference("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
+        yield _difference_finding("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
     elif trainer.strategy == wanted and accelerate_config.offloads(config) and not trainer.offload:
         message = "your accelerate config offloads shards to host memory, and this plan does not"
         change = Change("CPU offload", "as in your accelerate config", (("trainer.offload", True),))
-        yield _difference("trainer.offload", message, "Set trainer.offload=yes.", change)
+        yield _difference_finding("trainer.offload", message, "Set trainer.offload=yes.", change)
 
 
-def devices(setup: Setup) -> Iterator[Finding]:
+def device_difference(setup: Setup) -> Iterator[Finding]:
     """A config that names another device, other GPUs, processes or machines than the plan, where none were chosen."""
     profile = setup.profile
     config, hardware = setup.launcher_config, profile.hardware
@@ -124,28 +126,30 @@ def devices(setup: Setup) -> Iterator[Finding]:
         return
     machines = accelerate_config.positive_integer(config.get("num_machines")) or 1
     if machines > 1:
-        yield _machines_finding(config, machines)
+        yield _machine_count_finding(config, machines)
     elif hardware.device == "auto" and accelerate_config.is_for_cpu(config) and setup.device == "cuda":
         change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
         message = "your accelerate config trains on the CPU, and this plan on GPUs"
-        yield _difference("hardware.device", message, "Set hardware.device=cpu to train there.", change, note=True)
+        yield _difference_finding(
+            "hardware.device", message, "Set hardware.device=cpu to train there.", change, is_note=True
+        )
     elif setup.device == "cuda":
-        yield from _gpu_findings(config, setup)
+        yield from _other_gpus_findings(config, setup)
     elif accelerate_config.is_for_cpu(config):
-        yield from _process_findings(config, setup)
+        yield from _process_count_findings(config, setup)
 
 
-def _machines_finding(config: Mapping[str, Any], machines: int) -> Finding:
-    edits: list[tuple[str, Any]] = [("nodes.count", machines)]
+def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Finding:
+    edits: list[tuple[str, Any]] = [("nodes.count", machine_count)]
     address, port = config.get("main_process_ip"), accelerate_config.positive_integer(config.get("main_process_port"))
     edits += [("nodes.address", address)] if isinstance(address, str) else []
     edits += [("nodes.port", port)] if port else []
-    change = Change(f"{machines} machines", "as in your accelerate config", tuple(edits))
-    message = f"your accelerate config trains on {machines} machines, and this plan on one"
-    return _difference("nodes.count", message, f"Set nodes.count={machines} and nodes.address.", change)
+    change = Change(f"{machine_count} machines", "as in your accelerate config", tuple(edits))
+    message = f"your accelerate config trains on {machine_count} machines, and this plan on one"
+    return _difference_finding("nodes.count", message, f"Set nodes.count={machine_count} and nodes.address.", change)
 
 
-def _gpu_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+def _other_gpus_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Other GPUs than the recommended ones."""
     ids, cards = accelerate_config.gpu_ids(config), setup.facts.machine.gpus
     named = {find_gpus(cards, name)[0].uuid for name in ids if len(find_gpus(cards, name)) == 1}
@@ -154,12 +158,14 @@ def _gpu_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
         change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))
         message = f"your accelerate config names GPU {', '.join(ids)}, and this plan trains on others"
         remedy = f"Set hardware.gpus={','.join(ids)} to train on those."
-        yield _difference("hardware.gpus", message, remedy, change if len(named) == len(ids) else None, note=True)
+        yield _difference_finding(
+            "hardware.gpus", message, remedy, change if len(named) == len(ids) else None, is_note=True
+        )
     elif not ids:
-        yield from _process_findings(config, setup)
+        yield from _process_count_findings(config, setup)
 
 
-def _process_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
+def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     """Another number of processes."""
     wanted = accelerate_config.positive_integer(config.get("num_processes"))
     if wanted is None or wanted == setup.world_size:
@@ -172,7 +178,7 @@ def _process_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Findi
         counted(wanted, "process", "processes"), "as in your accelerate config", (("hardware.processes", wanted),)
     )
     remedy = f"Set hardware.processes={wanted}." if on_cpu else "Choose the GPUs (hardware.gpus): one process for each."
-    yield _difference("hardware.processes", message, remedy, change if on_cpu else None, note=True)
+    yield _difference_finding("hardware.processes", message, remedy, change if on_cpu else None, is_note=True)
 
 
 def unread_precision(setup: Setup) -> Iterator[Finding]:
@@ -196,7 +202,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
     if value is None or value.value in {"fp32", setup.effective.recipe.precision} or profile.recipe.precision:
         return
     launcher = next(name for name, other in LAUNCHERS.items() if other.reads_config)
-    yield _difference(
+    yield _difference_finding(
         "trainer.launcher",
         f"your accelerate config sets {value.other_form or value.value}, which only `accelerate launch` reads",
         f"Set trainer.launcher={launcher} to train with it, or recipe.precision.",
@@ -204,5 +210,7 @@ def unread_precision(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def _difference(key: str, message: str, remedy: str, change: Change | None, *, note: bool = False) -> Finding:
-    return Finding(level="note" if note else "warning", key=key, message=message, remedy=remedy, change=change)
+def _difference_finding(
+    key: str, message: str, remedy: str, change: Change | None, *, is_note: bool = False
+) -> Finding:
+    return Finding(level="note" if is_note else "warning", key=key, message=message, remedy=remedy, change=change)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note
-from tui_train.checks.trainer.preset import arguments_in_words, declared_names, is_fully_known
+from tui_train.checks.trainer.preset import are_arguments_fully_known, declared_argument_names, declared_arguments_text
 from tui_train.facts.types import Parameter, Source
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
@@ -17,63 +17,68 @@ from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import command_of, in_scope
 
-_KEY = "trainer.arguments"
-_SHOWN = 6  # subcommands that a sentence names
-_VALUES = {"int": "a whole number", "float": "a number"}
-_TRAINS = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
-_PATH_KEYS = frozenset(
+_ARGUMENTS_KEY = "trainer.arguments"
+_MAX_CHOICES_SHOWN = 6  # subcommands that a sentence names
+_VALUE_WORDS_BY_TYPE = {"int": "a whole number", "float": "a number"}
+_TRAINING_COMMAND_PATTERN = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
+_MODEL_AND_DATA_KEYS = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
 )
 
 
-def required_arguments(setup: Setup) -> Iterator[Finding]:
+def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
     """Arguments without which the script ends at once."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
     for parameter in given_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
-        keys = [_unset_key(argument, profile) for argument in given_arguments.preset_arguments(setup.preset, parameter)]
+        keys = [
+            _key_to_set_for_argument(argument, profile)
+            for argument in given_arguments.preset_arguments(setup.preset, parameter)
+        ]
         if "" in keys:
             continue
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
         yield error(
-            keys[0] if keys else _KEY,
-            f"missing required argument: {visible(name)} ({_source_place(parameter)})",
-            f"Set {keys[0]}." if keys else f"Write it into the arguments (trainer.arguments){_form(parameter)}.",
+            keys[0] if keys else _ARGUMENTS_KEY,
+            f"missing required argument: {visible(name)} ({_source_place_text(parameter)})",
+            f"Set {keys[0]}."
+            if keys
+            else f"Write it into the arguments (trainer.arguments){_argument_form_text(parameter)}.",
             argument="" if keys else parameter.name,
             keys="" if keys else "Type it in its row on Recipe.",
         )
 
 
-def unknown(setup: Setup) -> Iterator[Finding]:
+def undeclared_options(setup: Setup) -> Iterator[Finding]:
     """Options that the script does not declare: its parser would end at once."""
     source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
-    if source is None or not is_fully_known(source):
+    if source is None or not are_arguments_fully_known(source):
         return
     words = setup.profile.trainer.arguments
     for at in given_arguments.unknown(source, words):
-        right = near(source, words[at])
+        right = nearest_option(source, words[at])
         yield error(
-            _KEY,
-            f"the script does not take {visible(words[at].partition('=')[0])}; {arguments_in_words(source)}",
+            _ARGUMENTS_KEY,
+            f"the script does not take {visible(words[at].partition('=')[0])}; {declared_arguments_text(source)}",
             f"Did you mean {visible(right)}?" if right else "Leave it out.",
-            change=instead(words, at, right) if right else None,
+            change=replace_option_change(words, at, right) if right else None,
         )
 
 
-def near(source: Source, word: str) -> str:
+def nearest_option(source: Source, word: str) -> str:
     """Return the declared option that an unknown one is most like, empty for none."""
-    declared = sorted(flag for flag in declared_names(source) if flag.startswith("--"))
+    declared = sorted(flag for flag in declared_argument_names(source) if flag.startswith("--"))
     return next(iter(difflib.get_close_matches(word.partition("=")[0], declared, n=1, cutoff=0.75)), "")
 
 
-def instead(words: tuple[str, ...], at: int, right: str) -> Change:
+def replace_option_change(words: tuple[str, ...], position: int, option: str) -> Change:
     """Return the Change that writes another option in the place of one, with the same value."""
-    _, equals, value = words[at].partition("=")
-    edited = (*words[:at], right + equals + value, *words[at + 1 :])
-    return Change(f"write {right}", "the script takes it", ((_KEY, edited),))
+    _, equals, value = words[position].partition("=")
+    edited = (*words[:position], option + equals + value, *words[position + 1 :])
+    return Change(f"write {option}", "the script takes it", ((_ARGUMENTS_KEY, edited),))
 
 
-def command(setup: Setup) -> Iterator[Finding]:
+def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     """A script that has subcommands, of which the arguments choose none."""
     source, words = (
         given_arguments.script_source(setup.profile, setup.facts, setup.preset),
@@ -83,23 +88,25 @@ def command(setup: Setup) -> Iterator[Finding]:
         return
     if not source.needs_command and source.kind != "argparse":
         return
-    trains = next((name for name in source.subcommands if _TRAINS.match(name)), source.subcommands[0])
-    change = Change(f"the subcommand {trains}", "it is the first argument", ((_KEY, (trains, *words)),))
+    trains = next((name for name in source.subcommands if _TRAINING_COMMAND_PATTERN.match(name)), source.subcommands[0])
+    change = Change(f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_KEY, (trains, *words)),))
     yield Finding(
         level="error" if source.needs_command and given_arguments.is_read_alike(source) else "warning",
-        key=_KEY,
-        message=f"no subcommand is given: the script has {visible(_several(source.subcommands))}",
+        key=_ARGUMENTS_KEY,
+        message=f"no subcommand is given: the script has {visible(_subcommands_text(source.subcommands))}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
-        change=None if words or (len(source.subcommands) > 1 and not _TRAINS.match(trains)) else change,
+        change=None
+        if words or (len(source.subcommands) > 1 and not _TRAINING_COMMAND_PATTERN.match(trains))
+        else change,
     )
 
 
-def _several(names: tuple[str, ...]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _subcommands_text(names: tuple[str, ...]) -> str:
+    more = len(names) - _MAX_CHOICES_SHOWN
+    return ", ".join(names[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def valid_values(setup: Setup) -> Iterator[Finding]:
+def invalid_values(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
     source = given_arguments.script_source(profile, setup.facts, setup.preset)
@@ -112,10 +119,10 @@ def valid_values(setup: Setup) -> Iterator[Finding]:
         if not (problem := given_arguments.value_problem(parameter, given.values)):
             continue
         rest = given_arguments.with_argument(source, words, parameter, ())
-        change = Change(f"without {parameter.name}", "the script takes its own", ((_KEY, rest),))
+        change = Change(f"without {parameter.name}", "the script takes its own", ((_ARGUMENTS_KEY, rest),))
         yield error(
-            _KEY,
-            f"{visible(parameter.name)} {problem} ({_source_place(parameter)} of the script)",
+            _ARGUMENTS_KEY,
+            f"{visible(parameter.name)} {problem} ({_source_place_text(parameter)} of the script)",
             "Give another value, or leave it out.",
             argument=parameter.name,
             change=None if parameter.required else change,
@@ -137,7 +144,7 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
         key = PLACEHOLDERS[name]
         label = fields.field(key).label.lower()
         yield note(
-            _KEY,
+            _ARGUMENTS_KEY,
             f"is {visible(parameter.name)} the {label}? its name suggests it",
             f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
             argument=parameter.name,
@@ -153,7 +160,7 @@ def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, n
         given_arguments.given_arguments(source, words).get(parameter.name, given_arguments.GivenArgument()).values
     )
     edits: list[tuple[str, fields.Value]] = [
-        (_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
+        (_ARGUMENTS_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
     ]
     if key.startswith("recipe."):
         try:
@@ -170,21 +177,21 @@ def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, n
     return Change(f"{parameter.name} is the {label}", why, tuple(edits))
 
 
-def _unset_key(argument: PresetArgument, profile: Profile) -> str:
+def _key_to_set_for_argument(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (PLACEHOLDERS.get(name, "") for word in argument.words for name in PLACEHOLDER.findall(word))
-    own = (key for key in keys if key.startswith("recipe.") or key in _PATH_KEYS)
+    own = (key for key in keys if key.startswith("recipe.") or key in _MODEL_AND_DATA_KEYS)
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 
-def _form(parameter: Parameter) -> str:
+def _argument_form_text(parameter: Parameter) -> str:
     """Return how an argument is written with its value, which only the user knows, as the end of a sentence."""
-    kind = _VALUES.get(parameter.type, "its value")
-    one_of = f"one of {', '.join(parameter.choices[:_SHOWN])}" if parameter.choices else kind
+    kind = _VALUE_WORDS_BY_TYPE.get(parameter.type, "its value")
+    one_of = f"one of {', '.join(parameter.choices[:_MAX_CHOICES_SHOWN])}" if parameter.choices else kind
     by_form = {"option": f"{parameter.name} followed by {one_of}", "key": f"{parameter.name}= and {one_of}"}
     said = by_form.get(parameter.form, "" if one_of == "its value" else one_of)
     return f": {visible(said)}" if said else ""
 
 
-def _source_place(parameter: Parameter) -> str:
+def _source_place_text(parameter: Parameter) -> str:
     return visible(f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}")

@@ -15,11 +15,11 @@ from tui_train.setup.recipe.placeholder_values import gradient_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
-_USE_DDP = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
-_FIRST_FREE_PORT = 1024
+_USE_DDP_CHANGE = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
+_FIRST_UNPRIVILEGED_PORT = 1024
 
 
-def sharding(setup: Setup) -> Iterator[Finding]:
+def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
     """A strategy that the devices, the launcher and the trainer can follow."""
     profile = setup.profile
     trainer = profile.trainer
@@ -56,7 +56,7 @@ def sharding(setup: Setup) -> Iterator[Finding]:
 
 
 def _strategy_error(setup: Setup, reason: str) -> Finding:
-    trainer, change = setup.profile.trainer, _USE_DDP
+    trainer, change = setup.profile.trainer, _USE_DDP_CHANGE
     launchers = launchers_supporting(trainer.strategy)
     if setup.device == "cuda" and trainer.launcher not in ("auto", *launchers):
         change = Change(
@@ -68,7 +68,7 @@ def _strategy_error(setup: Setup, reason: str) -> Finding:
     return error("trainer.strategy", message, f"{change.title.capitalize()}.", change=change)
 
 
-def master_address(setup: Setup) -> Iterator[Finding]:
+def invalid_hosts_or_address(setup: Setup) -> Iterator[Finding]:
     """With several machines, an address and a port at which the others reach the first one."""
     profile, facts = setup.profile, setup.facts
     nodes = profile.nodes
@@ -88,13 +88,13 @@ def master_address(setup: Setup) -> Iterator[Finding]:
     elif nodes.address == "localhost":
         message = "every machine takes localhost for itself, so the others would not find the first one"
         yield warning("nodes.address", message, "Name its IP address.")
-    if nodes.port < _FIRST_FREE_PORT:
+    if nodes.port < _FIRST_UNPRIVILEGED_PORT:
         message = f"port {nodes.port} can only be opened by root"
         change = Change("port 29500", "PyTorch's own", (("nodes.port", 29500),))
         yield warning("nodes.port", message, "Choose a port from 1024 up.", change=change)
 
 
-def uneven_processes(setup: Setup) -> Iterator[Finding]:
+def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
     """One number of processes for each machine, and what can start and train with numbers that differ."""
     profile = setup.profile
     nodes, launcher = profile.nodes, LAUNCHERS[setup.launcher]

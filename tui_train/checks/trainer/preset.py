@@ -25,11 +25,11 @@ from tui_train.trainers.script import entry_point
 
 # Every Python is probed for these.
 _PROBED_PACKAGES = frozenset({"axolotl", "llamafactory"})
-USE_AUTO_PRESET = Change("preset auto", "it passes only what the script declares", (("trainer.preset", AUTO),))
-_MAX_SHOWN = 4  # arguments that a sentence names
+USE_AUTO_PRESET_CHANGE = Change("preset auto", "it passes only what the script declares", (("trainer.preset", AUTO),))
+_MAX_FLAGS_SHOWN = 4  # arguments that a sentence names
 
 
-def installed_module(setup: Setup) -> Iterator[Finding]:
+def missing_preset_package(setup: Setup) -> Iterator[Finding]:
     """The package whose module a preset starts, where the probe of the chosen Python would have listed it."""
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
     starts = entry_point(setup.profile, setup.preset) == setup.preset.module
@@ -39,12 +39,12 @@ def installed_module(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.python", message, remedy, machine=True)
 
 
-def config_file(setup: Setup) -> Iterator[Finding]:
+def unusable_config_file(setup: Setup) -> Iterator[Finding]:
     """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
     profile, facts = setup.profile, setup.facts
     path, key = profile.trainer.config, "trainer.config"
     if options := user_arguments("config", profile, setup.preset):
-        yield _config_option(profile, options[-1])
+        yield _unread_config_option(profile, options[-1])
     if not path:
         if (setup.preset.file and setup.preset.file.needs_user_file) or (
             setup.preset.file is None and "config" in setup.context.accepted
@@ -60,10 +60,10 @@ def config_file(setup: Setup) -> Iterator[Finding]:
         message = f"config file: {visible(path)} {what}"
         yield error(key, message, "Name a file that you may read.")
     elif setup.preset.file:
-        yield from _document_findings(facts.documents.get(path), path, setup)
+        yield from _config_document_findings(facts.documents.get(path), path, setup)
 
 
-def _config_option(profile: Profile, option: SetOption) -> Finding:
+def _unread_config_option(profile: Profile, option: SetOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
     trainer, words = profile.trainer, visible(" ".join(option.words))
     remaining = option.removed_from(trainer.arguments)
@@ -76,7 +76,7 @@ def _config_option(profile: Profile, option: SetOption) -> Finding:
     return error("trainer.arguments", message, remedy, change=change)
 
 
-def _document_findings(document: YamlDocument | None, path: str, setup: Setup) -> Iterator[Finding]:
+def _config_document_findings(document: YamlDocument | None, path: str, setup: Setup) -> Iterator[Finding]:
     key = "trainer.config"
     if document is None:
         message = f"the config file {display_path(path)} is not read yet"
@@ -89,10 +89,10 @@ def _document_findings(document: YamlDocument | None, path: str, setup: Setup) -
             message = f"{name} in {display_path(path)} is a single value, and the preset puts values below it"
             remedy = "Make it a table there, or choose another preset."
             yield error(key, message, remedy)
-        yield from _required_values(document, path, setup)
+        yield from _missing_required_values(document, path, setup)
 
 
-def _required_values(document: YamlDocument, path: str, setup: Setup) -> Iterator[Finding]:
+def _missing_required_values(document: YamlDocument, path: str, setup: Setup) -> Iterator[Finding]:
     """Values of the file without which the trainer would end without training."""
     for name, required_value in (setup.preset.file.required if setup.preset.file else {}).items():
         if document.values.get(name) != required_value:
@@ -101,7 +101,7 @@ def _required_values(document: YamlDocument, path: str, setup: Setup) -> Iterato
             yield error("trainer.config", message, f"Write {text} into it.")
 
 
-def data_file_format(setup: Setup) -> Iterator[Finding]:
+def unknown_data_format(setup: Setup) -> Iterator[Finding]:
     """Data files whose format follows from their ending, all of the same format."""
     trainer = setup.profile.trainer
     if not trainer.data or "data_format" not in setup.context.accepted:
@@ -122,17 +122,17 @@ def shadowed_preset(setup: Setup) -> Iterator[Finding]:
         yield warning("trainer.preset", own_preset.problem, remedy)
 
 
-def accepted_arguments(setup: Setup) -> Iterator[Finding]:
+def refused_preset_arguments(setup: Setup) -> Iterator[Finding]:
     """Arguments that the preset passes and the script does not take, by its source, or else by its own --help."""
     profile, facts = setup.profile, setup.facts
     script = entry_point(profile, setup.preset)
     script_help, source = facts.help.get(script), facts.sources.get(script)
-    is_complete = source is not None and is_fully_known(source)
+    is_complete = source is not None and are_arguments_fully_known(source)
     if is_complete and source:
-        accepted, evidence = declared_names(source), arguments_in_words(source)
+        accepted, evidence = declared_argument_names(source), declared_arguments_text(source)
     elif script_help and not script_help.problem:
         accepted = {flag.name for flag in script_help.flags}
-        evidence = f"it takes {shown_flags(sorted(accepted)) or 'none'} (its --help)"
+        evidence = f"it takes {flag_list_text(sorted(accepted)) or 'none'} (its --help)"
     else:
         return
     # argparse takes the beginning of a name for all of it.
@@ -142,10 +142,10 @@ def accepted_arguments(setup: Setup) -> Iterator[Finding]:
             # Its --help may leave some out.
             level="error" if is_complete else "warning",
             key="trainer.preset",
-            message=f"the script does not take {shown_flags(missing)}, which the preset {setup.preset.named} passes; "
-            f"{evidence}",
+            message=f"the script does not take {flag_list_text(missing)}, which the preset {setup.preset.named} passes;"
+            f" {evidence}",
             remedy="Choose the preset auto, which passes what the script declares, or custom.",
-            change=USE_AUTO_PRESET if profile.trainer.preset != AUTO else None,
+            change=USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO else None,
         )
 
 
@@ -164,7 +164,7 @@ def _passed_options(setup: Setup) -> dict[str, None]:
     return dict.fromkeys(word.partition("=")[0] for word in all_words if word.startswith("--"))
 
 
-def is_fully_known(source: Source) -> bool:
+def are_arguments_fully_known(source: Source) -> bool:
     """Return whether all that a script takes is known from its source."""
     uncertain = (
         source.problem
@@ -177,19 +177,19 @@ def is_fully_known(source: Source) -> bool:
     return source.kind == "argparse" and not uncertain
 
 
-def declared_names(source: Source) -> set[str]:
+def declared_argument_names(source: Source) -> set[str]:
     """Return every name of the arguments that a source declares."""
     return {flag for parameter in source.parameters for flag in (parameter.name, *parameter.flags)}
 
 
-def arguments_in_words(source: Source) -> str:
+def declared_arguments_text(source: Source) -> str:
     """Return in words which arguments a script takes, and where its source declares them; safe to show."""
     place = f"{source.kind}, line {source.line}{' of ' + source.file if source.file else ''}"
-    declared = shown_flags([parameter.name for parameter in source.parameters]) or "none"
+    declared = flag_list_text([parameter.name for parameter in source.parameters]) or "none"
     return f"it takes {declared} ({visible(place)})"
 
 
-def shown_flags(flags: Sequence[str]) -> str:
+def flag_list_text(flags: Sequence[str]) -> str:
     """Return some flags in words, of many the first; safe to show."""
-    more = len(flags) - _MAX_SHOWN
-    return visible(", ".join(flags[:_MAX_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    more = len(flags) - _MAX_FLAGS_SHOWN
+    return visible(", ".join(flags[:_MAX_FLAGS_SHOWN])) + (f" and {more} more" if more > 0 else "")

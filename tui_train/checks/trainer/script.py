@@ -15,28 +15,30 @@ from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers.script import entry_point
 
-_RESUME = "--resume_from_checkpoint"
-_KEY = "trainer.script"
+_RESUME_OPTION = "--resume_from_checkpoint"
+_SCRIPT_KEY = "trainer.script"
 _NOT_PYTHON_PREFIX = "it is not Python: "
-USE_TORCHRUN = Change("use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),))
+USE_TORCHRUN_CHANGE = Change(
+    "use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),)
+)
 
 
-def loads_checkpoint(setup: Setup) -> Iterator[Finding]:
+def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
     """A script that does not load the checkpoint that a second start and each fallback pass to it."""
     source, rule = given_arguments.script_source(setup.profile, setup.facts, setup.preset), setup.preset.checkpoints
-    if source is None or rule is None or not any(word.startswith(_RESUME) for word in rule.resume):
+    if source is None or rule is None or not any(word.startswith(_RESUME_OPTION) for word in rule.resume):
         return
     effect = "a second start and each fallback train from step 0 again"
     if source.bare_train_line:
         message = f"train() on line {source.bare_train_line} of the script gets no checkpoint: {effect}"
-        yield warning(_KEY, message, f"Write `{source.corrected_train}` there.")
+        yield warning(_SCRIPT_KEY, message, f"Write `{source.corrected_train}` there.")
     elif source.creates_accelerator and not source.mentions_checkpoint:
-        message = f"the script does not read {_RESUME}: {effect}"
+        message = f"the script does not read {_RESUME_OPTION}: {effect}"
         remedy = "Take that argument, and before the first step: accelerator.load_state(args.resume_from_checkpoint)"
-        yield warning(_KEY, message, f"{remedy}.")
+        yield warning(_SCRIPT_KEY, message, f"{remedy}.")
 
 
-def local_rank(setup: Setup) -> Iterator[Finding]:
+def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
     """A script that waits for --local_rank, which only torch.distributed.launch passed."""
     source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
     if (
@@ -48,10 +50,10 @@ def local_rank(setup: Setup) -> Iterator[Finding]:
         return
     message = f"line {source.local_rank_line} of the script takes --local_rank, which {setup.launcher} does not pass"
     remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'
-    yield warning(_KEY, message, remedy)
+    yield warning(_SCRIPT_KEY, message, remedy)
 
 
-def progress_expression(setup: Setup) -> Iterator[Finding]:
+def invalid_progress_expression(setup: Setup) -> Iterator[Finding]:
     """An expression for the lines of the log that cannot be one."""
     expression = setup.profile.trainer.progress
     if expression and (problem := why_expression_unusable(expression)):
@@ -60,7 +62,7 @@ def progress_expression(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.progress", f"the expression {visible(problem)}", remedy, change=change)
 
 
-def python_file(setup: Setup) -> Iterator[Finding]:
+def non_python_script(setup: Setup) -> Iterator[Finding]:
     """A script that is none of Python's."""
     profile = setup.profile
     path, source = profile.trainer.script, setup.facts.sources.get(profile.trainer.script)
@@ -71,24 +73,24 @@ def python_file(setup: Setup) -> Iterator[Finding]:
         remedy = "Name the Python file that trains."
         if source.not_python == "a notebook":
             remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
-        yield error(_KEY, message, remedy)
+        yield error(_SCRIPT_KEY, message, remedy)
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PREFIX)) != source.problem:
         message = f"{visible(path)} cannot be read as Python: {why}"
         remedy = "Correct it, or name the Python file that trains."
-        yield Finding(level=_syntax_level(setup), key=_KEY, message=message, remedy=remedy)
+        yield Finding(level=_syntax_error_level(setup), key=_SCRIPT_KEY, message=message, remedy=remedy)
 
 
-def _syntax_level(setup: Setup) -> Literal["error", "warning"]:
+def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
     """Return how sure it is that the Python that trains reads no more than this one."""
     tool = setup.toolchain
     own, other = sys.version_info[:2], [*map(int, re.findall(r"\d+", tool.version)[:2])] if tool else []
     return "error" if tuple(other) == own else "warning"
 
 
-def launcher_ranks(setup: Setup) -> Iterator[Finding]:
+def ranks_unset_by_launcher(setup: Setup) -> Iterator[Finding]:
     """A script that reads a rank, and a launcher that sets none for one process."""
     launcher = LAUNCHERS[setup.launcher]
     if setup.rank_use and not launcher.sets_ranks and setup.world_size == 1:
         message = f"{setup.rank_use}, and {launcher.label} does not set the ranks of a single process"
         remedy = "Start it with torchrun (trainer.launcher=torchrun)."
-        yield error("trainer.launcher", message, remedy, change=USE_TORCHRUN)
+        yield error("trainer.launcher", message, remedy, change=USE_TORCHRUN_CHANGE)

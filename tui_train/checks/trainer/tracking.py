@@ -12,16 +12,16 @@ from tui_train.setup.recipe.options import Options, script_options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import takes_field
 
-_LABELS = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
-_KEY_VARIABLE = "WANDB_API_KEY"
-_KEYLESS_MODES = {"offline", "disabled", "dryrun"}
+_LABEL_BY_LOGGER = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
+_WANDB_KEY_VARIABLE = "WANDB_API_KEY"
+_WANDB_MODES_WITHOUT_KEY = {"offline", "disabled", "dryrun"}
 
 
-def packages(setup: Setup) -> Iterator[Finding]:
+def missing_logger_packages(setup: Setup) -> Iterator[Finding]:
     """A logger that was chosen and is not installed where it trains."""
     profile = setup.profile
     tool = setup.toolchain
-    for name, label in _LABELS.items():
+    for name, label in _LABEL_BY_LOGGER.items():
         key = f"tracking.{name}"
         wanted = getattr(profile.tracking, name) and not no_effect.why_no_effect(key, setup)
         if not wanted or tool is None or name in tool.packages:
@@ -36,7 +36,7 @@ def packages(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def missing_key(setup: Setup) -> Iterator[Finding]:
+def missing_wandb_key(setup: Setup) -> Iterator[Finding]:
     """A key for W&B where the script's version of transformers, or its words, have it report there."""
     profile, facts = setup.profile, setup.facts
     trainer, tool = profile.trainer, setup.toolchain
@@ -45,32 +45,34 @@ def missing_key(setup: Setup) -> Iterator[Finding]:
     options = script_options(profile, facts.documents)
     mode = trainer.environment.get("WANDB_MODE") or str(options.get("wandb_mode", ""))
     if (
-        _KEY_VARIABLE in trainer.secrets
-        or mode.lower() in _KEYLESS_MODES
-        or not (why := _why_reports(options, setup, tool))
+        _WANDB_KEY_VARIABLE in trainer.secrets
+        or mode.lower() in _WANDB_MODES_WITHOUT_KEY
+        or not (why := _why_reports_to_wandb(options, setup, tool))
     ):
         return
     environment = {**trainer.environment, "WANDB_MODE": "offline"}
     change = Change("wandb offline", "needs no key; sync it later", (("trainer.environment", environment),))
     message = f"no key for W&B was found, and the training reports there: {why}"
     remedy = (
-        f"Export {_KEY_VARIABLE} where you start it and name it under secrets, "
+        f"Export {_WANDB_KEY_VARIABLE} where you start it and name it under secrets, "
         "run `wandb login`, or do not report there."
     )
     yield warning("trainer.secrets", message, remedy, change=change)
 
 
-def _why_reports(options: Options, setup: Setup, tool: Toolchain) -> str:
+def _why_reports_to_wandb(options: Options, setup: Setup, tool: Toolchain) -> str:
     """Return why the training reports to W&B: the profile says so, or its script does by itself; empty if neither."""
     profile = setup.profile
     if profile.tracking.wandb:
         return "tracking.wandb is chosen"
     if not takes_field(profile, "trainer.preset"):
         return ""
-    return _why_script_reports(options, profile.trainer.environment, setup, tool)
+    return _why_script_reports_to_wandb(options, profile.trainer.environment, setup, tool)
 
 
-def _why_script_reports(options: Options, environment: Mapping[str, str], setup: Setup, tool: Toolchain) -> str:
+def _why_script_reports_to_wandb(
+    options: Options, environment: Mapping[str, str], setup: Setup, tool: Toolchain
+) -> str:
     """Return why a training reports to W&B, empty where it does not, or that is not known."""
     report_to = options.get("report_to")
     names = report_to if isinstance(report_to, list) else str(report_to or "").replace(",", " ").split()

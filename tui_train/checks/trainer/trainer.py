@@ -23,7 +23,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, takes_field, trainer_of
 from tui_train.trainers.script import entry_point
 
-_SET_BY_PLAN = {
+_REMEDY_BY_PLAN_VARIABLE = {
     "CUDA_VISIBLE_DEVICES": "choose the GPUs on the Hardware screen (hardware.gpus)",
     "CUDA_DEVICE_ORDER": "it is next to the GPUs' UUIDs already",
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
@@ -34,9 +34,11 @@ _SET_BY_PLAN = {
 }
 
 
-_THREAD_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
-_FROM_A_VARIABLE = "Have the training read it from a variable: name that under trainer.secrets, and export it."
-_REMEDIES = {
+_THREAD_COUNT_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+_READ_FROM_VARIABLE_REMEDY = (
+    "Have the training read it from a variable: name that under trainer.secrets, and export it."
+)
+_SECRET_REMEDY_BY_KEY = {
     "trainer.arguments": (
         "Have the script read it from a variable, such as HF_TOKEN: name that under secrets, and export it."
     ),
@@ -45,14 +47,14 @@ _REMEDIES = {
         "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
     ),
 }
-_NOT_A_RECIPE_VALUE = EffectiveValue(0)
+_VALUE_OUTSIDE_RECIPE = EffectiveValue(0)
 # What an argument may name by a placeholder, and a profile may leave empty.
-_KEYS_MAY_BE_EMPTY = frozenset(
+_KEYS_THAT_MAY_BE_EMPTY = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
 )
 
 
-def training_python(setup: Setup) -> Iterator[Finding]:
+def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     """A Python that has what trains; in a container it is the image that has it."""
     profile, facts = setup.profile, setup.facts
     if profile.container.engine != "none":
@@ -75,7 +77,7 @@ def training_python(setup: Setup) -> Iterator[Finding]:
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
     if setup.toolchain is None and unchosen:
-        yield _unchosen_python(unchosen[0], install)
+        yield _unchosen_python_finding(unchosen[0], install)
     elif setup.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
@@ -89,16 +91,16 @@ def training_python(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.python", message, remedy, machine=True)
 
 
-def _unchosen_python(tool: Toolchain, install: str) -> Finding:
+def _unchosen_python_finding(tool: Toolchain, install_remedy: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
     name = display_path(tool.python)
     change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
-    remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install}"
+    remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install_remedy}"
     message = f"{name} {tool.problem}"
     return error("trainer.python", message, remedy, change=change, machine=True)
 
 
-def existing_paths(setup: Setup) -> Iterator[Finding]:
+def unusable_paths(setup: Setup) -> Iterator[Finding]:
     """Paths that exist and are of the expected kind."""
     profile, facts = setup.profile, setup.facts
     trainer = profile.trainer
@@ -126,10 +128,10 @@ def existing_paths(setup: Setup) -> Iterator[Finding]:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
             yield error(key, message, f"Name a {kind} that you may read.")
-    yield from _output_folder(setup)
+    yield from _unusable_output_folder(setup)
 
 
-def weights(setup: Setup) -> Iterator[Finding]:
+def damaged_weights(setup: Setup) -> Iterator[Finding]:
     """Weights of the model that cannot be loaded, such as those of an interrupted copy."""
     model = setup.facts.models.get(setup.profile.trainer.model)
     if model and model.damaged:
@@ -140,7 +142,7 @@ def weights(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _output_folder(setup: Setup) -> Iterator[Finding]:
+def _unusable_output_folder(setup: Setup) -> Iterator[Finding]:
     """An output folder in which nothing can be written, or that is there already."""
     profile, facts = setup.profile, setup.facts
     key, output = "trainer.output", profile.trainer.output or setup.user_output
@@ -159,12 +161,15 @@ def _output_folder(setup: Setup) -> Iterator[Finding]:
         yield warning(key, message, remedy)
 
 
-def environment_variables(setup: Setup) -> Iterator[Finding]:
+def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
     """Variables that may be set, and secrets by name only."""
     trainer = setup.profile.trainer
     for name, value in trainer.environment.items():
-        if name in _SET_BY_PLAN:
-            message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_SET_BY_PLAN[name]}."
+        if name in _REMEDY_BY_PLAN_VARIABLE:
+            message, remedy = (
+                f"{name} is set by the plan",
+                f"Remove it from the environment: {_REMEDY_BY_PLAN_VARIABLE[name]}.",
+            )
             yield error("trainer.environment", message, remedy)
         elif fields.is_secret_variable(name) or secrets.has_certain_format(value):
             remaining = {other: text for other, text in trainer.environment.items() if other != name}
@@ -186,7 +191,7 @@ def environment_variables(setup: Setup) -> Iterator[Finding]:
             remedy = "Write only the name, such as HF_TOKEN."
             yield error("trainer.secrets", message, remedy)
     for name, value in trainer.environment.items():
-        if name in _THREAD_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
+        if name in _THREAD_COUNT_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
             message = f"{name}={visible(value)} is not a number of threads"
             rest = {other: text for other, text in trainer.environment.items() if other != name}
             change = Change(f"without {name}", "the cores are shared out", (("trainer.environment", rest),))
@@ -206,11 +211,11 @@ def secrets_by_value(setup: Setup) -> Iterator[Finding]:
                 level="error" if secret.certain else "warning",
                 key=secret.key,
                 message=f"{visible(secret.place)} looks like a secret, and {what} written to files",
-                remedy=_REMEDIES.get(secret.key, _FROM_A_VARIABLE),
+                remedy=_SECRET_REMEDY_BY_KEY.get(secret.key, _READ_FROM_VARIABLE_REMEDY),
             )
 
 
-def webhook_elsewhere(setup: Setup) -> Iterator[Finding]:
+def webhook_file_on_other_machine(setup: Setup) -> Iterator[Finding]:
     """The address of a webhook in a file of this machine, for a run that another one supervises."""
     profile = setup.profile
     host, path = profile.hardware.host, Path(webhook.webhook_reference(profile.notify.webhook))
@@ -235,9 +240,9 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
         change = Change(
             f"without {words}",
             "the value of the recipe is used",
-            (("trainer.arguments", _without_options(profile, own_settings)),),
+            (("trainer.arguments", _arguments_without_options(profile, own_settings)),),
         )
-        yield _set_twice(words, fields.field(key).label.lower(), preset, change)
+        yield _set_twice_finding(words, fields.field(key).label.lower(), preset, change)
     batch_settings = {
         name: own_settings
         for name, own_settings in settings_by_name.items()
@@ -248,33 +253,33 @@ def options_set_twice(setup: Setup) -> Iterator[Finding]:
     words = " ".join(
         dict.fromkeys(" ".join(setting.words) for own_settings in batch_settings.values() for setting in own_settings)
     )
-    move_to_recipe = _into_recipe(setup, batch_settings)
+    move_to_recipe = _move_batch_into_recipe_change(setup, batch_settings)
     if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
-        yield _set_twice(words, "batch", preset, move_to_recipe)
+        yield _set_twice_finding(words, "batch", preset, move_to_recipe)
     elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
         message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
         remedy = "Remove it, and set recipe.micro_batch and recipe.global_batch."
         yield warning("trainer.arguments", message, remedy, change=move_to_recipe)
 
 
-def _set_twice(words: str, what: str, preset: Preset, change: Change | None) -> Finding:
+def _set_twice_finding(words: str, value_label: str, preset: Preset, change: Change | None) -> Finding:
     """Return the finding that a value is set twice; the later argument wins."""
     recipe_wins = preset.user_arguments_first
     wins = (
-        f"has no effect: the {what} of the recipe comes after it"
+        f"has no effect: the {value_label} of the recipe comes after it"
         if recipe_wins
-        else f"overrides the {what} of the recipe"
+        else f"overrides the {value_label} of the recipe"
     )
     return Finding(
         level="warning" if recipe_wins else "error",
         key="trainer.arguments",
         message=f"{visible(words)} in your arguments {wins}",
-        remedy=f"Remove it, or leave the {what} of the recipe unset.",
+        remedy=f"Remove it, or leave the {value_label} of the recipe unset.",
         change=change,
     )
 
 
-def _without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
+def _arguments_without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
     """Return the user's arguments without these options."""
     positions = {
         index for setting in own_settings for index in range(setting.position, setting.position + len(setting.words))
@@ -282,7 +287,7 @@ def _without_options(profile: Profile, own_settings: Iterable[SetOption]) -> tup
     return tuple(word for index, word in enumerate(profile.trainer.arguments) if index not in positions)
 
 
-def lowered_batch(setup: Setup) -> Iterator[Finding]:
+def batch_lowered_by_trainer(setup: Setup) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
     batch_option = "per_device_train_batch_size" in option_names("micro_batch", setup.preset)
     if batch_option and script_options(setup.profile, setup.facts.documents).is_on("auto_find_batch_size"):
@@ -293,12 +298,12 @@ def lowered_batch(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...]]) -> Change | None:
+def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...]]) -> Change | None:
     """Return the change that moves a batch from the arguments into the recipe; None if that is ambiguous."""
     profile = setup.profile
     values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
     every_setting = [setting for own_settings in batch_settings.values() for setting in own_settings]
-    remaining = _without_options(profile, every_setting)
+    remaining = _arguments_without_options(profile, every_setting)
     if setup.preset.user_arguments_first:
         return Change(
             f"without {' '.join(sorted(batch_settings))}", "nothing else", (("trainer.arguments", remaining),)
@@ -327,7 +332,7 @@ def _into_recipe(setup: Setup, batch_settings: Mapping[str, tuple[SetOption, ...
     return change
 
 
-def placeholders(setup: Setup) -> Iterator[Finding]:
+def unfilled_placeholders(setup: Setup) -> Iterator[Finding]:
     """Placeholders in the arguments that mean something, and have a value."""
     profile = setup.profile
     for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
@@ -338,8 +343,8 @@ def placeholders(setup: Setup) -> Iterator[Finding]:
                 f"there is no {{{name}}} to fill in: it is passed unchanged",
                 fields.similar_word_remedy(name, tuple(PLACEHOLDERS)),
             )
-        elif setup.values.get(key.removeprefix("recipe."), _NOT_A_RECIPE_VALUE).value is None or (
-            key in _KEYS_MAY_BE_EMPTY and not fields.get(profile, key)
+        elif setup.values.get(key.removeprefix("recipe."), _VALUE_OUTSIDE_RECIPE).value is None or (
+            key in _KEYS_THAT_MAY_BE_EMPTY and not fields.get(profile, key)
         ):
             message = f"{{{name}}} in your arguments has no value: they would be left out"
             yield error(key, message, f"Set {key}, or take them out.")

@@ -12,7 +12,7 @@ from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, load_profile, print_json, sizes_from, with_fetched
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import set_up
-from tui_train.memory.predict import Effect, Prediction, predict, rung_effects
+from tui_train.memory.predict import Prediction, RungEffect, predict, rung_effects
 from tui_train.memory.trace import CountedMemory
 from tui_train.memory.types import Estimate
 from tui_train.setup.setup import Setup
@@ -37,7 +37,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
         raise setup.problem
     prediction = predict(setup)
     if prediction.estimate is None:
-        unknown = prediction.workload.unknown
+        unknown = prediction.workload.unknown_model
         remedy = sizes_from(unknown, facts) if unknown else "Change the profile, or measure a run."
         raise Unavailable(f"the memory cannot be estimated: {prediction.why_no_estimate}", remedy)
     for finding in find_problems(setup):
@@ -75,7 +75,7 @@ def count_memory(prediction: Prediction, setup: Setup, method: str) -> CountedMe
     return counted
 
 
-def _estimate_lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
+def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> list[str]:
     """Return the table of phases, the peak, the verdicts and the changes."""
     estimate, model = prediction.estimate, prediction.workload.model
     if estimate is None or model is None:
@@ -133,7 +133,10 @@ def _signed_size(count: int) -> str:
 def _counted_lines(method: str, counted: CountedMemory) -> list[str]:
     name, most = counted.peak
     if method == "trace":
-        return ["", f"Traced with fake tensors: at most {size(most)} (±{percent(traces.TRACE_ERROR)}), in: {name}."]
+        return [
+            "",
+            f"Traced with fake tensors: at most {size(most)} (±{percent(traces.TRACE_RELATIVE_ERROR)}), in: {name}.",
+        ]
     lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {size(most)} allocated, in: {name}."]
     if counted.reserved:
         lines.append(f"The allocator reserved {size(counted.reserved)}; the GPU has {size(counted.used)} in use.")
@@ -141,7 +144,7 @@ def _counted_lines(method: str, counted: CountedMemory) -> list[str]:
 
 
 def _estimate_data(
-    prediction: Prediction, changes: tuple[Effect, ...], method: str, counted: CountedMemory | None
+    prediction: Prediction, changes: tuple[RungEffect, ...], method: str, counted: CountedMemory | None
 ) -> dict[str, Any]:
     estimate = prediction.estimate
     if estimate is None:

@@ -17,7 +17,7 @@ from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.render import SCRIPT_NAME, File, shown_files
 from tui_train.plan.render.manifests import MANIFESTS, VolumeClaim, plan_for_cluster, with_cluster_address
-from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.slurm import SCRIPT_NAME as SUBMITTED
 from tui_train.profile import fields
 from tui_train.runs import rundir
@@ -27,7 +27,7 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Ma
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     source = machine_facts.source_for(profile, source)
-    prepared = prepare(set_up(profile, machine_facts.facts_for(profile, source, columns.waiting)))
+    prepared = prepare_plan(set_up(profile, machine_facts.facts_for(profile, source, columns.waiting)))
     made_plan = plans.require_plan(prepared)
     target = _write(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT_NAME)))
@@ -63,14 +63,14 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.put(profile, "hardware.scheduler", "none"), kind)
     setup = set_up(profile, machine_facts.facts_for(profile, source, columns.waiting))
-    made_plan = plans.require_plan(_without_image_findings(prepare(setup)))
+    made_plan = plans.require_plan(_without_image_findings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
-    made = member.manifest(cluster)
-    _write(folder, (*cluster.files, File(member.FILE, made.text)), force=force)
+    made = member.render_manifest(cluster)
+    _write(folder, (*cluster.files, File(member.FILE_NAME, made.text)), force=force)
     click.echo("\n".join(map(visible, made.notes)))
 
 
-def _without_image_findings(prepared: Prepared) -> Prepared:
+def _without_image_findings(prepared: PreparedPlan) -> PreparedPlan:
     """Return it without the findings that the image is not used: a cluster takes it without an engine."""
     if prepared.profile.container.engine != "none":
         return prepared

@@ -26,7 +26,7 @@ from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import predict
 from tui_train.plan.render import shown_files
-from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store, typed_lists
 from tui_train.profile.changes import Change, apply_change
@@ -96,7 +96,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     if fetch:
         facts = with_fetched(profile, facts, source)
     setup = set_up(profile, facts)
-    prepared = prepare(setup)
+    prepared = prepare_plan(setup)
     if as_json:
         differences = previous_run.effective_changes(earlier, profile) if earlier else ()
         since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
@@ -107,7 +107,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     made_plan = require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
     click.echo(overview.overview_text(overview.overview(setup, pace)))
-    if unknown := predict(setup).workload.unknown:
+    if unknown := predict(setup).workload.unknown_model:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {sizes_from(unknown, facts)}")
     if against:
         click.echo(f"\n{_changes_text(earlier, profile)}")
@@ -123,7 +123,7 @@ def with_fetched(profile: Profile, facts: Facts, source: MachineSource) -> Facts
     setup = set_up(profile, facts)
     if setup.problem:
         raise setup.problem
-    name = predict(setup).workload.unknown
+    name = predict(setup).workload.unknown_model
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
         return facts
@@ -265,7 +265,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
     return kept
 
 
-def require_plan(prepared: Prepared, *, starts: bool = False) -> Plan:
+def require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
     """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
     for finding in prepared.findings:
         click.echo(show.finding_text(finding), err=True)
@@ -295,12 +295,12 @@ def apply_fixes(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> 
     return profile, tuple(fixes)
 
 
-def _refusal_code(prepared: Prepared) -> int:
+def _refusal_code(prepared: PreparedPlan) -> int:
     machine = all(finding.machine for finding in prepared.findings if finding.level == "error")
     return Unavailable.exit_code if machine else BadInput.exit_code
 
 
-def _plan_data(prepared: Prepared) -> dict[str, Any]:
+def _plan_data(prepared: PreparedPlan) -> dict[str, Any]:
     made_plan = prepared.plan
     data: dict[str, Any] = {"findings": msgspec.to_builtins(prepared.findings), "plan": None, "files": {}}
     if made_plan:

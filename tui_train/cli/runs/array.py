@@ -10,7 +10,7 @@ from tui_train.base.text import counted, visible
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, require_plan
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields, typed_lists
 from tui_train.profile.types import Profile
@@ -29,7 +29,7 @@ class ArrayMember(msgspec.Struct, frozen=True):
     """One of an array: its `KEY=VALUE`, and what is submitted."""
 
     edit: str
-    prepared: Prepared
+    prepared: PreparedPlan
     plan: Plan
 
 
@@ -60,7 +60,7 @@ def plan_members(profile: Profile, array: str, target: Target) -> tuple[ArrayMem
         if output := own.trainer.output or setup.user_output:
             message = f"all runs of the array would write to {visible(output)}"
             raise BadInput(message, "Leave the output folder out: each then has one in its own run folder.")
-        prepared = prepare(setup)
+        prepared = prepare_plan(setup)
         news = tuple(each for each in prepared.findings if each.level == "error" or each.message not in shown_messages)
         shown_messages |= {each.message for each in news}
         plan = require_plan(msgspec.structs.replace(prepared, findings=news), starts=True)

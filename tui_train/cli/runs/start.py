@@ -19,7 +19,7 @@ from tui_train.cli.runs.runs import next_commands
 from tui_train.cli.runs.watch import ask_detach_or_stop, exit_code, stream_run
 from tui_train.diagnose.repeated_failure import repeating_failure
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import Prepared, prepare
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -59,7 +59,7 @@ def run_profile(
         if array:
             arrays.submit_members(arrays.plan_members(profile, array, target), target)
             return
-        prepared = prepare(set_up(profile, facts_to_start(profile, chosen, columns.waiting)))
+        prepared = prepare_plan(set_up(profile, facts_to_start(profile, chosen, columns.waiting)))
         plan = require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)
@@ -120,7 +120,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     sys.exit(exit_code(now))
 
 
-def _plan_quickstart(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
+def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
     """Print the first two steps of a quickstart; return what it starts, and a warning where it trains on the CPU."""
     profile = require_here(apply_edits(Profile(), edits), "the quickstart")
     click.echo("1 Looking at this machine …")
@@ -134,7 +134,7 @@ def _plan_quickstart(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
         click.echo(f"changed: {fix.change.title} ({fix.change.why})")
     setup = set_up(profile, facts)
     click.echo(show.facts_text(facts, setup.toolchain, (), columns.terminal_width()).rstrip())
-    prepared = prepare(setup)
+    prepared = prepare_plan(setup)
     plan = require_plan(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan_text(plan)}\n")
     return prepared, plan, on_cpu

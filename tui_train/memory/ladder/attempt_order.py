@@ -1,4 +1,4 @@
-"""climb(): which attempt follows which, by the phase in which a GPU ran out of memory."""
+"""fallback_attempts(): which attempt follows which, by the phase in which a GPU ran out of memory."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -7,16 +7,16 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tui_train.memory.ladder.rungs import get_rung, helps_phase, why_rung_unusable
+from tui_train.memory.ladder.rungs import get_rung, rung_helps_phase, why_rung_unusable
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.setup.ladder_context import LadderContext
 
 # Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
-_MAX_CHANGES = 16
+_MAX_CHANGES_PER_ATTEMPT = 16
 _MAX_ATTEMPTS = 24
 _INSTEAD_PREFIX = "instead: "
-_ARROW = " -> "
+_TITLE_ARROW = " -> "
 
 
 class AttemptPlan(Struct, frozen=True, kw_only=True):
@@ -32,34 +32,37 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
 
 
 def fallback_attempts(
-    profile: Profile, context: LadderContext, is_hopeless: Callable[[Profile], bool] = lambda _: False
+    profile: Profile, context: LadderContext, cannot_fit: Callable[[Profile], bool] = lambda _: False
 ) -> tuple[AttemptPlan, ...]:
     """Return the attempts, the profile itself first: after each one, by the phase, the next rung that helps.
 
     An attempt keeps the changes before it. So each phase has its own path from each attempt, and paths that lead to
     the same changes meet. Paths of a single phase come first, then mixed ones until the limit is reached.
-    A rung whose profile would be `is_hopeless` is skipped as long as another one follows.
+    A rung whose profile would be `cannot_fit` is skipped as long as another one follows.
     """
-    next_attempt = partial(_next_attempt, context=context, is_hopeless=is_hopeless)
+    next_attempt = partial(_next_attempt, context=context, cannot_fit=cannot_fit)
     attempts = [AttemptPlan(profile=profile)]
     for index in range(_MAX_ATTEMPTS):
         for phase in context.phases if index < len(attempts) else ():
-            _follow_phase(attempts, index, phase, next_attempt)
+            _add_attempts_of_phase(attempts, index, phase, next_attempt)
         if index == 0:
             # Reserve the attempt with the changes of all phases: paths beyond the limit lead to it.
             position = 0
             for phase in context.phases:
-                position = _follow_phase(attempts, position, phase, next_attempt)
+                position = _add_attempts_of_phase(attempts, position, phase, next_attempt)
     return tuple(attempts)
 
 
-def _follow_phase(
-    attempts: list[AttemptPlan], position: int, phase: str, find_next: Callable[[AttemptPlan, str], AttemptPlan | None]
+def _add_attempts_of_phase(
+    attempts: list[AttemptPlan],
+    position: int,
+    phase: str,
+    find_next_attempt: Callable[[AttemptPlan, str], AttemptPlan | None],
 ) -> int:
     """Add the attempts that follow one while the same phase fails; return the position of the last."""
     while True:
         if phase not in attempts[position].then:
-            attempt = find_next(attempts[position], phase)
+            attempt = find_next_attempt(attempts[position], phase)
             next_position = _add_attempt(attempts, attempt) if attempt else None
             if next_position is None:
                 return position
@@ -68,21 +71,21 @@ def _follow_phase(
 
 
 def _next_attempt(
-    previous: AttemptPlan, phase: str, *, context: LadderContext, is_hopeless: Callable[[Profile], bool]
+    previous: AttemptPlan, phase: str, *, context: LadderContext, cannot_fit: Callable[[Profile], bool]
 ) -> AttemptPlan | None:
     """Return the attempt with the fewest further changes that may fit in this phase; None where no rung helps."""
-    attempt = _with_next_rung(previous, phase, context)
-    while attempt and is_hopeless(attempt.profile) and (lower := _with_next_rung(attempt, phase, context)):
+    attempt = _attempt_with_next_rung(previous, phase, context)
+    while attempt and cannot_fit(attempt.profile) and (lower := _attempt_with_next_rung(attempt, phase, context)):
         attempt = lower
     return attempt
 
 
-def _with_next_rung(previous: AttemptPlan, phase: str, context: LadderContext) -> AttemptPlan | None:
+def _attempt_with_next_rung(previous: AttemptPlan, phase: str, context: LadderContext) -> AttemptPlan | None:
     ladder, done = previous.profile.ladder, [name for name, _ in previous.changes]
-    for name in ladder.rungs if len(done) < _MAX_CHANGES else ():
+    for name in ladder.rungs if len(done) < _MAX_CHANGES_PER_ATTEMPT else ():
         candidate = get_rung(name)
         if (
-            not helps_phase(name, phase, previous.profile, context)
+            not rung_helps_phase(name, phase, previous.profile, context)
             or (name in done and not candidate.is_repeatable)
             or why_rung_unusable(name, context)
         ):
@@ -105,7 +108,7 @@ def _add_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | Non
         return same
     if len(attempts) == _MAX_ATTEMPTS:
         return next((place for place, other in enumerate(attempts) if _rung_counts(other) >= counts), None)
-    attempts.append(replace(attempt, title=_title(attempt, attempts[-1])))
+    attempts.append(replace(attempt, title=_attempt_title(attempt, attempts[-1])))
     return len(attempts) - 1
 
 
@@ -113,7 +116,7 @@ def _rung_counts(attempt: AttemptPlan) -> Counter[str]:
     return Counter(name for name, _ in attempt.changes)
 
 
-def _title(attempt: AttemptPlan, previous: AttemptPlan) -> str:
+def _attempt_title(attempt: AttemptPlan, previous: AttemptPlan) -> str:
     """Return the changes since the attempt above; where that has others, "instead" and all changes."""
     shared = len(previous.changes)
     if attempt.changes[:shared] == previous.changes and not previous.title.startswith(_INSTEAD_PREFIX):
@@ -125,6 +128,6 @@ def rung_titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
     """Return one title for each rung: of a repeated one, from its first value to its last."""
     merged: dict[str, str] = {}
     for name, change in changes:
-        start = merged.get(name, change.title).partition(_ARROW)[0]
-        merged[name] = start + "".join(change.title.partition(_ARROW)[1:])
+        start = merged.get(name, change.title).partition(_TITLE_ARROW)[0]
+        merged[name] = start + "".join(change.title.partition(_TITLE_ARROW)[1:])
     return merged.values()

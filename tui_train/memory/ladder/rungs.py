@@ -13,9 +13,9 @@ from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import PHASES
 from tui_train.setup.ladder_context import LadderContext
 
-_ACTIVATION_PHASES = frozenset({"loss"})
+_PHASES_WITH_ACTIVATIONS = frozenset({"loss"})
 _ALL_PHASES = frozenset(PHASES)
-_STATE_PHASES = frozenset({"loss", "step", "eval"})
+_PHASES_WITH_OPTIMIZER_STATES = frozenset({"loss", "step", "eval"})
 
 # The user's own settings of the CUDA allocator would win over ours.
 _ALLOCATOR_VARIABLES = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
@@ -33,7 +33,7 @@ class Rung(Struct, frozen=True, kw_only=True):
     changes_training: bool = False
 
 
-def _expandable_segments(profile: Profile, context: LadderContext) -> Change | None:
+def _expandable_segments_change(profile: Profile, context: LadderContext) -> Change | None:
     if (
         not context.cuda
         or profile.recipe.expandable_segments
@@ -43,14 +43,14 @@ def _expandable_segments(profile: Profile, context: LadderContext) -> Change | N
     return Change("expandable segments", "less memory lost to fragmentation", (("recipe.expandable_segments", True),))
 
 
-def _fused_optimizer(profile: Profile, _context: LadderContext) -> Change | None:
+def _fused_optimizer_change(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.fused_optimizer or profile.recipe.optimizer_8bit:
         return None
     why = "AdamW in one kernel: its step needs less temporary memory"
     return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
 
 
-def _eval_batch(profile: Profile, context: LadderContext) -> Change | None:
+def _eval_batch_change(profile: Profile, context: LadderContext) -> Change | None:
     current = profile.recipe.eval_batch or context.eval_batch or profile.recipe.micro_batch
     if current == 1:
         return None
@@ -61,7 +61,7 @@ def _eval_batch(profile: Profile, context: LadderContext) -> Change | None:
     )
 
 
-def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
+def _micro_batch_change(profile: Profile, context: LadderContext) -> Change | None:
     micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
     smaller = (
         smaller_micro_batch(global_batch, micro, context.world_size, context.min_micro)
@@ -75,21 +75,21 @@ def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
     return Change(f"micro batch {micro} -> {smaller}", why, edits)
 
 
-def _activation_checkpointing(profile: Profile, _context: LadderContext) -> Change | None:
+def _activation_checkpointing_change(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.activation_checkpointing:
         return None
     why = "activations are recomputed: less memory, about 25 % slower"
     return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
 
 
-def _fused_cross_entropy(profile: Profile, _context: LadderContext) -> Change | None:
+def _fused_cross_entropy_change(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.fused_cross_entropy:
         return None
     why = "never holds all logits at once: losses differ by rounding"
     return Change("fused cross entropy", why, (("recipe.fused_cross_entropy", True),))
 
 
-def _sharding(profile: Profile, context: LadderContext) -> Change | None:
+def _sharding_change(profile: Profile, context: LadderContext) -> Change | None:
     # bitsandbytes keeps no 8-bit state for sharded weights.
     if profile.trainer.strategy != "ddp" or context.world_size < 2 or profile.recipe.optimizer_8bit:
         return None
@@ -97,21 +97,21 @@ def _sharding(profile: Profile, context: LadderContext) -> Change | None:
     return Change("sharding with FSDP2", why, (("trainer.strategy", "fsdp2"),))
 
 
-def _offload(profile: Profile, _context: LadderContext) -> Change | None:
+def _offload_change(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.trainer.strategy == "ddp" or profile.trainer.offload:
         return None
     why = "sharded state moves to host memory: much less GPU memory, much slower"
     return Change("CPU offload", why, (("trainer.offload", True),))
 
 
-def _optimizer_8bit(profile: Profile, _context: LadderContext) -> Change | None:
+def _optimizer_8bit_change(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.optimizer_8bit or profile.trainer.strategy != "ddp":
         return None
     why = "optimizer states need a quarter of the memory; restarts from step 0"
     return Change("8-bit optimizer", why, (("recipe.optimizer_8bit", True),))
 
 
-def _sequence_length(profile: Profile, _context: LadderContext) -> Change | None:
+def _sequence_length_change(profile: Profile, _context: LadderContext) -> Change | None:
     length = profile.recipe.sequence_length
     if length is None or length < 4:
         return None
@@ -119,14 +119,14 @@ def _sequence_length(profile: Profile, _context: LadderContext) -> Change | None
     return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
 
 
-def _lora(profile: Profile, _context: LadderContext) -> Change | None:
+def _lora_change(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.lora:
         return None
     why = "trains small adapter matrices, weights are frozen; restarts from step 0"
     return Change("LoRA", why, (("recipe.lora", True),))
 
 
-def _layers(profile: Profile, context: LadderContext) -> Change | None:
+def _layers_change(profile: Profile, context: LadderContext) -> Change | None:
     layers = profile.recipe.layers
     if layers is None or layers < 2 or context.loads_model:
         return None
@@ -136,78 +136,78 @@ def _layers(profile: Profile, context: LadderContext) -> Change | None:
 
 RUNGS: dict[str, Rung] = {
     "expandable_segments": Rung(
-        label="Expandable segments", cost="same result; reduces fragmentation", next_change=_expandable_segments
+        label="Expandable segments", cost="same result; reduces fragmentation", next_change=_expandable_segments_change
     ),
     "fused_optimizer": Rung(
         label="Fused optimizer",
         cost="same result; smaller peak in the optimizer step",
-        next_change=_fused_optimizer,
+        next_change=_fused_optimizer_change,
         helped_phases=frozenset({"step"}),
         needed_placeholders=frozenset({"fused_optimizer"}),
     ),
     "eval_batch": Rung(
         label="Smaller evaluation batch",
         cost="same result, slower evaluation",
-        next_change=_eval_batch,
+        next_change=_eval_batch_change,
         helped_phases=frozenset({"eval"}),
         needed_placeholders=frozenset({"eval_batch"}),
     ),
     "micro_batch": Rung(
         label="Smaller micro batch",
         cost="same result, slightly slower; repeats down to 1",
-        next_change=_micro_batch,
-        helped_phases=_ACTIVATION_PHASES,
+        next_change=_micro_batch_change,
+        helped_phases=_PHASES_WITH_ACTIVATIONS,
         needed_placeholders=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
         is_repeatable=True,
     ),
     "activation_checkpointing": Rung(
         label="Activation checkpointing",
         cost="same result, about 25 % slower",
-        next_change=_activation_checkpointing,
-        helped_phases=_ACTIVATION_PHASES,
+        next_change=_activation_checkpointing_change,
+        helped_phases=_PHASES_WITH_ACTIVATIONS,
         needed_placeholders=frozenset({"activation_checkpointing"}),
     ),
     "fused_cross_entropy": Rung(
         label="Fused cross entropy",
         cost="same result up to rounding; needs Liger",
-        next_change=_fused_cross_entropy,
-        helped_phases=_ACTIVATION_PHASES | {"eval"},
+        next_change=_fused_cross_entropy_change,
+        helped_phases=_PHASES_WITH_ACTIVATIONS | {"eval"},
         needed_placeholders=frozenset({"fused_cross_entropy"}),
     ),
     "sharding": Rung(
-        label="Shard the model (FSDP2)", cost="same result, from step 0; needs accelerate", next_change=_sharding
+        label="Shard the model (FSDP2)", cost="same result, from step 0; needs accelerate", next_change=_sharding_change
     ),
     "offload": Rung(
-        label="Offload to the CPU", cost="same result, much slower; uses host memory", next_change=_offload
+        label="Offload to the CPU", cost="same result, much slower; uses host memory", next_change=_offload_change
     ),
     "optimizer_8bit": Rung(
         label="8-bit optimizer",
         cost="changes the result, from step 0; needs consent",
-        next_change=_optimizer_8bit,
-        helped_phases=_STATE_PHASES,
+        next_change=_optimizer_8bit_change,
+        helped_phases=_PHASES_WITH_OPTIMIZER_STATES,
         needed_placeholders=frozenset({"optimizer_8bit"}),
         changes_training=True,
     ),
     "sequence_length": Rung(
         label="Halve sequence length",
         cost="changes the result; needs consent",
-        next_change=_sequence_length,
-        helped_phases=_ACTIVATION_PHASES | {"eval"},
+        next_change=_sequence_length_change,
+        helped_phases=_PHASES_WITH_ACTIVATIONS | {"eval"},
         needed_placeholders=frozenset({"sequence_length"}),
         changes_training=True,
     ),
     "lora": Rung(
         label="LoRA",
         cost="changes the result, from step 0; needs consent",
-        next_change=_lora,
-        helped_phases=_STATE_PHASES,
+        next_change=_lora_change,
+        helped_phases=_PHASES_WITH_OPTIMIZER_STATES,
         needed_placeholders=frozenset({"lora"}),
         changes_training=True,
     ),
     "layers": Rung(
         label="Halve the layers",
         cost="smaller model, from step 0; needs consent",
-        next_change=_layers,
+        next_change=_layers_change,
         needed_placeholders=frozenset({"layers"}),
         changes_training=True,
     ),
@@ -235,7 +235,7 @@ def why_rung_unusable(name: str, context: LadderContext) -> str:
     return "cannot be passed to this trainer" if missing else ""
 
 
-def helps_phase(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:
+def rung_helps_phase(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:
     """Return whether a rung helps a phase; a smaller micro batch helps an evaluation that uses it."""
     with_micro = not (profile.recipe.eval_batch or context.eval_batch)
     return phase in get_rung(name).helped_phases or (name == "micro_batch" and phase == "eval" and with_micro)

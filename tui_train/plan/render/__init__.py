@@ -1,4 +1,4 @@
-"""render(): the plan as files; Preview shows, Export writes and Run starts exactly these texts."""
+"""render_files(): the plan as files; Preview shows, Export writes and Run starts exactly these texts."""
 
 import io
 import zipfile
@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.plan.render import slurm
-from tui_train.plan.render.nemo.automodel import automodel_yaml
-from tui_train.plan.render.nemo.megatron_bridge import megatron_bridge
-from tui_train.plan.render.nemo.nemo_recipe import nemo_recipe
-from tui_train.plan.render.script.launch import launch_script
+from tui_train.plan.render.nemo.automodel import render_automodel_yaml
+from tui_train.plan.render.nemo.megatron_bridge import render_megatron_bridge
+from tui_train.plan.render.nemo.nemo_recipe import render_nemo_recipe
+from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.plan.types import Plan
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
@@ -22,10 +22,10 @@ SCRIPT_NAME = "launch.sh"
 PROFILE_NAME = "profile.toml"
 PLAN_NAME = "plan.json"
 RUNNER_NAME = "runner.pyz"
-_NEMO_RENDERERS = {
-    "nemo_recipe.py": nemo_recipe,
-    "megatron_bridge.py": megatron_bridge,
-    "automodel.yaml": automodel_yaml,
+_NEMO_RENDERER_BY_FILE = {
+    "nemo_recipe.py": render_nemo_recipe,
+    "megatron_bridge.py": render_megatron_bridge,
+    "automodel.yaml": render_automodel_yaml,
 }
 
 
@@ -49,10 +49,10 @@ def render_files(plan: Plan, profile: Profile) -> tuple[File, ...]:
     """Return the files of a run, launch.sh first; `profile` is that of the plan."""
     package = resources.files("tui_train")
     return (
-        File(SCRIPT_NAME, launch_script(plan)),
-        *([File(slurm.SCRIPT_NAME, slurm.batch_script(plan, plan.slurm))] if plan.slurm else []),
+        File(SCRIPT_NAME, render_launch_script(plan)),
+        *([File(slurm.SCRIPT_NAME, slurm.render_batch_script(plan, plan.slurm))] if plan.slurm else []),
         *_config_files(plan),
-        *_nemo_file(plan),
+        *_nemo_files(plan),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
         File(PROFILE_NAME, dumps(profile)),
         File(PLAN_NAME, msgspec.json.encode(plan).decode()),
@@ -69,15 +69,15 @@ def shown_files(files: Iterable[File]) -> tuple[File, ...]:
 def _config_files(plan: Plan) -> tuple[File, ...]:
     if not plan.configs:
         return ()
-    from tui_train.plan.render.config_yaml import config_yaml
+    from tui_train.plan.render.config_yaml import render_config_yaml
 
-    return tuple(File(config.path, config_yaml(config)) for config in plan.configs)
+    return tuple(File(config.path, render_config_yaml(config)) for config in plan.configs)
 
 
-def _nemo_file(plan: Plan) -> tuple[File, ...]:
+def _nemo_files(plan: Plan) -> tuple[File, ...]:
     if plan.nemo is None:
         return ()
-    return (File(plan.nemo.path, _NEMO_RENDERERS[plan.nemo.path](plan.nemo)),)
+    return (File(plan.nemo.path, _NEMO_RENDERER_BY_FILE[plan.nemo.path](plan.nemo)),)
 
 
 @cache

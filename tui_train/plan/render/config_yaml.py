@@ -18,7 +18,7 @@ class _DoubleQuoted(str):
     __slots__ = ()
 
 
-class Dumper(yaml.SafeDumper):
+class QuotingDumper(yaml.SafeDumper):
     """Writes texts in the quotes of their type."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -26,22 +26,22 @@ class Dumper(yaml.SafeDumper):
         return True
 
 
-def _represent_single(dumper: yaml.SafeDumper, text: SingleQuoted) -> yaml.Node:
+def _represent_single_quoted(dumper: yaml.SafeDumper, text: SingleQuoted) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="'")
 
 
-def _represent_double(dumper: yaml.SafeDumper, text: _DoubleQuoted) -> yaml.Node:
+def _represent_double_quoted(dumper: yaml.SafeDumper, text: _DoubleQuoted) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
 
 
-Dumper.add_representer(SingleQuoted, _represent_single)
-Dumper.add_representer(_DoubleQuoted, _represent_double)
+QuotingDumper.add_representer(SingleQuoted, _represent_single_quoted)
+QuotingDumper.add_representer(_DoubleQuoted, _represent_double_quoted)
 
 
-def config_yaml(config: ConfigFile) -> str:
+def render_config_yaml(config: ConfigFile) -> str:
     """Return the configuration as YAML, for any reader of YAML 1.1 or 1.2."""
     text = yaml.dump(
-        _with_quoted_texts(config.values), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000
+        _with_quoted_texts(config.values), Dumper=QuotingDumper, sort_keys=False, allow_unicode=True, width=10_000
     )
     return f"# {visible(config.why)}\n{text}"
 

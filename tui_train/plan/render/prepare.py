@@ -1,4 +1,4 @@
-"""prepare(): the findings, plan and files of a profile."""
+"""prepare_plan(): the findings, plan and files of a profile."""
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
+class PreparedPlan(Struct, frozen=True, kw_only=True):
     """A profile with its findings and, unless one is an error, its plan and files."""
 
     profile: Profile
@@ -19,10 +19,12 @@ class Prepared(Struct, frozen=True, kw_only=True):
     files: tuple[File, ...]
 
 
-def prepare(setup: Setup) -> Prepared:
+def prepare_plan(setup: Setup) -> PreparedPlan:
     """Return the profile's findings, plan and files; pure."""
     findings = find_problems(setup)
     if any(finding.forbids_plan for finding in findings):
-        return Prepared(profile=setup.profile, findings=findings, plan=None, files=())
+        return PreparedPlan(profile=setup.profile, findings=findings, plan=None, files=())
     planned = make_plan(setup, findings)
-    return Prepared(profile=setup.profile, findings=findings, plan=planned, files=render_files(planned, setup.profile))
+    return PreparedPlan(
+        profile=setup.profile, findings=findings, plan=planned, files=render_files(planned, setup.profile)
+    )

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from tui_train.base.command import Variable, Word
 
-_SAFE_WORD = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*")
-_EXPANSIONS = {
+_UNQUOTED_WORD_PATTERN = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*")
+_EXPANSION_BY_VARIABLE = {
     "RUN_DIR": "$run_dir",
     "CHECKPOINT": "$checkpoint",
     "PYTHONPATH": "${PYTHONPATH:+:$PYTHONPATH}",
@@ -35,7 +35,7 @@ class Expansion(Struct, frozen=True):
     text: str
 
 
-Piece = str | Variable | Expansion
+WordPiece = str | Variable | Expansion
 
 
 def word_pieces(word: Word) -> tuple[str | Variable, ...]:
@@ -45,23 +45,24 @@ def word_pieces(word: Word) -> tuple[str | Variable, ...]:
     return word.pieces
 
 
-def quoted(*parts: Word | Piece) -> str:
+def quoted(*parts: Word | WordPiece) -> str:
     """Return the parts as one word, quoted as simply as possible; invisible characters are escaped."""
     flat = [piece for part in parts for piece in _part_pieces(part)]
     if all(isinstance(piece, str) for piece in flat):
         return _quoted_text("".join(map(str, flat)))
     runs = groupby(flat, key=lambda piece: not isinstance(piece, str) or piece.isprintable())
     return "".join(
-        _double_quoted(run) if printable else f"$'{_escape_ansi(''.join(map(str, run)))}'" for printable, run in runs
+        _double_quoted_word(run) if printable else f"$'{_escape_ansi(''.join(map(str, run)))}'"
+        for printable, run in runs
     )
 
 
-def _part_pieces(part: Word | Piece) -> tuple[Piece, ...]:
+def _part_pieces(part: Word | WordPiece) -> tuple[WordPiece, ...]:
     return (part,) if isinstance(part, Variable | Expansion) else word_pieces(part)
 
 
 def _quoted_text(text: str) -> str:
-    if _SAFE_WORD.fullmatch(text):
+    if _UNQUOTED_WORD_PATTERN.fullmatch(text):
         return text
     if not text.isprintable():
         return f"$'{_escape_ansi(text)}'"
@@ -70,17 +71,17 @@ def _quoted_text(text: str) -> str:
     return f'"{_escape_double(text)}"'
 
 
-def _double_quoted(run: Iterable[Piece]) -> str:
+def _double_quoted_word(pieces: Iterable[WordPiece]) -> str:
     """Return text and variables in one pair of double quotes."""
     inner = ""
-    for piece in run:
+    for piece in pieces:
         if isinstance(piece, str):
             # Braces, where the next letter would be read as part of the name.
             if re.match(r"[A-Za-z0-9_\[]", piece):
                 inner = re.sub(r"\$([a-z_][a-z0-9_]*)$", r"${\1}", inner)
             inner += _escape_double(piece)
         else:
-            inner += _EXPANSIONS[piece.variable] if isinstance(piece, Variable) else piece.text
+            inner += _EXPANSION_BY_VARIABLE[piece.variable] if isinstance(piece, Variable) else piece.text
     return f'"{inner}"'
 
 

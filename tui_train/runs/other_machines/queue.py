@@ -16,7 +16,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.files import reporting_write_errors, write_atomically
 from tui_train.base.parse import Unparsable, json_as, read_bytes
 from tui_train.base.text import visible
-from tui_train.plan.render.slurm import LIMIT_FILE
+from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME
 from tui_train.runner import events
 from tui_train.runner.state import Status
 from tui_train.runs.other_machines.feed import UPDATE_SECONDS, feed
@@ -90,7 +90,7 @@ def _start_history(folder: Path) -> tuple[int, bool]:
         last = report_of(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
     logged = [event for event in events.read(str(folder)) if event.event in {"run_started", "run_ended"}]
-    limited = bool(logged) and logged[-1].state == "stopped" and (folder / LIMIT_FILE).exists()
+    limited = bool(logged) and logged[-1].state == "stopped" and (folder / TIME_LIMIT_FILE_NAME).exists()
     return sum(event.event == "run_started" for event in logged), limited
 
 

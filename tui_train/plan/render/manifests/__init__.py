@@ -10,8 +10,8 @@ from tui_train.plan.render.manifests.cluster import (
     ClusterPlan,
     RenderedManifest,
     VolumeClaim,
-    dns_label,
     plan_for_cluster,
+    to_dns_label,
 )
 from tui_train.profile.types import Profile
 from tui_train.setup.profile_summary import profile_name
@@ -34,14 +34,14 @@ class Manifest(Protocol):
     """
 
     LABEL: str
-    FILE: str
+    FILE_NAME: str
     ACCEPTS_CLAIMS: bool
 
-    def address(self, name: str) -> str:
+    def first_machine_address(self, run_name: str) -> str:
         """Return the address of the first machine of a run with this name."""
         ...
 
-    def manifest(self, cluster: ClusterPlan) -> RenderedManifest:
+    def render_manifest(self, cluster: ClusterPlan) -> RenderedManifest:
         """Return the file; BadInput where it cannot hold the plan."""
         ...
 
@@ -49,13 +49,13 @@ class Manifest(Protocol):
 MANIFESTS: dict[str, Manifest] = {"jobset": jobset, "trainjob": trainjob, "skypilot": skypilot}
 
 
-def with_cluster_address(profile: Profile, kind: str) -> Profile:
+def with_cluster_address(profile: Profile, manifest_name: str) -> Profile:
     """Return a profile with the address that the first of its machines has in such a cluster."""
     if profile.nodes.machines == 1:
         return profile
     if profile.nodes.uneven_processes:
         raise BadInput("a manifest gives each machine as many processes", "Leave nodes.processes out.")
-    address = MANIFESTS[kind].address(dns_label(profile_name(profile)))
+    address = MANIFESTS[manifest_name].first_machine_address(to_dns_label(profile_name(profile)))
     # Its machines are the cluster's, whatever their names are elsewhere.
     nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machines, hosts=(), address=address)
     return msgspec.structs.replace(profile, nodes=nodes)

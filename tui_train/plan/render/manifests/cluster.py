@@ -20,9 +20,9 @@ from tui_train.setup.machine import container
 from tui_train.trainers.trainer import SHIM_FOLDER
 
 # The name of a pod is that of its set, with those of job and host, and has at most 63 letters.
-_MAX_LABEL = 40
+_MAX_LABEL_LENGTH = 40
 _MIG_PREFIX = "MIG-"
-_PYTHON = "python"
+_CLUSTER_PYTHON = "python"
 
 
 class VolumeClaim(Struct, frozen=True):
@@ -98,10 +98,10 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
         return f"{self.name}-{digest[:8]}"
 
 
-def dns_label(name: str) -> str:
+def to_dns_label(name: str) -> str:
     """Return a name as DNS takes it: small letters, digits and hyphens, a letter first."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return (plain if plain[:1].isalpha() else f"run-{plain}")[:_MAX_LABEL].strip("-")
+    return (plain if plain[:1].isalpha() else f"run-{plain}")[:_MAX_LABEL_LENGTH].strip("-")
 
 
 def plan_for_cluster(
@@ -113,13 +113,13 @@ def plan_for_cluster(
     toolchain: Toolchain | None = None,
 ) -> ClusterPlan:
     """Return a profile's plan for a cluster; BadInput where what it asks for has no words there."""
-    _check_plan(plan, profile)
+    _check_plan_for_cluster(plan, profile)
     cluster_side = without_machine_parts(plan)
     folders = (attempt.checkpoints.folder for attempt in plan.attempts if attempt.checkpoints)
     outputs = tuple(dict.fromkeys(word for word in (plan.output, *folders) if isinstance(word, str) and word))
     all_mounts = container.container_mounts(profile, outputs)
     return ClusterPlan(
-        name=dns_label(plan.name),
+        name=to_dns_label(plan.name),
         plan=cluster_side,
         files=render_files(cluster_side, profile),
         image=profile.container.image,
@@ -132,12 +132,12 @@ def plan_for_cluster(
         claims=tuple(claims),
         paths=paths or {},
         shared_memory=profile.container.shared_memory,
-        libraries=_libraries(toolchain),
+        libraries=_library_versions(toolchain),
         had_container=plan.container is not None,
     )
 
 
-def _check_plan(plan: Plan, profile: Profile) -> None:
+def _check_plan_for_cluster(plan: Plan, profile: Profile) -> None:
     image = profile.container.image
     if profile.container.engine == "apptainer":
         message = f"{visible(image)} is a file of this machine, which a cluster cannot pull"
@@ -159,7 +159,7 @@ def _is_within(path: str, folder: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _libraries(toolchain: Toolchain | None) -> tuple[str, ...]:
+def _library_versions(toolchain: Toolchain | None) -> tuple[str, ...]:
     """Return the libraries of a Python without the build of their versions; none of those whose version is unknown."""
     if toolchain is None:
         return ()
@@ -177,7 +177,7 @@ def without_machine_parts(plan: Plan) -> Plan:
     return replace(
         plan,
         title=plan.title.removesuffix(f" by {wrapper.engine}") if wrapper else plan.title,
-        python=_PYTHON,
+        python=_CLUSTER_PYTHON,
         gpus=(),
         gpu_names=(),
         container=None,
@@ -189,18 +189,20 @@ def without_machine_parts(plan: Plan) -> Plan:
 
 def _cluster_command(command: Command, plan: Plan) -> Command:
     first, *others = command.parts
-    env = [setting for setting in command.env if setting.origin != "container" and not _names_gpus(setting)]
+    env = [setting for setting in command.env if setting.origin != "container" and not _names_machine_gpus(setting)]
     if plan.container:
-        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _shim_setting(env)]
-    return Command((Part((_PYTHON, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd)
+        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _python_path_setting(env)]
+    return Command(
+        (Part((_CLUSTER_PYTHON, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd
+    )
 
 
-def _names_gpus(setting: Setting) -> bool:
+def _names_machine_gpus(setting: Setting) -> bool:
     """Return whether a variable names GPUs of this machine; an empty one hides all."""
     return setting.name == "CUDA_VISIBLE_DEVICES" and setting.value != "" and setting.origin == "profile"
 
 
-def _shim_setting(env: Sequence[Setting]) -> Setting:
+def _python_path_setting(env: Sequence[Setting]) -> Setting:
     """Return PYTHONPATH as it is without a container, whose own shell would add the shim."""
     current = next((setting.value for setting in env if setting.name == "PYTHONPATH"), None)
     after = current.pieces if isinstance(current, Joined) else (current,) if current else ()

@@ -4,34 +4,34 @@ from tui_train.plan.render.manifests import kubernetes
 from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 
 LABEL: str = "JobSet of Kubernetes"
-FILE: str = "jobset.yaml"
+FILE_NAME: str = "jobset.yaml"
 ACCEPTS_CLAIMS: bool = True
 
-_JOB = "nodes"
+_JOB_NAME = "nodes"
 
 
-def address(name: str) -> str:
+def first_machine_address(run_name: str) -> str:
     """Return the name of the first pod, which JobSet keeps stable."""
-    return f"{name}-{_JOB}-0-0.{name}"
+    return f"{run_name}-{_JOB_NAME}-0-0.{run_name}"
 
 
-def manifest(cluster: ClusterPlan) -> RenderedManifest:
+def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the ConfigMap and the JobSet; BadInput where they cannot hold the plan."""
-    kubernetes.check_cluster(cluster)
-    volumes, mounted = kubernetes.volumes(cluster)
+    kubernetes.check_cluster_plan(cluster)
+    volumes, mounted = kubernetes.pod_volumes_and_mounts(cluster)
     nodes, name = cluster.plan.nodes, cluster.name
-    resources = kubernetes.resources(cluster)
+    resources = kubernetes.pod_resources(cluster)
     container = {
         "name": "training",
         "image": cluster.image,
-        "command": kubernetes.command(cluster, "JOB_COMPLETION_INDEX"),
-        "env": kubernetes.variables(cluster),
+        "command": kubernetes.pod_command(cluster, "JOB_COMPLETION_INDEX"),
+        "env": kubernetes.pod_variables(cluster),
         **({"resources": resources} if resources else {}),
         "volumeMounts": mounted,
     }
     pod = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": kubernetes.grace_seconds(cluster),
+        "terminationGracePeriodSeconds": kubernetes.pod_grace_seconds(cluster),
         "containers": [container],
         "volumes": volumes,
     }
@@ -51,9 +51,9 @@ def manifest(cluster: ClusterPlan) -> RenderedManifest:
         "spec": {
             "network": network,
             "failurePolicy": {"maxRestarts": 0},
-            "replicatedJobs": [{"name": _JOB, "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [{"name": _JOB_NAME, "replicas": 1, "template": {"spec": job}}],
         },
     }
     needs = "For the JobSet controller in the cluster."
     failed = "A pod that fails is not started again: delete the JobSet and apply it once more."
-    return kubernetes.render(cluster, FILE, document, needs, failed)
+    return kubernetes.render_with_config_map(cluster, FILE_NAME, document, needs, failed)

@@ -19,11 +19,11 @@ FILES_FOLDER = "/tui-train/files"
 _RUNS_FOLDER = "/tui-train/runs"
 # Bytes: the limit of the API server for all values of a ConfigMap.
 MAX_CONFIG_MAP_BYTES = 1 << 20
-_CLAIM_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_POD_FOLDERS = ("/tui-train", container.CACHE_FOLDER, "/dev", "/proc", "/sys")
-_SECONDS_TO_END = 15
-_MEMORY_SIZE = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
-_POD_SCRIPT = """\
+_CLAIM_NAME_PATTERN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_RESERVED_POD_FOLDERS = ("/tui-train", container.CACHE_FOLDER, "/dev", "/proc", "/sys")
+_SUPERVISOR_END_SECONDS = 15
+_MEMORY_SIZE_PATTERN = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_COPY_RUN_FOLDER_SCRIPT = """\
 set -u
 trap 'exit 143' TERM INT # the first process of a pod has no default for signals
 files={files} run={run} rank={rank}
@@ -34,7 +34,7 @@ if [ ! -e "$run/launch.sh" ]; then # of pods that share the volume, the first on
   [ -e "$run/launch.sh" ] || exit 73
 fi
 """
-_WAIT_SCRIPT = """\
+_WAIT_FOR_FIRST_POD_SCRIPT = """\
 first=${{TUI_TRAIN_ADDRESS:-{address}}} said=''
 known='import socket, sys; socket.getaddrinfo(sys.argv[1], None)'
 until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
@@ -43,10 +43,10 @@ until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
   sleep 2
 done
 """
-_UNSET_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
+_UNSET_PET_VARIABLES_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
 
 
-def check_cluster(cluster: ClusterPlan) -> None:
+def check_cluster_plan(cluster: ClusterPlan) -> None:
     """Refuse what cannot become pods."""
     if not cluster.image:
         message = "no image is named, and a pod has no other place for Python and its libraries"
@@ -65,18 +65,18 @@ def check_cluster(cluster: ClusterPlan) -> None:
 
 def _check_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> None:
     shown = f"--claim {visible(claim.name)}:{visible(claim.folder)}"
-    if not _CLAIM_NAME.fullmatch(claim.name):
+    if not _CLAIM_NAME_PATTERN.fullmatch(claim.name):
         raise BadInput(f"{shown}: the name is not one of a PersistentVolumeClaim", "See `kubectl get pvc`.")
     folder = claim.folder.rstrip("/")
     if not folder or ":" in folder or not folder.isprintable() or ".." in folder.split("/"):
         raise BadInput(f"{shown}: this is no folder that a pod can mount", "Write CLAIM:/FOLDER, such as data:/data.")
-    if any(f"{folder}/".startswith(f"{own}/") for own in _POD_FOLDERS):
+    if any(f"{folder}/".startswith(f"{own}/") for own in _RESERVED_POD_FOLDERS):
         raise BadInput(f"{shown}: pods have that folder for something else", "Name another, such as /data.")
     if sum(other.folder.rstrip("/") == folder for other in claims) > 1:
         raise BadInput(f"{shown}: that folder is given twice", "Give each claim a folder of its own.")
 
 
-def run_folder(cluster: ClusterPlan) -> str:
+def pod_run_folder(cluster: ClusterPlan) -> str:
     """Return where pods have the run folder: on the first claim, or else in the pod itself."""
     claims = cluster.claims
     return (
@@ -86,17 +86,17 @@ def run_folder(cluster: ClusterPlan) -> str:
     )
 
 
-def command(cluster: ClusterPlan, rank: str) -> list[str]:
-    """Return what a pod runs; `rank` is the variable with the number of the pod."""
+def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
+    """Return what a pod runs; `rank_variable` is the variable with the number of the pod."""
     several = cluster.plan.nodes > 1
-    script = _POD_SCRIPT.format(
-        files=FILES_FOLDER, run=quoted(run_folder(cluster)), rank=f"${rank}" if several else "0"
+    script = _COPY_RUN_FOLDER_SCRIPT.format(
+        files=FILES_FOLDER, run=quoted(pod_run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
     )
-    script += _WAIT_SCRIPT.format(address=cluster.plan.address) if several else ""
-    return ["bash", "-c", script + _UNSET_SCRIPT + shell.run_script(cluster)]
+    script += _WAIT_FOR_FIRST_POD_SCRIPT.format(address=cluster.plan.address) if several else ""
+    return ["bash", "-c", script + _UNSET_PET_VARIABLES_SCRIPT + shell.machine_run_script(cluster)]
 
 
-def variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
+def pod_variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
     """Return the variables of a container: the home and the caches, and the secrets by name."""
     settings = container.container_settings(Container(engine="docker"))
     plain: list[dict[str, Any]] = [{"name": setting.name, "value": setting.value} for setting in settings]
@@ -111,12 +111,12 @@ def secret_name(cluster: ClusterPlan) -> str:
     return f"{cluster.name}-secrets"
 
 
-def resources(cluster: ClusterPlan) -> dict[str, Any]:
+def pod_resources(cluster: ClusterPlan) -> dict[str, Any]:
     """Return how many GPUs a pod gets."""
     return {"limits": {"nvidia.com/gpu": str(cluster.gpus)}} if cluster.gpus else {}
 
 
-def volumes(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the volumes of a pod, and where its container has them."""
     memory: dict[str, Any] = {"medium": "Memory"}
     limit = _kubernetes_size(cluster.shared_memory)
@@ -141,7 +141,7 @@ def volumes(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, 
         kind = (
             "DirectoryOrCreate"
             if mount.host in cluster.outputs
-            else _HOST_PATH_TYPES.get(cluster.paths.get(mount.host, ""))
+            else _HOST_PATH_TYPE_BY_KIND.get(cluster.paths.get(mount.host, ""))
         )
         pod_volumes.append(
             {"name": f"host-{number}", "hostPath": {"path": mount.host} | ({"type": kind} if kind else {})}
@@ -152,12 +152,12 @@ def volumes(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, 
     return pod_volumes, mounted
 
 
-_HOST_PATH_TYPES = {"file": "File", "folder": "Directory"}
+_HOST_PATH_TYPE_BY_KIND = {"file": "File", "folder": "Directory"}
 
 
 def _kubernetes_size(text: str) -> str:
     """Return a size as docker writes it in the words of Kubernetes; empty for that of the machine."""
-    match = _MEMORY_SIZE.fullmatch(text)
+    match = _MEMORY_SIZE_PATTERN.fullmatch(text)
     if not match:
         return ""
     unit = match[2].lower()
@@ -185,27 +185,30 @@ def _files_by_key(cluster: ClusterPlan) -> dict[str, File]:
     return keys
 
 
-def grace_seconds(cluster: ClusterPlan) -> int:
+def pod_grace_seconds(cluster: ClusterPlan) -> int:
     """Return the seconds from the signal to the end of a pod: those to save, and what the supervisor takes."""
-    return cluster.plan.grace + _SECONDS_TO_END
+    return cluster.plan.grace + _SUPERVISOR_END_SECONDS
 
 
-def render(
-    cluster: ClusterPlan, file: str, document: dict[str, Any], needs: str, after_failure: str
+def render_with_config_map(
+    cluster: ClusterPlan, file_name: str, document: dict[str, Any], needs: str, after_failure: str
 ) -> RenderedManifest:
     """Return the ConfigMap and a document; `needs` is what the cluster must have, `after_failure` what then happens."""
     kind, nodes = str(document["kind"]).lower(), cluster.plan.nodes
     pods = f"-l jobset.sigs.k8s.io/jobset-name={cluster.name} --prefix --max-log-requests={max(5, nodes)}"
     stop = f"Stop, and let it save: kubectl delete {kind} {cluster.name}."
-    notes = (*_notes(cluster, file), f"Watch: kubectl logs -f {pods}. {stop}", after_failure)
+    notes = (*_manifest_notes(cluster, file_name), f"Watch: kubectl logs -f {pods}. {stop}", after_failure)
     comment = (f"{cluster.plan.name}: {cluster.plan.title}", needs, *notes)
     return RenderedManifest(manifest_text(comment, (config_map(cluster), document)), notes)
 
 
-def _notes(cluster: ClusterPlan, file: str) -> list[str]:
+def _manifest_notes(cluster: ClusterPlan, file_name: str) -> list[str]:
     """Return what the user has to do, and what of the plan does not hold in pods."""
     lines = [
-        f"Start: kubectl apply --server-side -f {file} (without --server-side the files are too large for kubectl)."
+        (
+            f"Start: kubectl apply --server-side -f {file_name}"
+            " (without --server-side the files are too large for kubectl)."
+        )
     ]
     if cluster.secrets:
         words = " ".join(f'--from-literal={name}="${name}"' for name in cluster.secrets)
@@ -216,12 +219,12 @@ def _notes(cluster: ClusterPlan, file: str) -> list[str]:
             f"Each pod gets {cluster.gpus} {each} of any type; the plan is for {cluster.gpu_name}: a nodeSelector for "
             "nvidia.com/gpu.product asks for a type."
         )
-    lines += _image_notes(cluster)
+    lines += _image_requirement_notes(cluster)
     lines += _folder_notes(cluster)
     return [*lines, *cluster.machine_notes, *cluster.notify_notes]
 
 
-def _image_notes(cluster: ClusterPlan) -> list[str]:
+def _image_requirement_notes(cluster: ClusterPlan) -> list[str]:
     if cluster.had_container:
         return ["Limits of locked memory and of the stack are those of the node: a pod cannot set them."]
     libraries = ", ".join(cluster.libraries).replace("==", " ")
@@ -234,7 +237,7 @@ def _folder_notes(cluster: ClusterPlan) -> list[str]:
     if cluster.mounts:
         names = ", ".join(mount.host for mount in cluster.mounts)
         lines.append(f"Taken from the disk of the node (hostPath), which must have them: {names}. Or use --claim.")
-    run, several = run_folder(cluster), cluster.plan.nodes > 1
+    run, several = pod_run_folder(cluster), cluster.plan.nodes > 1
     if cluster.claims:
         lines.append(
             f"The run folder is {run}, on the claim {cluster.claims[0].name}; the same plan started again uses it."

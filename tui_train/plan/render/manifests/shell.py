@@ -3,7 +3,7 @@
 from tui_train.plan.render.manifests.cluster import ClusterPlan
 
 # $rank and $run are set before. A signal goes to the supervisor, which lets the training save.
-_RUN_SCRIPT = """\
+_MACHINE_SCRIPT_TEMPLATE = """\
 own=$run; [ "$rank" = 0 ] || own=$run/node-$rank
 mkdir -p "$own" || exit 73
 number=1 logs=()
@@ -22,7 +22,7 @@ exit "$code"
 """
 
 
-def run_script(cluster: ClusterPlan) -> str:
+def machine_run_script(cluster: ClusterPlan) -> str:
     """Return bash that trains in the folder `$run` as the machine `$rank`, and ends with the exit code of launch.sh."""
     words = ' --node-rank="$rank"' if cluster.plan.nodes > 1 else ""
-    return _RUN_SCRIPT.format(attempts=len(cluster.plan.attempts), words=words)
+    return _MACHINE_SCRIPT_TEMPLATE.format(attempts=len(cluster.plan.attempts), words=words)

@@ -10,13 +10,15 @@ from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifes
 from tui_train.plan.render.manifests.text import manifest_text
 
 LABEL: str = "SkyPilot"
-FILE: str = "skypilot.yaml"
+FILE_NAME: str = "skypilot.yaml"
 ACCEPTS_CLAIMS: bool = False
 
-_PYTHON = "~/tui-train-python"
-_SET_ADDRESS = "export TUI_TRAIN_ADDRESS=${SKYPILOT_NODE_IPS%%$'\\n'*} # one address a line, that of rank 0 first\n"
+_VENV_FOLDER = "~/tui-train-python"
+_SET_ADDRESS_LINE = (
+    "export TUI_TRAIN_ADDRESS=${SKYPILOT_NODE_IPS%%$'\\n'*} # one address a line, that of rank 0 first\n"
+)
 # As SkyPilot names them; the first that fits. Other names lose the words of the maker.
-_ACCELERATORS = (
+_ACCELERATOR_PATTERNS = (
     (r"\bA100\b.*\b80GB\b", "A100-80GB"),
     (r"\bRTX 6000 Ada\b", "RTX6000-Ada"),
     (r"\bV100\b.*\b32GB\b", "V100-32GB"),
@@ -25,22 +27,22 @@ _ACCELERATORS = (
 )
 
 
-def address(name: str) -> str:
+def first_machine_address(run_name: str) -> str:
     """Return a name that says where the address comes from: it is known only when the machines run."""
-    del name
+    del run_name
     return "first-of-SKYPILOT_NODE_IPS"
 
 
-def accelerator_name(name: str) -> str:
+def accelerator_name(gpu_name: str) -> str:
     """Return a GPU, as its driver names it, in the words of SkyPilot."""
-    for pattern, named in _ACCELERATORS:
-        if match := re.search(pattern, name):
+    for pattern, named in _ACCELERATOR_PATTERNS:
+        if match := re.search(pattern, gpu_name):
             return match.expand(named)
-    plain = re.sub(r"\b(NVIDIA|GeForce|Tesla|Quadro)\b", "", name).strip()
+    plain = re.sub(r"\b(NVIDIA|GeForce|Tesla|Quadro)\b", "", gpu_name).strip()
     return plain.replace("RTX ", "RTX").replace("GTX ", "GTX").replace(" ", "-")
 
 
-def manifest(cluster: ClusterPlan) -> RenderedManifest:
+def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the task; BadInput where it cannot hold the plan."""
     has_image = bool(cluster.image)
     if not has_image and not cluster.libraries:
@@ -68,22 +70,22 @@ def manifest(cluster: ClusterPlan) -> RenderedManifest:
 def _setup_script(cluster: ClusterPlan) -> str:
     libraries = " ".join(map(shlex.quote, cluster.libraries))
     return (
-        f"[ -x {_PYTHON}/bin/python ] || python3 -m venv {_PYTHON}\n"
-        f"{_PYTHON}/bin/python -m pip install --quiet {libraries}\n"
+        f"[ -x {_VENV_FOLDER}/bin/python ] || python3 -m venv {_VENV_FOLDER}\n"
+        f"{_VENV_FOLDER}/bin/python -m pip install --quiet {libraries}\n"
     )
 
 
 def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
     several = cluster.plan.nodes > 1
-    lines = "" if has_image else f"export TUI_TRAIN_PYTHON={_PYTHON}/bin/python\n"
-    lines += _SET_ADDRESS if several else ""
+    lines = "" if has_image else f"export TUI_TRAIN_PYTHON={_VENV_FOLDER}/bin/python\n"
+    lines += _SET_ADDRESS_LINE if several else ""
     rank = "$SKYPILOT_NODE_RANK" if several else "0"
-    return f"{lines}run=$PWD rank={rank}\n{shell.run_script(cluster)}"
+    return f"{lines}run=$PWD rank={rank}\n{shell.machine_run_script(cluster)}"
 
 
 def _notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
     secrets = "".join(f" --secret {name}" for name in cluster.secrets)
-    lines = [f"Start in this folder: sky launch -c {cluster.name}{secrets} {FILE}"]
+    lines = [f"Start in this folder: sky launch -c {cluster.name}{secrets} {FILE_NAME}"]
     if cluster.secrets:
         lines.append(f"{', '.join(cluster.secrets)} must be exported in that shell; the file has only the names.")
     if cluster.gpus:

@@ -7,16 +7,16 @@ from typing import Any
 import yaml
 
 from tui_train.base.text import visible
-from tui_train.plan.render.config_yaml import Dumper, SingleQuoted
+from tui_train.plan.render.config_yaml import QuotingDumper, SingleQuoted
 
-_WIDTH = 116
+_COMMENT_WIDTH = 116
 
 
 class _BlockText(str):
     __slots__ = ()
 
 
-class _Dumper(Dumper):
+class _ManifestDumper(QuotingDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent lists below their key."""
         super().increase_indent(flow, indentless=False)
@@ -26,35 +26,38 @@ def _represent_block(dumper: yaml.SafeDumper, text: _BlockText) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 
-_Dumper.add_representer(_BlockText, _represent_block)
+_ManifestDumper.add_representer(_BlockText, _represent_block)
 
 
 def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
     """Return documents as one YAML file, with paragraphs as the comment at its head."""
-    head = [line for paragraph in comment for line in (_wrapped(paragraph) or [""])]
+    head = [line for paragraph in comment for line in (_wrap_paragraph(paragraph) or [""])]
     lines = "".join(f"# {line}".rstrip() + "\n" for line in head)
     bodies = (
-        yaml.dump(_with_styles(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+        yaml.dump(
+            _with_quoting_styles(document), Dumper=_ManifestDumper, sort_keys=False, allow_unicode=True, width=10_000
+        )
         for document in documents
     )
     return lines + "---\n".join(bodies)
 
 
-def _wrapped(paragraph: str) -> list[str]:
+def _wrap_paragraph(paragraph: str) -> list[str]:
     """Return a paragraph in lines; what follows its first line is indented."""
     return textwrap.wrap(
-        visible(paragraph), _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        visible(paragraph), _COMMENT_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
 
 
-def _with_styles(value: Any) -> Any:
+def _with_quoting_styles(value: Any) -> Any:
     """Return a value whose texts are all quoted: to one reader or another 1e3 is a number, and no is false."""
     if isinstance(value, Mapping):
         return {
-            (SingleQuoted(name) if _needs_quotes(name) else name): _with_styles(item) for name, item in value.items()
+            (SingleQuoted(name) if _needs_quotes(name) else name): _with_quoting_styles(item)
+            for name, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_with_styles(item) for item in value]
+        return [_with_quoting_styles(item) for item in value]
     if isinstance(value, str):
         return (_BlockText if "\n" in value else SingleQuoted)(value)
     return value

@@ -4,51 +4,54 @@ from tui_train.plan.render.manifests import kubernetes
 from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 
 LABEL: str = "TrainJob of Kubeflow Trainer"
-FILE: str = "trainjob.yaml"
+FILE_NAME: str = "trainjob.yaml"
 ACCEPTS_CLAIMS: bool = True
 
-_RUNTIME = "torch-distributed"
+_RUNTIME_NAME = "torch-distributed"
 # The name of the runtime's job, and of the container in it.
-_NODE = "node"
-_MANAGER = "tui-train"
+_JOB_NAME = "node"
+_PATCH_MANAGER_NAME = "tui-train"
 
 
-def address(name: str) -> str:
+def first_machine_address(run_name: str) -> str:
     """Return the name of the first pod; PET_MASTER_ADDR is the same."""
-    return f"{name}-{_NODE}-0-0.{name}"
+    return f"{run_name}-{_JOB_NAME}-0-0.{run_name}"
 
 
-def manifest(cluster: ClusterPlan) -> RenderedManifest:
+def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the ConfigMap and the TrainJob; BadInput where they cannot hold the plan."""
-    kubernetes.check_cluster(cluster)
-    volumes, mounted = kubernetes.volumes(cluster)
-    name, resources = cluster.name, kubernetes.resources(cluster)
+    kubernetes.check_cluster_plan(cluster)
+    volumes, mounted = kubernetes.pod_volumes_and_mounts(cluster)
+    name, resources = cluster.name, kubernetes.pod_resources(cluster)
     trainer = {
         "image": cluster.image,
         "numNodes": cluster.plan.nodes,
         "numProcPerNode": cluster.plan.world_size // cluster.plan.nodes,
-        "command": kubernetes.command(cluster, "PET_NODE_RANK"),
-        "env": kubernetes.variables(cluster),
+        "command": kubernetes.pod_command(cluster, "PET_NODE_RANK"),
+        "env": kubernetes.pod_variables(cluster),
         **({"resourcesPerNode": resources} if resources else {}),
     }
     pod = {
-        "terminationGracePeriodSeconds": kubernetes.grace_seconds(cluster),
+        "terminationGracePeriodSeconds": kubernetes.pod_grace_seconds(cluster),
         "volumes": volumes,
-        "containers": [{"name": _NODE, "volumeMounts": mounted}],
+        "containers": [{"name": _JOB_NAME, "volumeMounts": mounted}],
     }
-    jobs = [{"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}]
+    jobs = [{"name": _JOB_NAME, "template": {"spec": {"template": {"spec": pod}}}}]
     document = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
         "metadata": {"name": name},
         "spec": {
-            "runtimeRef": {"name": _RUNTIME},
+            "runtimeRef": {"name": _RUNTIME_NAME},
             "trainer": trainer,
             "runtimePatches": [
-                {"manager": _MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+                {
+                    "manager": _PATCH_MANAGER_NAME,
+                    "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+                }
             ],
         },
     }
     needs = "For Kubeflow Trainer 2.2 or newer in the cluster (spec.runtimePatches)."
-    failed = f"The ClusterTrainingRuntime {_RUNTIME} says how often a pod that fails is started again."
-    return kubernetes.render(cluster, FILE, document, needs, failed)
+    failed = f"The ClusterTrainingRuntime {_RUNTIME_NAME} says how often a pod that fails is started again."
+    return kubernetes.render_with_config_map(cluster, FILE_NAME, document, needs, failed)

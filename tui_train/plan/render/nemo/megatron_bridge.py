@@ -1,9 +1,9 @@
 """megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a readable Python file."""
 
-from tui_train.plan.render.nemo.nemo_model import size_lines, split_lines
+from tui_train.plan.render.nemo.nemo_model import model_size_lines, model_split_lines
 from tui_train.trainers.nemo_file import NemoFile
 
-_HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
+_HEAD_TEMPLATE = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
 
 launch.sh starts it, one process per GPU. The attempts change the options listed by --help.
 """
@@ -28,15 +28,15 @@ def read_arguments():
 def make_config(arguments):
     config = recipes.{recipe}()
 '''
-_TAIL = """    return config
+_TAIL_TEMPLATE = """    return config
 
 
 # Workers of the data loader and of checkpoints may import this file again, so nothing may train before this line.
 if __name__ == "__main__":
     {start}(make_config(read_arguments()), forward_step)
 """
-_LAYERS = '    parser.add_argument("--layers", type=int, default={layers})\n'
-_WEIGHTS = """
+_LAYERS_OPTION_LINE = '    parser.add_argument("--layers", type=int, default={layers})\n'
+_WEIGHTS_FUNCTION = """
 
 def weights(folder):
     # Without weights it would silently start from random ones. Since 0.6 it also reads Hugging Face weights.
@@ -45,7 +45,7 @@ def weights(folder):
         raise SystemExit(f"{folder} has no weights that this Megatron-Bridge can load")
     return folder
 """
-_PRECISIONS = {
+_LINES_BY_PRECISION = {
     "bf16": ['    config.mixed_precision = "bf16_mixed"'],
     "fp16": ['    config.mixed_precision = "fp16_mixed"'],
     "fp32": [
@@ -58,32 +58,32 @@ _PRECISIONS = {
     ],
 }
 # Shares of the data for training, validation and test.
-_SPLIT = "1,0,0"
+_DATA_SPLIT = "1,0,0"
 
 
-def megatron_bridge(file: NemoFile) -> str:
+def render_megatron_bridge(file: NemoFile) -> str:
     """Return the text of megatron_bridge.py; the recipe's name must be a Python identifier."""
-    head = _HEAD.format(
-        recipe=_recipe_function(file),
+    head = _HEAD_TEMPLATE.format(
+        recipe=_recipe_function_name(file),
         imports="\n".join(_import_lines(file)),
         micro_batch=file.micro_batch,
         sequence_length=file.sequence_length,
-        layers=_LAYERS.format(layers=file.layers) if file.layers else "",
-        weights=_WEIGHTS if file.model else "",
+        layers=_LAYERS_OPTION_LINE.format(layers=file.layers) if file.layers else "",
+        weights=_WEIGHTS_FUNCTION if file.model else "",
     )
     body = [
         *_train_lines(file),
-        *size_lines(file, "config.model"),
-        *_parallel_lines(file),
+        *model_size_lines(file, "config.model"),
+        *_model_split_lines(file),
         *_data_lines(file),
-        *_length_lines(),
+        *_sequence_length_lines(),
         *_optimizer_lines(file),
     ]
     body += [*_validation_lines(file), *_precision_lines(file), *_checkpoint_lines(file)]
-    return head + "\n".join(body) + "\n" + _TAIL.format(start=file.task)
+    return head + "\n".join(body) + "\n" + _TAIL_TEMPLATE.format(start=file.task)
 
 
-def _recipe_function(file: NemoFile) -> str:
+def _recipe_function_name(file: NemoFile) -> str:
     kind = {"pretrain": "pretrain", "finetune": "peft" if file.peft == "lora" else "sft"}[file.task]
     return f"{file.recipe}_{kind}_config"
 
@@ -122,7 +122,7 @@ def _train_lines(file: NemoFile) -> list[str]:
 
 
 def _precision_lines(file: NemoFile) -> list[str]:
-    return ["", *_PRECISIONS[file.precision]] if file.precision else []
+    return ["", *_LINES_BY_PRECISION[file.precision]] if file.precision else []
 
 
 def _assignment_lines(name: str, value: object) -> list[str]:
@@ -130,8 +130,8 @@ def _assignment_lines(name: str, value: object) -> list[str]:
     return [] if value is None else [f"    {name} = {value!r}"]
 
 
-def _parallel_lines(file: NemoFile) -> list[str]:
-    lines = split_lines(file, "model", "config.model")
+def _model_split_lines(file: NemoFile) -> list[str]:
+    lines = model_split_lines(file, "model", "config.model")
     if file.pipeline_parallel:
         lines += [
             "    model.pipeline_model_parallel_layout = None",
@@ -170,7 +170,7 @@ def _data_lines(file: NemoFile) -> list[str]:
         *lines,
         "    config.dataset.blend_per_split = None",
         "    # All documents are for training: a small set has none left for validation.",
-        f"    config.dataset.split = {_SPLIT!r}",
+        f"    config.dataset.split = {_DATA_SPLIT!r}",
         "    if arguments.sequence_length:",
         "        config.dataset.seq_length = arguments.sequence_length",
         *_assignment_lines("config.dataset.random_seed", file.seed),
@@ -187,7 +187,7 @@ def _finetune_data_lines(file: NemoFile) -> list[str]:
             "    config.dataset = configs.GPTDatasetConfig(",
             "        seq_length=arguments.sequence_length or config.dataset.seq_length,",
             *([] if file.seed is None else [f"        random_seed={file.seed},"]),
-            f"        split={_SPLIT!r},",
+            f"        split={_DATA_SPLIT!r},",
             '        dataloader_type="single",',
             "        num_dataset_builder_threads=1,",
             "        reset_position_ids=False,",
@@ -225,7 +225,7 @@ def _tokenizer_lines(file: NemoFile) -> list[str]:
     ]
 
 
-def _length_lines() -> list[str]:
+def _sequence_length_lines() -> list[str]:
     return [
         "    # The model has its own sequence length.",
         "    config.model.seq_length = config.dataset.seq_length",

@@ -1,9 +1,9 @@
 """nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a readable Python file."""
 
-from tui_train.plan.render.nemo.nemo_model import size_lines, split_lines
+from tui_train.plan.render.nemo.nemo_model import model_size_lines, model_split_lines
 from tui_train.trainers.nemo_file import NemoFile
 
-_HEAD = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
+_HEAD_TEMPLATE = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
 
 launch.sh starts it, one process per GPU. The attempts change the options listed by --help.
 """
@@ -21,9 +21,9 @@ import torch
 from nemo import lightning as nl
 from nemo.collections import llm
 '''
-_TOKENIZER = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
-_MOCK_TOKENIZER = "from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer\n"
-_MOCK = '''
+_TOKENIZER_IMPORT = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
+_MOCK_TOKENIZER_IMPORT = "from nemo.collections.common.tokenizers.null_tokenizer import NullTokenizer\n"
+_MOCK_DATA_CLASS = '''
 
 class MockData(llm.MockDataModule):
     """NeMo's random tokens with an attention mask, which is needed without Transformer Engine."""
@@ -37,8 +37,8 @@ class MockData(llm.MockDataModule):
             )
 '''
 # The rows of GPT-2's vocabulary, which recipes without one of their own get.
-_GPT2 = 50257
-_TAIL = """
+_GPT2_VOCABULARY_SIZE = 50257
+_TAIL_TEXT = """
 
 # NeMo starts processes that import this file again, so nothing may train before this line.
 if __name__ == "__main__":
@@ -46,34 +46,42 @@ if __name__ == "__main__":
     run.run(make_recipe(read_arguments()), direct=True)
 """
 # Lightning's name, the type of the parameters, and whether gradients are reduced in fp32.
-_PRECISIONS = {
+_SETTINGS_BY_PRECISION = {
     "fp32": ("32-true", "torch.float32", False),
     "bf16": ("bf16-mixed", "torch.bfloat16", True),
     "fp16": ("16-mixed", "torch.float16", False),
 }
 
 
-def nemo_recipe(file: NemoFile) -> str:
+def render_nemo_recipe(file: NemoFile) -> str:
     """Return the text of nemo_recipe.py; the recipe's name must be a Python identifier."""
-    tokenizer = _TOKENIZER if file.tokenizer else _MOCK_TOKENIZER if not file.data else ""
-    mock = "" if file.data else _MOCK
+    tokenizer = _TOKENIZER_IMPORT if file.tokenizer else _MOCK_TOKENIZER_IMPORT if not file.data else ""
+    mock = "" if file.data else _MOCK_DATA_CLASS
     body = [
         *_recipe_lines(file),
-        *size_lines(file, "recipe.model.config"),
-        *_parallel_lines(file),
+        *model_size_lines(file, "recipe.model.config"),
+        *_model_split_lines(file),
         *_data_lines(file),
-        *_length_lines(file),
+        *_length_and_rate_lines(file),
         *_precision_lines(file),
         *_checkpoint_lines(file),
-        *_turned_off_lines(file),
+        *_turned_off_feature_lines(file),
         *_user_setting_lines(file),
-        *_mock_token_lines(file),
+        *_mock_tokenizer_lines(file),
         "    return recipe",
     ]
-    return _HEAD.format(recipe=file.recipe) + tokenizer + mock + _argument_text(file) + "\n".join(body) + "\n" + _TAIL
+    return (
+        _HEAD_TEMPLATE.format(recipe=file.recipe)
+        + tokenizer
+        + mock
+        + _argument_parser_text(file)
+        + "\n".join(body)
+        + "\n"
+        + _TAIL_TEXT
+    )
 
 
-def _argument_text(file: NemoFile) -> str:
+def _argument_parser_text(file: NemoFile) -> str:
     lines = [
         "",
         "",
@@ -103,8 +111,8 @@ def _recipe_lines(file: NemoFile) -> list[str]:
     return [*lines, "    )"]
 
 
-def _parallel_lines(file: NemoFile) -> list[str]:
-    lines = split_lines(file, "strategy", "recipe.trainer.strategy")
+def _model_split_lines(file: NemoFile) -> list[str]:
+    lines = model_split_lines(file, "strategy", "recipe.trainer.strategy")
     if file.pipeline_parallel:
         lines += [
             '    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):',
@@ -112,7 +120,7 @@ def _parallel_lines(file: NemoFile) -> list[str]:
             "            setattr(strategy, stage, None)",
         ]
     if (file.pipeline_parallel or 1) > 1:
-        kind = _PRECISIONS[file.precision][1] if file.precision else "recipe.trainer.plugins.params_dtype"
+        kind = _SETTINGS_BY_PRECISION[file.precision][1] if file.precision else "recipe.trainer.plugins.params_dtype"
         lines.append(f"    strategy.pipeline_dtype = {kind}")
     return lines
 
@@ -127,10 +135,11 @@ def _data_lines(file: NemoFile) -> list[str]:
     else:
         why = "Each prefix is a .bin and a .idx file, as written by Megatron's preprocess_data.py."
         kind = "PreTrainingDataModule"
-        lines = _path_lines(file)
-    micro_batch = _argument_or_recipe("arguments.micro_batch", file.micro_batch, "micro_batch_size")
+        lines = _data_path_lines(file)
+    micro_batch = _argument_or_recipe_expression("arguments.micro_batch", file.micro_batch, "micro_batch_size")
+    length = _argument_or_recipe_expression("arguments.sequence_length", file.sequence_length, "seq_length")
     lines += [
-        f"        seq_length={_argument_or_recipe('arguments.sequence_length', file.sequence_length, 'seq_length')},",
+        f"        seq_length={length},",
         f"        micro_batch_size={micro_batch},",
         f"        global_batch_size={file.global_batch or 'recipe.data.global_batch_size'},",
     ]
@@ -145,12 +154,12 @@ def _data_lines(file: NemoFile) -> list[str]:
     return config
 
 
-def _argument_or_recipe(argument: str, chosen: int | None, name: str) -> str:
+def _argument_or_recipe_expression(argument: str, chosen: int | None, recipe_field: str) -> str:
     """Return the expression for an argument's value, or the recipe's value if none is set."""
-    return argument if chosen else f"{argument} or recipe.data.{name}"
+    return argument if chosen else f"{argument} or recipe.data.{recipe_field}"
 
 
-def _path_lines(file: NemoFile) -> list[str]:
+def _data_path_lines(file: NemoFile) -> list[str]:
     if not file.validation_data:
         return ["        paths=[", *_prefix_lines(file.data, 12), "        ],"]
     test = file.test_data or file.validation_data
@@ -166,7 +175,7 @@ def _prefix_lines(paths: tuple[str, ...], indent: int) -> list[str]:
     return [f"{' ' * indent}{path.removesuffix('.bin')!r}," for path in paths]
 
 
-def _turned_off_lines(file: NemoFile) -> list[str]:
+def _turned_off_feature_lines(file: NemoFile) -> list[str]:
     if not file.without:
         return []
     neither = len(file.without) > 1
@@ -191,18 +200,18 @@ def _user_setting_lines(file: NemoFile) -> list[str]:
     return [*lines, *(f"    recipe.{name} = {value!r}" for name, value in file.more)]
 
 
-def _mock_token_lines(file: NemoFile) -> list[str]:
+def _mock_tokenizer_lines(file: NemoFile) -> list[str]:
     if file.data or file.tokenizer:
         return []
     return [
         "",
         "    # As many tokens as the model has rows. NeMo would download GPT-2's tokenizer to know their number.",
-        f"    rows = recipe.model.config.vocab_size or {_GPT2}",
+        f"    rows = recipe.model.config.vocab_size or {_GPT2_VOCABULARY_SIZE}",
         "    recipe.data.tokenizer = run.Config(NullTokenizer, vocab_size=rows - 1)",
     ]
 
 
-def _length_lines(file: NemoFile) -> list[str]:
+def _length_and_rate_lines(file: NemoFile) -> list[str]:
     lines = [
         "    # The model has its own sequence length.",
         "    recipe.model.config.seq_length = recipe.data.seq_length",
@@ -230,7 +239,7 @@ def _length_lines(file: NemoFile) -> list[str]:
 def _precision_lines(file: NemoFile) -> list[str]:
     if file.precision is None:
         return []
-    name, kind, summed = _PRECISIONS[file.precision]
+    name, kind, summed = _SETTINGS_BY_PRECISION[file.precision]
     return [
         "",
         "    recipe.trainer.plugins = run.Config(",

@@ -8,17 +8,17 @@ from tui_train.runner.container import OUTLIVING_ENGINES
 from tui_train.setup.machine.container import card_options, card_options_per_node
 
 _REMOVE_OPTION = Expansion("${TUI_TRAIN_REMOVE:---rm}")
-_INTERFACE_VARIABLES = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
+_INTERFACE_VARIABLES_BY_BACKEND = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
 
 
-def variable_prefix(plan: Plan) -> str:
+def container_variable_prefix(plan: Plan) -> str:
     """Return the prefix of variable names that passes them into the container."""
     if plan.container is None:
         return ""
     return "--env=" if plan.container.engine in OUTLIVING_ENGINES else "APPTAINERENV_"
 
 
-def machine_lines(container: ContainerWrapper) -> list[str]:
+def mount_lines(container: ContainerWrapper) -> list[str]:
     """Return the lines that define the mounts and the folders that must exist for them."""
     podman = container.engine == "podman"
 
@@ -40,38 +40,38 @@ def machine_lines(container: ContainerWrapper) -> list[str]:
     return [*lines, ""]
 
 
-def container_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
+def container_command_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
     """Return the lines of the command inside its container."""
-    outer = [_part_line(part, plan, container) for part in container.parts]
+    outer = [_engine_part_line(part, plan, container) for part in container.parts]
     named = container.engine in OUTLIVING_ENGINES
     inner = [Line(quoted(container.image))]
     if container.before:
         inner.append(Line(" ".join(quoted(word) for word in container.before)))
     folder = Line(quoted("--workdir=" if named else "--pwd=", merged.folder))
-    passed = (*_interface_lines(plan, named=True), *merged.settings) if named else ()
+    passed = (*_interface_lines(plan, as_options=True), *merged.settings) if named else ()
     return (*outer, *passed, folder, *inner, *merged.command)
 
 
-def engine_settings(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
+def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: MergedAttempts) -> tuple[Line, ...]:
     """Return the variables that the engine passes on from its own environment; none if they are options."""
     if container.engine in OUTLIVING_ENGINES:
         return ()
     mark = Line('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
-    return (*_interface_lines(plan, named=False), *merged.settings, mark)
+    return (*_interface_lines(plan, as_options=False), *merged.settings, mark)
 
 
-def _part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
+def _engine_part_line(part: Part, plan: Plan, container: ContainerWrapper) -> Line:
     words = part.words
     if plan.gpus and container.engine in OUTLIVING_ENGINES and words == card_options(container.engine, plan.gpus):
         words = card_options_per_node(container.engine)
     return Line(" ".join(quoted(_REMOVE_OPTION) if word == "--rm" else quoted(word) for word in words), part.why)
 
 
-def _interface_lines(plan: Plan, *, named: bool) -> tuple[Line, ...]:
+def _interface_lines(plan: Plan, *, as_options: bool) -> tuple[Line, ...]:
     """Return the options that pass the network interface of each machine into the container."""
     if not plan.find_interface:
         return ()
-    names = _INTERFACE_VARIABLES.get(plan.backend, ("GLOO_SOCKET_IFNAME",))
-    if named:
+    names = _INTERFACE_VARIABLES_BY_BACKEND.get(plan.backend, ("GLOO_SOCKET_IFNAME",))
+    if as_options:
         return (Line(" ".join(f"--env={name}" for name in names), "the network interface towards the first machine"),)
     return tuple(Line(f'${{{name}:+"APPTAINERENV_{name}=${name}"}}') for name in names)

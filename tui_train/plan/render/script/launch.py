@@ -11,22 +11,22 @@ from tui_train.plan.render.script import container_lines, script_end, script_hea
 from tui_train.plan.render.script.variants import Line, MergedAttempts, ScriptVariable, merge_attempts
 from tui_train.plan.types import Attempt, Plan
 
-_COLUMN = 44
-_MAX_LINE = 120
-_PACK_WIDTH = 100
+_COMMENT_COLUMN = 44
+_MAX_LINE_LENGTH = 120
+_PACKED_LINE_WIDTH = 100
 
 
-def launch_script(plan: Plan) -> str:
+def render_launch_script(plan: Plan) -> str:
     """Return the text of launch.sh."""
-    merged = merge_attempts(plan, container_lines.variable_prefix(plan))
-    settings, body = _choose_body(plan, merged)
+    merged = merge_attempts(plan, container_lines.container_variable_prefix(plan))
+    settings, body = _choose_function_body(plan, merged)
     lines = [
-        *script_head.comment_lines(plan),
+        *script_head.head_comment_lines(plan),
         *script_head.setup_lines(plan),
-        *(container_lines.machine_lines(plan.container) if plan.container else []),
-        *_preparation_functions(plan),
+        *(container_lines.mount_lines(plan.container) if plan.container else []),
+        *_preparation_function_lines(plan),
         "choose() { # sets the command of attempt $attempt",
-        *_value_lines(plan, merged.values),
+        *_attempt_value_lines(plan, merged.values),
         *body,
         "}",
         "",
@@ -35,50 +35,52 @@ def launch_script(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _choose_body(plan: Plan, merged: MergedAttempts) -> tuple[tuple[Line, ...], list[str]]:
+def _choose_function_body(plan: Plan, merged: MergedAttempts) -> tuple[tuple[Line, ...], list[str]]:
     """Return the settings, and the lines that set folder, settings and command."""
     settings, command, folder = merged.settings, merged.command, quoted(merged.folder)
     if plan.container:
-        settings = container_lines.engine_settings(plan, plan.container, merged)
-        command = container_lines.container_lines(plan, plan.container, merged)
+        settings = container_lines.engine_setting_lines(plan, plan.container, merged)
+        command = container_lines.container_command_lines(plan, plan.container, merged)
         folder = "/"
     devices = plan.container and plan.container.engine == "podman" and plan.gpus
     lines = [
         f"  folder={folder}",
-        *([_READ_DEVICES] if devices else []),
+        *([_READ_DEVICES_LINE] if devices else []),
         *_array_lines("settings", settings),
         *_array_lines("command", command),
     ]
     return settings, lines
 
 
-def _preparation_functions(plan: Plan) -> list[str]:
+def _preparation_function_lines(plan: Plan) -> list[str]:
     """Return a function for each preparation, which sets its command."""
     lines = []
     for preparation in plan.preparations:
         alone = Attempt(rung="", title="", batch="", command=preparation.command)
-        merged = merge_attempts(msgspec.structs.replace(plan, attempts=(alone,)), container_lines.variable_prefix(plan))
-        _, body = _choose_body(plan, merged)
+        merged = merge_attempts(
+            msgspec.structs.replace(plan, attempts=(alone,)), container_lines.container_variable_prefix(plan)
+        )
+        _, body = _choose_function_body(plan, merged)
         lines += [f"prepare_{preparation.name}() {{ # {visible(preparation.why)}", *body, "}", ""]
     return lines
 
 
-_READ_DEVICES = '  IFS=, read -r -a devices <<< "$gpus"'
+_READ_DEVICES_LINE = '  IFS=, read -r -a devices <<< "$gpus"'
 
 
-def _value_lines(plan: Plan, values: Sequence[ScriptVariable]) -> list[str]:
+def _attempt_value_lines(plan: Plan, values: Sequence[ScriptVariable]) -> list[str]:
     """Return the values of the first attempt, and the table of what each attempt changes."""
     if len(plan.attempts) == 1:
         return [f"  title={quoted(plan.attempts[0].title)}"]
-    first = [f"  {line}" for line in _packed_lines([_assignment(value.name, value.values[0]) for value in values])]
+    first = [f"  {line}" for line in _pack_words([_assignment(value.name, value.values[0]) for value in values])]
     lines = [*first, "  case $attempt in # each changes the values above"]
     for number, attempt in enumerate(plan.attempts, start=1):
         title = _assignment("title", attempt.title)
         changed = [value for value in values if value.values[number - 1] != value.values[0]]
         words = [_assignment(value.name, value.values[number - 1]) for value in changed]
         line = f"    {number}) {' '.join((title, *words))} ;;"
-        rest = "\n".join(f"      {line}" for line in _packed_lines(words))
-        lines.append(line if len(line) <= _MAX_LINE else f"    {number}) {title}\n{rest} ;;")
+        rest = "\n".join(f"      {line}" for line in _pack_words(words))
+        lines.append(line if len(line) <= _MAX_LINE_LENGTH else f"    {number}) {title}\n{rest} ;;")
     return [*lines, "  esac"]
 
 
@@ -86,11 +88,11 @@ def _assignment(name: str, value: Word) -> str:
     return f"{name}={quoted(value)}"
 
 
-def _packed_lines(words: Sequence[str]) -> list[str]:
+def _pack_words(words: Sequence[str]) -> list[str]:
     """Return words packed into as few lines as possible."""
     lines: list[str] = []
     for word in words:
-        if lines and len(lines[-1]) + len(word) < _PACK_WIDTH:
+        if lines and len(lines[-1]) + len(word) < _PACKED_LINE_WIDTH:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
@@ -103,8 +105,8 @@ def _array_lines(name: str, lines: Sequence[Line]) -> list[str]:
         return []
     rows: list[str] = []
     previous: Line | None = None
-    for line in _options_joined(lines):
-        if previous and _can_share_line(previous, line) and len(rows[-1]) + len(line.words) < _PACK_WIDTH:
+    for line in _join_options(lines):
+        if previous and _can_share_line(previous, line) and len(rows[-1]) + len(line.words) < _PACKED_LINE_WIDTH:
             rows[-1] += f" {line.words}"
         else:
             rows += _commented_lines(line)
@@ -112,7 +114,7 @@ def _array_lines(name: str, lines: Sequence[Line]) -> list[str]:
     return [f"  {name}=(", *rows, "  )"]
 
 
-def _options_joined(lines: Sequence[Line]) -> list[Line]:
+def _join_options(lines: Sequence[Line]) -> list[Line]:
     """Return lines with Python and its script joined, and each option joined with its value."""
     merged: list[Line] = []
     for line in lines:
@@ -135,5 +137,5 @@ def _commented_lines(line: Line) -> list[str]:
     words = f"    {line.words}"
     if not line.why:
         return [words]
-    beside = f"{words:<{_COLUMN}} # {visible(line.why)}"
-    return [beside] if len(beside) <= _MAX_LINE else [f"    # {visible(line.why)}", words]
+    beside = f"{words:<{_COMMENT_COLUMN}} # {visible(line.why)}"
+    return [beside] if len(beside) <= _MAX_LINE_LENGTH else [f"    # {visible(line.why)}", words]

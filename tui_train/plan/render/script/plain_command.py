@@ -11,47 +11,47 @@ from tui_train.plan.render.script import container_lines
 from tui_train.plan.render.script.variants import Line, merge_attempts
 from tui_train.plan.types import Plan
 
-_INDENT = "    "
-_CONTINUATION = " \\"
+_CONTINUED_LINE_INDENT = "    "
+_LINE_CONTINUATION = " \\"
 
 
-class OneCommand(Struct, frozen=True):
+class PlainCommand(Struct, frozen=True):
     """The command that `launch.sh --plain` starts; words that belong together are one group.
 
     `folder` is where it starts, quoted, empty for the run folder; `settings` are its variables, NAME=VALUE each.
-    `in_run_dir`: some words name `$run_dir`.
+    `uses_run_dir`: some words name `$run_dir`.
     """
 
     folder: str
     settings: tuple[str, ...]
     groups: tuple[str, ...]
-    in_run_dir: bool
+    uses_run_dir: bool
 
 
-def one_command(plan: Plan) -> OneCommand:
+def make_plain_command(plan: Plan) -> PlainCommand:
     """Return the command of the first attempt, without a checkpoint; in a container with its engine's words."""
     attempt = plan.attempts[0]
     command = attempt.command
     if plan.container:
         merged = merge_attempts(
-            msgspec.structs.replace(plan, attempts=(attempt,)), container_lines.variable_prefix(plan)
+            msgspec.structs.replace(plan, attempts=(attempt,)), container_lines.container_variable_prefix(plan)
         )
         lines = [
             line
-            for line in container_lines.container_lines(plan, plan.container, merged)
+            for line in container_lines.container_command_lines(plan, plan.container, merged)
             if "${checkpoint:+" not in line.words
         ]
         words = [line.words.replace('"$python"', quoted(plan.python)) for line in lines]
-        settings = tuple(line.words for line in container_lines.engine_settings(plan, plan.container, merged))
-        return OneCommand("", settings, tuple(words), in_run_dir=False)
+        settings = tuple(line.words for line in container_lines.engine_setting_lines(plan, plan.container, merged))
+        return PlainCommand("", settings, tuple(words), uses_run_dir=False)
     parts = [part for part in command.parts if not needs_checkpoint(part)]
     settings = tuple(f"{setting.name}={quoted(setting.value)}" for setting in command.env)
-    groups = _option_groups([quoted(word) for part in parts for word in part.words])
+    groups = _group_options([quoted(word) for part in parts for word in part.words])
     folder = "" if isinstance(command.cwd, Joined) else quoted(command.cwd)
-    return OneCommand(folder, settings, groups, any("$run_dir" in word for word in (*settings, *groups)))
+    return PlainCommand(folder, settings, groups, any("$run_dir" in word for word in (*settings, *groups)))
 
 
-def _option_groups(words: Sequence[str]) -> tuple[str, ...]:
+def _group_options(words: Sequence[str]) -> tuple[str, ...]:
     """Return words in which an option and its value are one group."""
     groups: list[Line] = []
     for word in words:
@@ -62,17 +62,17 @@ def _option_groups(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(group.words for group in groups)
 
 
-def wrapped_command(command: OneCommand, width: int) -> tuple[str, ...]:
+def wrap_command(command: PlainCommand, width: int) -> tuple[str, ...]:
     """Return a command in lines of at most this many characters where its groups allow."""
     lines = [f"cd -- {command.folder} &&"] if command.folder else []
     # The variables stand before the command, which begins a line of its own.
-    head = _packed_lines(command.settings, width - len(_CONTINUATION))
-    body = _packed_lines(command.groups, width - len(_CONTINUATION) - len(_INDENT))
-    flat = [*head, *(body[:1]), *(f"{_INDENT}{line}" for line in body[1:])]
-    return (*lines, *(f"{line}{_CONTINUATION}" for line in flat[:-1]), *flat[-1:])
+    head = _pack_groups(command.settings, width - len(_LINE_CONTINUATION))
+    body = _pack_groups(command.groups, width - len(_LINE_CONTINUATION) - len(_CONTINUED_LINE_INDENT))
+    flat = [*head, *(body[:1]), *(f"{_CONTINUED_LINE_INDENT}{line}" for line in body[1:])]
+    return (*lines, *(f"{line}{_LINE_CONTINUATION}" for line in flat[:-1]), *flat[-1:])
 
 
-def _packed_lines(groups: Sequence[str], width: int) -> list[str]:
+def _pack_groups(groups: Sequence[str], width: int) -> list[str]:
     lines: list[str] = []
     for group in groups:
         if lines and len(lines[-1]) + 1 + len(group) <= width:
@@ -82,7 +82,7 @@ def _packed_lines(groups: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def command_to_paste(command: OneCommand, width: int = 100) -> str:
+def command_to_paste(command: PlainCommand, width: int = 100) -> str:
     """Return a command as it is pasted into a shell in the run folder; launch.sh sets the variables of a container."""
-    first_line = ("run_dir=$PWD",) if command.in_run_dir else ()
-    return "\n".join((*first_line, *wrapped_command(command, width))) + "\n"
+    first_line = ("run_dir=$PWD",) if command.uses_run_dir else ()
+    return "\n".join((*first_line, *wrap_command(command, width))) + "\n"

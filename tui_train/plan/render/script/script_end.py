@@ -5,50 +5,50 @@ from tui_train.plan.render.script.variants import Line
 from tui_train.plan.types import Plan
 from tui_train.runner.container import OUTLIVING_ENGINES
 
-_FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
+_SHELL_FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 """
-_OLD_PYTHON = """\
+_REFUSE_OLD_PYTHON_LINES = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs python3 3.8 or newer on this machine, outside the container (not with --plain)'"""
-_SLURM_LINES = (
+_SLURM_CHECK_LINES = (
     "node_rank=${SLURM_NODEID:-0} address=${SLURM_LAUNCH_NODE_IPADDR-} port=$((10000 + ${SLURM_JOB_ID:-0} % 20000))",
     '[ -n "$dry_run${SLURM_JOB_ID-}" ] ||',
     "  refuse 69 'several machines, which Slurm chooses: submit it from this folder, sbatch slurm.sh'",
     '[ -z "$plain" ] || [ -n "$dry_run$address" ] || refuse 69 \'--plain: start it with srun on each machine\'',
 )
 # In a folder that the machines share, one of them does what all wait for.
-_ONE_PREPARES = (
+_WAIT_FOR_PREPARATION_LINES = (
     "prepared=$run_dir/.prepared.${SLURM_JOB_ID-}.${SLURM_STEP_ID-}",
     'until [ "$node_rank" -eq 0 ] || [ -e "$prepared" ]; do sleep 1; done',
 )
-_ONE_PREPARES_FOR_HOSTS = (
+_WAIT_FOR_PREPARATION_LINES_OF_HOSTS = (
     "prepared=$run_dir/.prepared.${TUI_TRAIN_RUN_ID-}.$attempt",
     'until [ "$node_rank" -eq 0 ] || [ -z "${TUI_TRAIN_SHARED-}" ] || [ -e "$prepared" ]; do sleep 1; done',
 )
-_UNKNOWN_OPTION = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
-_READ_CHECKPOINT = '$({} -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)'
-_NO_RUNNER = "no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
-_ALREADY_RUNNING = "launch.sh: a training runs in this folder already"
-_WARN_IF_RUNNING = (
-    f'[ -n "${{TUI_TRAIN_RUN_ID-}}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "{_ALREADY_RUNNING}" >&2'
+_UNKNOWN_OPTION_CASE = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
+_READ_CHECKPOINT_TEMPLATE = '$({} -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)'
+_NO_RUNNER_MESSAGE = "no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
+_ALREADY_RUNNING_MESSAGE = "launch.sh: a training runs in this folder already"
+_WARN_IF_RUNNING_LINE = (
+    f'[ -n "${{TUI_TRAIN_RUN_ID-}}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "{_ALREADY_RUNNING_MESSAGE}" >&2'
 )
-_ENV_COMMAND = 'env "${settings[@]}" '
-_PRINT_SETTINGS = "    printf 'export%s\\n' \"$(printf ' %q' \"${settings[@]}\")\""
-_PRINT_COMMAND = "    printf '%s\\n' \"$(printf '%q ' \"${command[@]}\")\""
+_ENV_COMMAND_PREFIX = 'env "${settings[@]}" '
+_PRINT_SETTINGS_LINE = "    printf 'export%s\\n' \"$(printf ' %q' \"${settings[@]}\")\""
+_PRINT_COMMAND_LINE = "    printf '%s\\n' \"$(printf '%q ' \"${command[@]}\")\""
 
 
 def end_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     """Return the lines that read the options and start the training; `settings` are set by `choose`."""
     return [
-        _FUNCTIONS,
+        _SHELL_FUNCTIONS,
         *_option_lines(plan),
         *_check_lines(plan),
         "",
         *_dry_run_lines(plan, settings),
-        *_runner_lines(plan),
+        *_supervisor_start_lines(plan),
         "",
-        *_plain_lines(plan, settings),
+        *_plain_start_lines(plan, settings),
     ]
 
 
@@ -67,7 +67,7 @@ def _option_lines(plan: Plan) -> list[str]:
         lines.append(f"--gpus=?*) gpus=${{option#*=}}{' own_gpus=yes' if gpus_differ else ''} ;;")
     if several:
         lines.append("--node-rank=?*) node_rank=${option#*=} ;;")
-    lines += ["--resume) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN_OPTION]
+    lines += ["--resume) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN_OPTION_CASE]
     return [first, 'for option in "$@"; do', "  case $option in", *(f"    {line}" for line in lines), "  esac", "done"]
 
 
@@ -77,7 +77,7 @@ def _check_lines(plan: Plan) -> list[str]:
     number = f'"there is no attempt $attempt of {count}"'
     lines = [f"[[ $attempt =~ ^[1-9][0-9]{{0,2}}$ && $attempt -le {count} ]] || refuse 64 {number}"]
     if plan.slurm and plan.nodes > 1:
-        lines += _SLURM_LINES
+        lines += _SLURM_CHECK_LINES
     if plan.hosts:
         lines.append('[ -n "$plain" ] && [ -z "$dry_run" ] || node_rank=${node_rank:-0}')
     if plan.is_started_by_hand or plan.hosts:
@@ -107,35 +107,35 @@ def _check_lines(plan: Plan) -> list[str]:
 def _dry_run_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = [
         'if [ -n "$dry_run" ]; then',
-        *_shown_preparations(plan),
+        *_dry_run_preparation_lines(plan),
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
         *(
-            ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT.format(_runner_python(plan))]
+            ['    [ -n "$plain" ] || checkpoint=' + _READ_CHECKPOINT_TEMPLATE.format(_supervisor_python(plan))]
             if not plan.is_started_by_hand and any(attempt.checkpoints for attempt in plan.attempts)
             else []
         ),
         "    choose",
         '    printf \'# attempt %s: %s\\ncd -- %q\\n\' "$attempt" "$title" "$folder"',
     ]
-    if _has_fills(plan):
+    if _fills_config_files(plan):
         lines.append("    echo '# *.filled.* are copies of config files, with the paths of this folder filled in'")
     if plan.nodes > 1 and plan.gpus:
         first = "# these GPUs are those of the first machine"
         lines.append(f'    [ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] || echo "{first}"')
     if settings:
-        lines.append(_PRINT_SETTINGS)
-    return [*lines, _PRINT_COMMAND, "  done", "  exit"]
+        lines.append(_PRINT_SETTINGS_LINE)
+    return [*lines, _PRINT_COMMAND_LINE, "  done", "  exit"]
 
 
-def _shown_preparations(plan: Plan) -> list[str]:
+def _dry_run_preparation_lines(plan: Plan) -> list[str]:
     if not plan.preparations:
         return []
     return [
         f"  for preparation in {_preparation_names(plan)}; do",
         '    "prepare_$preparation"',
         '    printf \'# before it, %s:\\ncd -- %q\\n\' "$preparation" "$folder"',
-        *([_PRINT_SETTINGS] if _has_settings(plan) else []),
-        _PRINT_COMMAND,
+        *([_PRINT_SETTINGS_LINE] if _sets_outer_variables(plan) else []),
+        _PRINT_COMMAND_LINE,
         "  done",
     ]
 
@@ -144,12 +144,12 @@ def _preparation_lines(plan: Plan) -> list[str]:
     """Return the lines that do what comes before the training."""
     if not plan.preparations:
         return []
-    settings = _ENV_COMMAND if _has_settings(plan) else ""
+    settings = _ENV_COMMAND_PREFIX if _sets_outer_variables(plan) else ""
     nice = "" if plan.container else "nice -n 0 "
     # The training's container has the same name, so that a stop finds each.
     named = plan.container and plan.container.engine in OUTLIVING_ENGINES
     together = plan.nodes > 1 and not plan.is_started_by_hand
-    waits = _ONE_PREPARES_FOR_HOSTS if plan.hosts else _ONE_PREPARES
+    waits = _WAIT_FOR_PREPARATION_LINES_OF_HOSTS if plan.hosts else _WAIT_FOR_PREPARATION_LINES
     return [
         *(waits if together else ()),
         f"for preparation in {_preparation_names(plan)}; do # each does nothing where all is done",
@@ -164,52 +164,52 @@ def _preparation_names(plan: Plan) -> str:
     return " ".join(preparation.name for preparation in plan.preparations)
 
 
-def _has_settings(plan: Plan) -> bool:
+def _sets_outer_variables(plan: Plan) -> bool:
     """Return whether variables are set outside the container, if there is one."""
     return plan.container is None or plan.container.engine not in OUTLIVING_ENGINES
 
 
-def _runner_lines(plan: Plan) -> list[str]:
+def _supervisor_start_lines(plan: Plan) -> list[str]:
     alone = "  refuse 69 'runner.pyz is missing, which starts the other machines'"
     return [
         'elif [ -z "$plain" ] && [ -f "$run_dir/runner.pyz" ]; then # it runs this script again, with --plain',
-        *([_OLD_PYTHON] if plan.container else []),
-        f'  become . {_runner_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"',
+        *([_REFUSE_OLD_PYTHON_LINES] if plan.container else []),
+        f'  become . {_supervisor_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz" launch "$script" "$@"',
         'elif [ -z "$plain" ]; then',
-        alone if plan.hosts else f"  echo 'launch.sh: {_NO_RUNNER}' >&2",
+        alone if plan.hosts else f"  echo 'launch.sh: {_NO_RUNNER_MESSAGE}' >&2",
         "fi",
     ]
 
 
-def _plain_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
+def _plain_start_lines(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = []
     if plan.nodes > 1 and plan.gpus:
         lines += [
             '[ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] ||',
             "  refuse 64 'the GPUs in this script are those of the first machine: give --gpus=UUID,… for this one'",
         ]
-    if _has_fills(plan):
-        runner = f'{_runner_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz"'
+    if _fills_config_files(plan):
+        runner = f'{_supervisor_python(plan)} -I -S -X utf8 "$run_dir/runner.pyz"'
         lines += [
             "# Fills the paths of this folder into copies of the config files.",
             "[ -f \"$run_dir/runner.pyz\" ] || refuse 69 'runner.pyz is missing, which fills in the config files'",
             f'{runner} fill "$attempt" ${{checkpoint:+"$checkpoint"}} || exit',
         ]
-    lines.append(_WARN_IF_RUNNING)
+    lines.append(_WARN_IF_RUNNING_LINE)
     if plan.container:
         lines.append("mkdir -p -- \"${folders[@]}\" || refuse 73 'cannot create the folders that the container mounts'")
         lines += [f'export APPTAINERENV_{name}="${name}"' for name in plan.secrets if settings]
     lines += [*_preparation_lines(plan), "choose"]
     if plan.container:
-        return [*lines, f'become "$folder" {_ENV_COMMAND if settings else ""}"${{command[@]}}"']
+        return [*lines, f'become "$folder" {_ENV_COMMAND_PREFIX if settings else ""}"${{command[@]}}"']
     lines.append("# env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.")
-    return [*lines, f'become "$folder" {_ENV_COMMAND}nice -n 0 "${{command[@]}}"']
+    return [*lines, f'become "$folder" {_ENV_COMMAND_PREFIX}nice -n 0 "${{command[@]}}"']
 
 
-def _runner_python(plan: Plan) -> str:
+def _supervisor_python(plan: Plan) -> str:
     """Return the Python that runs the supervisor; with a container it must be outside."""
     return "python3" if plan.container else '"$python"'
 
 
-def _has_fills(plan: Plan) -> bool:
+def _fills_config_files(plan: Plan) -> bool:
     return any(attempt.fills for attempt in plan.attempts)

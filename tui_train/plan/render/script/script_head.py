@@ -8,8 +8,8 @@ from tui_train.plan.render.quoting import quoted
 from tui_train.plan.types import Plan
 from tui_train.runner.machines import host_name
 
-_WIDTH = 116
-_SETUP = """\
+_COMMENT_WIDTH = 116
+_SETUP_SCRIPT = """\
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
@@ -21,7 +21,7 @@ script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keep
 script=${script%??} run_dir=${script%/*}"""
 
 
-def comment_lines(plan: Plan) -> list[str]:
+def head_comment_lines(plan: Plan) -> list[str]:
     """Return the head comment, which --help prints too."""
     sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
     lines = [
@@ -30,14 +30,14 @@ def comment_lines(plan: Plan) -> list[str]:
         *(f"  {name:<26} {what}" for name, what in _usage_rows(plan)),
         "",
         "Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,",
-        f"73 cannot write, 75 already running. Needs bash, coreutils{_requirements(plan)}.",
+        f"73 cannot write, 75 already running. Needs bash, coreutils{_requirements_text(plan)}.",
     ]
     return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
 
 
 def _wrapped_comment(line: str) -> list[str]:
     """Return a line, safe to show, wrapped without breaking long paths."""
-    return textwrap.wrap(visible(line), _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(visible(line), _COMMENT_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
     first = bool(plan.hosts) or several
     lines = [
         *([("sbatch slurm.sh", "submit it to Slurm, from this folder")] if plan.slurm else []),
-        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start_text(plan)),
+        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start_row_text(plan)),
         ("bash launch.sh --plain", "only run the command below, in the foreground"),
         ("bash launch.sh --dry-run", "only print what would be started"),
         ("python3 runner.pyz status", "show the state; also: stop, tail, follow"),
@@ -70,7 +70,7 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _start_text(plan: Plan) -> str:
+def _start_row_text(plan: Plan) -> str:
     if plan.is_started_by_hand:
         return "run the processes of this machine"
     can_resume = plan.attempts[0].checkpoints or plan.resumes_itself
@@ -85,13 +85,13 @@ def takes_checkpoint(plan: Plan) -> bool:
     return any(attempt.fills for attempt in plan.attempts) or any(map(needs_checkpoint, parts))
 
 
-def _requirements(plan: Plan) -> str:
+def _requirements_text(plan: Plan) -> str:
     return f", {plan.container.engine} with the image, and python3" if plan.container else " and the Python below"
 
 
 def setup_lines(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
-    lines = [_SETUP, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
+    lines = [_SETUP_SCRIPT, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
     if plan.is_started_by_hand or plan.hosts:
         first = plan.address or host_name(plan.hosts[0])
         lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(first)}}}")

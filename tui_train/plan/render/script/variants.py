@@ -10,7 +10,7 @@ from tui_train.plan.render.quoting import Expansion, quoted, word_pieces
 from tui_train.plan.types import Plan
 
 # Names of variables and functions of the script.
-_RESERVED_NAMES = frozenset(
+_RESERVED_VARIABLE_NAMES = frozenset(
     {
         "address", "attempt", "auto_resume", "become", "cache", "cache_mount", "caller_env", "checkpoint", "choose",
         "command", "devices", "dry_run", "folder", "folders", "gpus", "histchars", "hugging_face", "hugging_face_mount",
@@ -19,7 +19,7 @@ _RESERVED_NAMES = frozenset(
         "run_dir", "run_mount", "settings", "title", "usage",
     }
 )  # fmt: skip
-_YES = "yes"
+_FLAG_VALUE = "yes"
 
 
 class Line(Struct, frozen=True):
@@ -55,7 +55,7 @@ class MergedAttempts(Struct, frozen=True):
     folder: Word | Expansion
 
 
-class _Slot(Struct):
+class _CommandSlot(Struct):
     """A position in the command: its options, and by the number of an attempt the part that it has there."""
 
     options: tuple[str, ...]
@@ -67,29 +67,35 @@ class _Slot(Struct):
         return next(iter(self.parts.values()))
 
 
-class _VariableNames:
+class _VariableRegistry:
     """Creates variables for differences, each with a unique name."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.variables: dict[str, ScriptVariable] = {}
 
-    def flag(self, present: tuple[bool, ...], otherwise: str) -> str:
+    def flag_variable(self, present: tuple[bool, ...], fallback_name: str) -> str:
         """Return the variable that is set in exactly these attempts; equal variables are shared."""
-        values = tuple(_YES if is_set else "" for is_set in present)
+        values = tuple(_FLAG_VALUE if is_set else "" for is_set in present)
         key = next(
-            (key for key in self._edited() if present == tuple(key in attempt.edits for attempt in self.plan.attempts)),
+            (
+                key
+                for key in self._edited_keys()
+                if present == tuple(key in attempt.edits for attempt in self.plan.attempts)
+            ),
             "",
         )
-        return self._name(key.rpartition(".")[2] or otherwise, values, shared=True)
+        return self._add_variable(key.rpartition(".")[2] or fallback_name, values, shared=True)
 
-    def value(self, values: tuple[Word, ...], otherwise: str) -> str:
+    def value_variable(self, values: tuple[Word, ...], fallback_name: str) -> str:
         """Return the variable with these values."""
         numbers = (("micro_batch", self._micro_batches()), ("accumulation", self._accumulations()))
-        number = next((name for name, expected in numbers if _equal_and_varying(values, expected)), "")
-        return self._name(number or otherwise, values, shared=any(not str(value).isalnum() for value in values))
+        number = next((name for name, expected in numbers if _equals_varying_numbers(values, expected)), "")
+        return self._add_variable(
+            number or fallback_name, values, shared=any(not str(value).isalnum() for value in values)
+        )
 
-    def _edited(self) -> tuple[str, ...]:
+    def _edited_keys(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key for attempt in self.plan.attempts for key in attempt.edits))
 
     def _micro_batches(self) -> tuple[int, ...]:
@@ -100,59 +106,59 @@ class _VariableNames:
         samples = self.plan.micro_batch * self.plan.accumulation
         return tuple(samples // max(1, micro) for micro in self._micro_batches())
 
-    def _name(self, preferred: str, values: tuple[Word, ...], *, shared: bool) -> str:
+    def _add_variable(self, preferred: str, values: tuple[Word, ...], *, shared: bool) -> str:
         if shared and (equal := next((item for item in self.variables.values() if item.values == values), None)):
             return equal.name
         plain = re.sub(r"[^a-z0-9]+", "_", preferred.lower()).strip("_")
         name = plain = plain if re.match(r"[a-z]", plain) else f"value_{plain}".rstrip("_")
         number = 2
-        while name in self.variables or name in _RESERVED_NAMES:
+        while name in self.variables or name in _RESERVED_VARIABLE_NAMES:
             name, number = f"{plain}_{number}", number + 1
         self.variables[name] = ScriptVariable(name, values)
         return name
 
 
-def merge_attempts(plan: Plan, prefix: str = "") -> MergedAttempts:
-    """Return the merged attempts of a plan, with `prefix` before the name of each setting."""
-    names = _VariableNames(plan)
+def merge_attempts(plan: Plan, setting_prefix: str = "") -> MergedAttempts:
+    """Return the merged attempts of a plan, with `setting_prefix` before the name of each setting."""
+    names = _VariableRegistry(plan)
     commands = [attempt.command for attempt in plan.attempts]
-    settings = _aligned_slots([[_setting_part(item, plan) for item in command.env] for command in commands])
-    setting_lines = _slot_lines(settings, len(commands), names, prefix=prefix)
+    settings = _align_parts_in_slots([[_setting_part(item, plan) for item in command.env] for command in commands])
+    setting_lines = _slot_lines(settings, len(commands), names, prefix=setting_prefix)
     command_lines = _slot_lines(
-        _aligned_slots([command.parts for command in commands]), len(commands), names, python=plan.python
+        _align_parts_in_slots([command.parts for command in commands]), len(commands), names, python=plan.python
     )
     folders = tuple(command.cwd for command in commands)
-    folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value(folders, 'working_directory')}")
+    folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value_variable(folders, 'working_directory')}")
     return MergedAttempts(tuple(names.variables.values()), setting_lines, command_lines, folder)
 
 
-def _setting_part(item: Setting, plan: Plan) -> Part:
+def _setting_part(setting: Setting, plan: Plan) -> Part:
     # The GPUs are listed once in the script, because --gpus replaces them.
-    pinned = item.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and item.value == ",".join(plan.gpus)
-    return Part((joined((f"{item.name}=", *((GPUS,) if pinned else word_pieces(item.value)))),), item.why)
+    pinned = setting.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and setting.value == ",".join(plan.gpus)
+    return Part((joined((f"{setting.name}=", *((GPUS,) if pinned else word_pieces(setting.value)))),), setting.why)
 
 
-def _aligned_slots(sequences: Sequence[Sequence[Part]]) -> list[_Slot]:
+def _align_parts_in_slots(sequences: Sequence[Sequence[Part]]) -> list[_CommandSlot]:
     """Return the parts of all attempts by their slots; the order of each attempt is kept."""
-    slots: list[_Slot] = []
+    slots: list[_CommandSlot] = []
     for number, parts in enumerate(sequences):
-        merged: list[_Slot] = []
-        added: list[_Slot] = []
+        merged: list[_CommandSlot] = []
+        added: list[_CommandSlot] = []
         start = 0
         for part in parts:
-            options = _options(part)
+            options = _shared_options(part)
             place = next((place for place in range(start, len(slots)) if slots[place].options == options), None)
             if place is None:
-                added.append(_Slot(options, {number: part}))
+                added.append(_CommandSlot(options, {number: part}))
                 continue
             slots[place].parts[number] = part
             merged += [*slots[start:place], *added, slots[place]]
             added, start = [], place + 1
         slots = [*merged, *slots[start:], *added]
-    return [single for slot in slots for single in _split_slot(slot, len(sequences))]
+    return [single for slot in slots for single in _split_ambiguous_slot(slot, len(sequences))]
 
 
-def _options(part: Part) -> tuple[str, ...]:
+def _shared_options(part: Part) -> tuple[str, ...]:
     """Return what the parts of a slot share: the option of each word, and whether they need a checkpoint."""
     return (*map(_option_stem, part.words), str(needs_checkpoint(part)))
 
@@ -166,7 +172,7 @@ def _option_stem(word: Word) -> str:
     return text if text.startswith("-") else ""
 
 
-def _after_stem(word: Word) -> Word:
+def _word_after_stem(word: Word) -> Word:
     """Return the part of a word after its stem."""
     first, *more = word_pieces(word) or ("",)
     if not isinstance(first, str):
@@ -175,22 +181,28 @@ def _after_stem(word: Word) -> Word:
     return "".join(map(str, rest)) if all(isinstance(piece, str) for piece in rest) else joined(rest)
 
 
-def _split_slot(slot: _Slot, attempts: int) -> list[_Slot]:
+def _split_ambiguous_slot(slot: _CommandSlot, attempt_count: int) -> list[_CommandSlot]:
     """Return one slot per distinct part if a single variable cannot tell which one an attempt has."""
     distinct = tuple(dict.fromkeys(slot.parts.values()))
-    if len(distinct) == 1 or len(slot.parts) == attempts:
+    if len(distinct) == 1 or len(slot.parts) == attempt_count:
         return [slot]
     rows = zip(*(part.words for part in distinct), strict=True)
     differing = [row for row in rows if len({*row}) > 1]
-    if len(differing) == 1 and all(_after_stem(word) != "" for word in differing[0]):
+    if len(differing) == 1 and all(_word_after_stem(word) != "" for word in differing[0]):
         return [slot]
     return [
-        _Slot(slot.options, {number: part for number, part in slot.parts.items() if part == only}) for only in distinct
+        _CommandSlot(slot.options, {number: part for number, part in slot.parts.items() if part == only})
+        for only in distinct
     ]
 
 
 def _slot_lines(
-    slots: Sequence[_Slot], attempts: int, names: _VariableNames, *, prefix: str = "", python: str = ""
+    slots: Sequence[_CommandSlot],
+    attempt_count: int,
+    variable_registry: _VariableRegistry,
+    *,
+    prefix: str = "",
+    python: str = "",
 ) -> tuple[Line, ...]:
     """Return the lines of some parts; the word that is the training Python is left to TUI_TRAIN_PYTHON."""
     interpreter = next((slot for slot in slots if python and slot.first.words[0] == python), None)
@@ -198,7 +210,7 @@ def _slot_lines(
     option = ""
     for slot in slots:
         part = slot.first
-        present = tuple(slot.parts.get(number) for number in range(attempts))
+        present = tuple(slot.parts.get(number) for number in range(attempt_count))
         words, flag = [], ""
         for position, word in enumerate(part.words):
             first = slot is interpreter and position == 0
@@ -206,20 +218,20 @@ def _slot_lines(
                 words.append(quoted(Expansion("$python")) if first else quoted(prefix, word))
             else:
                 stem = _option_stem(word)
-                values = tuple(_after_stem(part.words[position]) if part else "" for part in present)
-                flag = names.value(values, _value_name(stem, option, word))
+                values = tuple(_word_after_stem(part.words[position]) if part else "" for part in present)
+                flag = variable_registry.value_variable(values, _variable_name_for_value(stem, option, word))
                 words.append(quoted(prefix, stem, Expansion(f"${flag}")))
             option = word if isinstance(word, str) and word.startswith("-") and "=" not in word else ""
         text = " ".join(words)
         if None in present:
-            name = _value_name(_option_stem(part.words[0]), "", part.words[0])
-            flag = flag or names.flag(tuple(part is not None for part in present), name)
+            name = _variable_name_for_value(_option_stem(part.words[0]), "", part.words[0])
+            flag = flag or variable_registry.flag_variable(tuple(part is not None for part in present), name)
             text = f"${{{flag}:+{text}}}"
         lines.append(Line(f"${{checkpoint:+{text}}}" if needs_checkpoint(part) else text, part.why))
     return tuple(lines)
 
 
-def _value_name(stem: str, option: str, word: Word) -> str:
+def _variable_name_for_value(stem: str, option: str, word: Word) -> str:
     """Return a name for a value: that of its option, of the option before it, or of its file."""
     if stem or option:
         return (stem or option).strip("-=").rpartition(".")[2]
@@ -227,5 +239,5 @@ def _value_name(stem: str, option: str, word: Word) -> str:
     return last.rpartition("/")[2].partition(".")[0]
 
 
-def _equal_and_varying(values: tuple[Word, ...], numbers: tuple[int, ...]) -> bool:
+def _equals_varying_numbers(values: tuple[Word, ...], numbers: tuple[int, ...]) -> bool:
     return values == tuple(map(str, numbers)) and len({*values}) > 1
