@@ -35,7 +35,7 @@ from tui_train.setup.recipe.effective import effective_values, with_effective_va
 from tui_train.trainers import takes_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.
-_RECIPE = frozenset(
+_VALUES_PASSED_TO_NEMO = frozenset(
     {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
 )
 
@@ -66,11 +66,11 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         return None
     attempt = now.attempts[-1]
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
-    profile, plan = _profile(run), ranks.parse_planned_ranks(_read_bytes(run.plan_file))
+    profile, plan = _load_profile(run), ranks.parse_planned_ranks(_read_plan_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     stored = profile
     document = yaml_documents.read_document(profile.trainer.config) if profile and profile.trainer.config else None
-    chosen = _preset(profile) if profile else None
+    chosen = _trainer_preset(profile) if profile else None
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
         by_launcher = launcher_config.recipe_values_in(profile, chosen, launcher_config.config_in_plan(run.plan()))
@@ -103,12 +103,12 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         found = _diagnose_attempt(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
         if found is None or found.failure != "checkpoint_corrupt" or profile is None:
             return found
-        return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged(profile, evidence.checkpoint)))
+        return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
 
     return of(read_log_lines(str(run.attempt_log(attempt.number)), watch, of))
 
 
-def _damaged(profile: Profile, checkpoint: str) -> Iterator[str]:
+def _damaged_files(profile: Profile, checkpoint: str) -> Iterator[str]:
     """Yield which files of the model and of the newest checkpoint are damaged: the libraries do not name them."""
     model = profile.trainer.model
     if model and not model.startswith("/"):
@@ -122,23 +122,31 @@ def _damaged(profile: Profile, checkpoint: str) -> Iterator[str]:
 
 
 def _diagnose_attempt(
-    evidence: Evidence, profile: Profile | None, stored: Profile | None, tried: Change | None, facts: Facts | None
+    evidence: Evidence,
+    profile: Profile | None,
+    stored_profile: Profile | None,
+    attempt_change: Change | None,
+    facts: Facts | None,
 ) -> Diagnosis | None:
     """Return what failed, with a change of the settings of the attempt that failed."""
-    if profile is None or stored is None or tried is None:
+    if profile is None or stored_profile is None or attempt_change is None:
         return diagnose(evidence, None, facts)
-    diagnosis = diagnose(evidence, apply_change(tried, profile), facts, apply_change(tried, stored))
+    diagnosis = diagnose(
+        evidence, apply_change(attempt_change, profile), facts, apply_change(attempt_change, stored_profile)
+    )
     if diagnosis is None or diagnosis.change is None:
         return diagnosis
-    edits = {**dict(tried.edits), **dict(diagnosis.change.edits)}
+    edits = {**dict(attempt_change.edits), **dict(diagnosis.change.edits)}
     change = Change(diagnosis.change.title, diagnosis.change.why, tuple(edits.items()))
     return msgspec.structs.replace(diagnosis, change=change)
 
 
-def _attempt_change(profile: Profile, run: RunDir, position: int) -> Change:
+def _attempt_change(profile: Profile, run: RunDir, ladder_position: int) -> Change:
     """Return what the attempt at a position of the ladder had changed; nothing where the plan has none."""
     attempts = run.plan().get("attempts")
-    attempt = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
+    attempt = (
+        attempts[ladder_position - 1] if isinstance(attempts, list) and 0 < ladder_position <= len(attempts) else None
+    )
     try:
         change = Change("as tried", "", tuple(msgspec.convert(attempt, prepared_type(_AttemptEdits)).edits.items()))
         msgspec.convert(msgspec.to_builtins(apply_change(change, profile)), prepared_type(Profile))
@@ -147,7 +155,7 @@ def _attempt_change(profile: Profile, run: RunDir, position: int) -> Change:
     return change
 
 
-def _profile(run: RunDir) -> Profile | None:
+def _load_profile(run: RunDir) -> Profile | None:
     try:
         return store.load(str(run.profile))
     except TuiTrainError:
@@ -157,15 +165,15 @@ def _profile(run: RunDir) -> Profile | None:
 def _passed_values(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
     """Return the values that reach the trainer, without those that the user's own arguments or file override."""
     if trainer_of(profile).resumes_itself:
-        return _RECIPE
-    chosen = _preset(profile)
+        return _VALUES_PASSED_TO_NEMO
+    chosen = _trainer_preset(profile)
     if chosen is None:
         return frozenset()
     passed = accepted_placeholders(chosen, profile.trainer.arguments)
     return frozenset(name for name in passed if not blocked_fallbacks.user_setting(name, profile, chosen, document))
 
 
-def _preset(profile: Profile) -> Preset | None:
+def _trainer_preset(profile: Profile) -> Preset | None:
     if takes_field(profile, "nemo"):
         return None
     try:
@@ -174,7 +182,7 @@ def _preset(profile: Profile) -> Preset | None:
         return None
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_plan_bytes(path: Path) -> bytes:
     try:
         return safe_open.read(path, MAX_PLAN_BYTES)
     except OSError:

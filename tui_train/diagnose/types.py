@@ -7,7 +7,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.presets import Preset
 
 # Lines of the end of a log have numbers from here on while it is not known how many come before them.
-UNKNOWN_NUMBER = 1 << 40
+FIRST_UNKNOWN_LINE_NUMBER = 1 << 40
 
 
 class LogLine(Struct, frozen=True):
@@ -73,7 +73,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     @property
     def position_text(self) -> str:
         """Where the line is, in words; empty for none."""
-        if self.line_number >= UNKNOWN_NUMBER:
+        if self.line_number >= FIRST_UNKNOWN_LINE_NUMBER:
             return "near its end"
         return f"line {self.line_number}" if self.line_number else ""
 
