@@ -42,9 +42,9 @@ def _profile_files(profile: Profile) -> Any:
 
 
 def _variables(_profile: Profile) -> Any:
-    from tui_train.facts.machine.inherited_variables import inherited_variables
+    from tui_train.facts.machine.inherited_variables import read_inherited_variables
 
-    return inherited_variables()
+    return read_inherited_variables()
 
 
 def _engines(_profile: Profile) -> Any:

@@ -15,7 +15,7 @@ from tui_train.base import ssh
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus.samples import Sample
-from tui_train.facts.gpus.verdicts import card_sets, why_all_blocked
+from tui_train.facts.gpus.verdicts import card_sets, why_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import chosen_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
@@ -111,7 +111,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.verdicts
-        self._why_all_blocked = why_all_blocked(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
+        self._why_all_blocked = why_torch_blocks_all(machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda)
         self._draw_cards(machine, [gpu.uuid for gpu in setup.gpus])
         self._card_sets = card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Lines)

@@ -17,7 +17,7 @@ from support import facts, profile, ready
 from tui_train.base import secrets
 from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
-from tui_train.facts.machine.inherited_variables import inherited_variables
+from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.machine.probe import parse_probe_answer
 from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.models import model_folders
@@ -179,7 +179,7 @@ class Places:
         elif kind == "netrc":
             self.netrc.write_bytes(data)
             has_wandb_key()
-            inherited_variables()
+            read_inherited_variables()
         else:
             {"yaml": read_document, "script": read_source, "probe": parse_probe_answer}[kind](data)
 

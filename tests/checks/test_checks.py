@@ -19,7 +19,7 @@ from tui_train.facts.types import (
     Flag,
     Gap,
     GpuProcess,
-    Logout,
+    LogoutEffect,
     Parameter,
     ResourcesInUse,
     ScriptHelp,
@@ -95,7 +95,7 @@ def beside(*taken):
 
 
 def at_logout(**what):
-    return replace(TWO, machine=replace(TWO.machine, logout=Logout(**what)))
+    return replace(TWO, machine=replace(TWO.machine, logout=LogoutEffect(**what)))
 
 
 def hub(model="", answer=None, **cache):

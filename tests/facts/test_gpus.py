@@ -330,14 +330,17 @@ def test_who_keeps_a_card_busy():
 )
 def test_one_sentence_where_all_are_blocked(cards, wheel, words):
     cards = machine_of(cards)
-    found = gpus.why_all_blocked(cards, gpus.gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
+    found = gpus.why_torch_blocks_all(cards, gpus.gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
     assert words in found
     assert bool(found) == bool(words)
 
 
 def test_a_lost_card_is_not_blamed_on_the_wheel():
     lost = Gpu(index=1, problem="lost")
-    assert gpus.why_all_blocked([lost], gpus.gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
+    assert (
+        gpus.why_torch_blocks_all([lost], gpus.gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None)
+        == ""
+    )
     cards = [lost, *machine_of("p40")]
     verdicts = gpus.gpu_verdicts(cards, TOOLCHAINS["cu130"])
-    assert "CUDA 12.6" in gpus.why_all_blocked(cards, verdicts, TOOLCHAINS["cu130"], "13.0")
+    assert "CUDA 12.6" in gpus.why_torch_blocks_all(cards, verdicts, TOOLCHAINS["cu130"], "13.0")

@@ -14,7 +14,7 @@ from support import GIB, check, facts, plan, profile, until
 
 from tui_train.base.errors import BadInput
 from tui_train.cli.runs import array as arrays
-from tui_train.facts.gpus.known_gpus import gpu_named
+from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo, sbatch_time
 from tui_train.facts.other_machines.slurm import planned_machine, planned_node
 from tui_train.profile import store
@@ -106,7 +106,7 @@ def test_a_limit_is_written_as_it_is_read(limit):
     ],
 )
 def test_a_type_is_known_by_its_name_or_not_at_all(kind, capability, memory):
-    chip = gpu_named(kind)
+    chip = gpu_of_slurm_type(kind)
     assert (chip.capability, chip.memory) == (capability, memory and memory * GIB)
 
 

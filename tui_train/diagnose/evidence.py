@@ -82,7 +82,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         exit_code=code,
         lost=code is None and now.state == "lost",
         host=os.uname().nodename,
-        oom_kills=cgroup_limits.oom_kills() if code in {None, 137} else None,
+        oom_kills=cgroup_limits.count_oom_kills() if code in {None, 137} else None,
         memory_limit=cgroup_limits.cgroup_limits().memory if code in {None, 137} else None,
         free_disk=_free_bytes(output) or _free_bytes(str(run.path)),
         free_shm=_free_bytes("/dev/shm"),  # noqa: S108 - what is free there, nothing is written

@@ -77,7 +77,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Why it cannot be used."""
 
 
-class Logout(Struct, frozen=True, kw_only=True):
+class LogoutEffect(Struct, frozen=True, kw_only=True):
     """Effect of a logout: it `kills` the user's processes, it `removes_shared_memory`.
 
     `unknown` is why logind could not be read; then both are False.
@@ -115,7 +115,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     shm_total: int | None = None
     shm_free: int | None = None
     interfaces: tuple[str, ...] = ()
-    logout: Logout | None = None
+    logout: LogoutEffect | None = None
     driver_version: str | None = None
     driver_cuda: str | None = None
     gpus: tuple[Gpu, ...] = ()

@@ -15,7 +15,7 @@ from tui_train.facts.data.data_cache import read_data
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import question_key as data_key
 from tui_train.facts.machine import container_images, probe
-from tui_train.facts.machine.inherited_variables import inherited_variables
+from tui_train.facts.machine.inherited_variables import read_inherited_variables
 from tui_train.facts.machine.wandb_key import has_wandb_key
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
@@ -172,7 +172,7 @@ def probe_facts(profile: Profile, waits: Callable[[str], None] = lambda _: None)
         checkpoints=files.checkpoints,
         accelerate_config=files.accelerate_config,
         tokenizers=files.tokenizers,
-        variables=inherited_variables(),
+        variables=read_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
         images=chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),

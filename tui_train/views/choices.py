@@ -7,7 +7,7 @@ from msgspec import Struct
 from tui_train.base.text import display_path, size, visible
 from tui_train.checks.machine.communication import why_gloo_refused
 from tui_train.facts.gpus.verdicts import supports_bf16
-from tui_train.facts.machine.container_images import ENGINES
+from tui_train.facts.machine.container_images import ENGINE_NAMES
 from tui_train.facts.models import recipe_lists
 from tui_train.facts.models.hub import CachedModel
 from tui_train.facts.other_machines.cluster import sbatch_time
@@ -252,7 +252,7 @@ def _backend_options(setup: Setup) -> tuple[Option, ...]:
 
 def _engine_options(setup: Setup) -> tuple[Option, ...]:
     options = [Option("none", "none")]
-    for name in ENGINES:
+    for name in ENGINE_NAMES:
         installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
         options.append(
             Option(

@@ -81,7 +81,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
 
 def _find_python(named: str) -> Toolchain:
     """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
-    trusted_pythons.remember_choice(named)
+    trusted_pythons.remember_chosen_python(named)
     tools = (probe.probe_toolchain(named),) if named else probe.probe_toolchains()
     usable = [tool for tool in tools if not tool.problem]
     if not usable:

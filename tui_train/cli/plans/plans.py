@@ -257,7 +257,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         keys_set.add(key)
         profile = fields.put(profile, key, value)
         if key == "trainer.python":
-            trusted_pythons.remember_choice(profile.trainer.python)
+            trusted_pythons.remember_chosen_python(profile.trainer.python)
     store.check_preset(profile)
     kept = store.with_webhook_stored(profile)
     if kept != profile:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from tui_train.base.text import counted, visible
 from tui_train.facts.types import ResourcesInUse
 
-_ANY_ADDRESS = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
+_WILDCARD_ADDRESSES = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
 
 
 def resource_conflict(wanted: ResourcesInUse, other: ResourcesInUse) -> str:
@@ -35,7 +35,7 @@ def path_spellings(path: str) -> tuple[str, ...]:
 def port_in_use(port: int) -> bool:
     """Return whether a process listens on a port of this machine; a port without permission is not busy."""
     with ExitStack() as stack:
-        for family, address in _ANY_ADDRESS:
+        for family, address in _WILDCARD_ADDRESSES:
             try:
                 listener = stack.enter_context(socket.socket(family))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tui_train.base.files import write_atomically
 from tui_train.base.parse import Unparsable, json_as, prepared_type
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import child_command, run_child
+from tui_train.facts.machine.child_process import own_module_command, run_child
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
 
@@ -147,7 +147,7 @@ def query_hub(name: str, endpoint: str, revision: str = "", deadline: float = _D
 
 def ask_child(module: str, arguments: tuple[str, ...], deadline: float, kind: type[_Answer]) -> _Answer:
     """Return what a child program of this folder learns from the Hub within `deadline` seconds."""
-    command, changes = child_command(f"{__package__}.{module}", *arguments)
+    command, changes = own_module_command(f"{__package__}.{module}", *arguments)
     answer = run_child(command, deadline, changes)
     try:
         return json_as(answer.out, kind)

@@ -113,7 +113,7 @@ def survey_host(
 def survey_command(question: dict[str, object]) -> tuple[str, ...]:
     """Return the command that asks a host, with the survey program in it."""
     program = resources.files("tui_train.programs").joinpath("survey.py").read_text(encoding="utf-8")
-    full_question = {"probe": probe.probe_source(), "run": probe.RUN_SOURCE, **question}
+    full_question = {"probe": probe.probe_source(), "run": probe.RUN_PROBE_CODE, **question}
     return ("python3", "-c", program, msgspec.json.encode(full_question).decode())
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.text import visible
-from tui_train.facts.gpus.known_gpus import gpu_named
+from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines.cluster import SINFO_FORMAT, Cluster, NodeGroup, Partition, gres_gpus, parse_sinfo
 from tui_train.facts.other_machines.submit_host import COMMAND_TIMEOUT, CONNECT_TIMEOUT, parse_answers, remote_commands
@@ -88,7 +88,7 @@ def planned_node(cluster: Cluster, partition: str, gres: str = "") -> NodeGroup 
 
 
 def _smallest_gpu_memory(kind: NodeGroup) -> int:
-    return min((gpu_named(name).memory or 0 for name, _ in kind.cards), default=0)
+    return min((gpu_of_slurm_type(name).memory or 0 for name, _ in kind.cards), default=0)
 
 
 def planned_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") -> Machine:
@@ -116,7 +116,7 @@ def planned_machine(here: Machine, cluster: Cluster, partition: str, gres: str =
 
 
 def _planned_gpu(index: int, kind: str) -> Gpu:
-    chip = gpu_named(kind)
+    chip = gpu_of_slurm_type(kind)
     name = visible(chip.name or kind or "GPU of a type that Slurm does not name")
     return Gpu(
         index=index, uuid=f"slurm-{index}", name=name, compute_capability=chip.capability, memory_total=chip.memory,

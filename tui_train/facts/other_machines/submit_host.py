@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tui_train.base import ssh
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.machine.child_process import TIMED_OUT, ChildResult
+from tui_train.facts.machine.child_process import TIMED_OUT_REASON, ChildResult
 from tui_train.runner.ssh import failure_text
 
 NOT_FOUND = 127  # the exit code of a command that is not there
@@ -51,7 +51,7 @@ def parse_answers(result: ChildResult, count: int) -> tuple[ChildResult, ...]:
 
 
 def _child_result(command_answer: _CommandAnswer) -> ChildResult:
-    failure = TIMED_OUT if command_answer.late or command_answer.code is None else ""
+    failure = TIMED_OUT_REASON if command_answer.late or command_answer.code is None else ""
     return ChildResult(
         command_answer.out.encode(), command_answer.error.encode(), command_answer.code, command_answer.late, failure
     )

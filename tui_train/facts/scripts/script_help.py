@@ -21,7 +21,7 @@ from tui_train.facts.types import Facts, Flag, Parameter, ParameterForm, ScriptH
 _DEADLINE = 30.0
 _MOST_SCRIPT = 2**22
 _MOST_MODULES = 500
-# Of what is kept; another one where `parse` reads more.
+# Of what is kept; another one where `parse_help` reads more.
 _VERSION = 1
 # No GPU, no wrapped lines, no colours, no downloads.
 _QUIET_ENVIRONMENT = {
