@@ -17,7 +17,7 @@ from tui_train.base.text import size, visible
 from tui_train.facts.gpus.samples import Sample
 from tui_train.facts.gpus.verdicts import card_sets, why_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
-from tui_train.facts.other_machines.slurm import chosen_partitions
+from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.profile import hosts
 from tui_train.setup.setup import Setup
@@ -276,7 +276,7 @@ def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, wi
         return [heading("Slurm", "", width), styled(("Asking sinfo …", MUTED))]
     if cluster.problem:
         return [heading("Slurm", "", width), fit(styled((visible(cluster.problem), MUTED)), width)]
-    chosen = {part.name for part in chosen_partitions(cluster, partition)}
+    chosen = {part.name for part in find_partitions(cluster, partition)}
     # One row for each kind of node.
     kept = [part for part in cluster.partitions for _ in part.nodes or (None,)]
     listed = sorted(zip(kept, cluster_rows(cluster), strict=True), key=lambda pair: pair[0].name not in chosen)

@@ -8,7 +8,7 @@ from nemo_faults import FAULTS as NEMO_FAULTS
 from support import UUIDS, boxed, check, facts, gpu, inside, machine, plan, prepare, profile, toolchain
 
 from tui_train.checks import CHECKS
-from tui_train.facts.data.data_report import AnswersOnly, DataProblem, DataQuestion, DataReport, TokenCounts
+from tui_train.facts.data.data_report import AnswersOnlyAbility, DataProblem, DataQuestion, DataReport, TokenCounts
 from tui_train.facts.data.data_use import question_key as data_key
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
@@ -16,9 +16,9 @@ from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
 from tui_train.facts.types import (
     ContainerImage,
     Facts,
-    Flag,
     Gap,
     GpuProcess,
+    HelpFlag,
     LogoutEffect,
     Parameter,
     ResourcesInUse,
@@ -187,7 +187,7 @@ FAULTS = [
         "whether this TRL takes --nonsense=1"),
     warning(FINE, tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}), "trainer.python",
         "ignores 1 value of the plan: packing"),
-    note(FINE, tuned(format="messages", chat=True, answers=AnswersOnly(why="the template does not mark answers"),
+    note(FINE, tuned(format="messages", chat=True, answers=AnswersOnlyAbility(why="the template does not mark answers"),
         tokens=TOKENS), "finetune.answers_only", "the users' words are learned too: "),
     warning(FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100}, tuned(),
         "recipe.checkpoint_every", "the best checkpoint is not kept", fix=True),
@@ -246,7 +246,7 @@ FAULTS = [
     error({"trainer.preset": "mine"} | SCRIPT, replace(facts(), presets={"mine": UserPreset(path="/p",
         problem="/p: label: is empty")}), "trainer.preset", "mine cannot be used: /p: label: is empty", fix=True),
     warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT, replace(facts(),
-        help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}), "trainer.preset",
+        help={"/t.py": ScriptHelp(flags=(HelpFlag("--batch_size"), HelpFlag("--bs")))}), "trainer.preset",
         "the script does not take --output_dir, --logging_steps, ", fix=True),
     warning({"trainer.preset": "hf-trainer"} | SCRIPT, replace(facts(), sources={"/t.py": Source(bare_train_line=7,
         corrected_train="trainer.train(last)")}), "trainer.script",

@@ -18,8 +18,8 @@ from tui_train.facts.gpus import nvml, pci
 from tui_train.facts.machine import cgroup_limits, host, memory_bound, probe, trusted_pythons
 from tui_train.facts.machine.cgroup_limits import CgroupLimits
 from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.other_machines.peers import probe_hosts
-from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
+from tui_train.facts.other_machines.training_hosts import probe_hosts
+from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
 
 MIB = 2**20
 
@@ -143,12 +143,12 @@ def test_clocks_and_links(on):
     cards = on("8xh100-nvlink").gpus
     assert cards[3].peers == (0, 1, 2, 4, 5, 6, 7)
     assert [(card.nvlinks, card.sm_clock_max, card.ecc, card.pcie) for card in cards] == [
-        (18, 1980, True, Pcie(5, 16, 5, 16))
+        (18, 1980, True, PcieLink(5, 16, 5, 16))
     ] * 8
     assert {card.throttled_by for card in cards} == {()}  # idle is no throttling
     slowed, idle = on("two-3090-display-and-busy").gpus
     assert slowed.throttled_by == ("the power limit", "heat")
-    assert (idle.throttled_by, idle.pcie, idle.peers) == ((), Pcie(1, 16, 4, 16), None)
+    assert (idle.throttled_by, idle.pcie, idle.peers) == ((), PcieLink(1, 16, 4, 16), None)
     assert (slowed.ecc, slowed.nvlinks, slowed.numa_node) == (None, None, None)
 
 
@@ -794,7 +794,7 @@ def test_hosts_are_asked_at_a_lower_priority_and_a_shared_connection_is_not(
     executable(tmp_path / "ssh", f"#!/bin/sh\nnice >> {tmp_path}/nice\necho nobody answers >&2\nexit 255\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    answers = [probe_hosts(["a", "b"], "/py", []), probe_hosts(["b"], "/py", [], first="a")]
+    answers = [probe_hosts(["a", "b"], "/py", []), probe_hosts(["b"], "/py", [], asking_host="a")]
     assert {peer.problem for found in answers for peer in found.values()} == {"nobody answers"}
     asked = [int(line) for line in (tmp_path / "nice").read_text().split()]
     assert (asked[:2], {*asked[2:]}) == ([min(19, own + 10)] * 2, {own})

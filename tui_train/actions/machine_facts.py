@@ -10,7 +10,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.gpus.verdicts import card_sets, gpu_verdicts, recommended_uuids, why_torch_blocks_all
 from tui_train.facts.machine import probe
-from tui_train.facts.other_machines import saved
+from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
@@ -66,7 +66,7 @@ def require_here(profile: Profile, what: str) -> Profile:
 
 def facts_from(source: MachineSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
-    own = saved.load_toolchain(source.toolchain) if source.toolchain else None
+    own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
     facts = Facts(machine=probe.probe_machine()) if own and not source.target.name else source.target.survey()
     if own:

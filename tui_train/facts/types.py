@@ -36,7 +36,7 @@ class GpuProcess(Struct, frozen=True):
     graphics: bool = False
 
 
-class Pcie(Struct, frozen=True):
+class PcieLink(Struct, frozen=True):
     """The PCIe link of a card, current and maximum; idle cards use a lower generation."""
 
     generation: int | None = None
@@ -64,7 +64,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     ecc: bool | None = None
     throttled_by: tuple[str, ...] = ()
     """The limits on its clock now."""
-    pcie: Pcie | None = None
+    pcie: PcieLink | None = None
     nvlinks: int | None = None
     """The number of active links."""
     peers: tuple[int, ...] | None = None
@@ -159,7 +159,7 @@ class YamlDocument(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Flag(Struct, frozen=True):
+class HelpFlag(Struct, frozen=True):
     """An argument that a script's --help lists; `valued`: it takes a value."""
 
     name: str
@@ -170,7 +170,7 @@ class Flag(Struct, frozen=True):
 class ScriptHelp(Struct, frozen=True, kw_only=True):
     """The arguments that a script's --help lists, or the `problem` why there are none."""
 
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[HelpFlag, ...] = ()
     problem: str = ""
 
 

@@ -11,7 +11,7 @@ import pynvml
 from tui_train.facts.gpus import pci
 from tui_train.facts.gpus.capability import CHIPS
 from tui_train.facts.machine.host import as_valid_utf8
-from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, Pcie
+from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, PcieLink
 
 # Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
 GARBAGE_ERRORS = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
@@ -146,14 +146,14 @@ def _read_throttle_reasons(query: NvmlQuery) -> tuple[str, ...]:
     return tuple(words for bit, words in _THROTTLE_REASON_BY_BIT.items() if bits and bits & bit)
 
 
-def _read_pcie_link(query: NvmlQuery) -> Pcie | None:
-    link = Pcie(
+def _read_pcie_link(query: NvmlQuery) -> PcieLink | None:
+    link = PcieLink(
         query(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
         query(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
         query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
         query(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
     )
-    return None if link == Pcie() else link
+    return None if link == PcieLink() else link
 
 
 def _count_active_nvlinks(query: NvmlQuery) -> int | None:

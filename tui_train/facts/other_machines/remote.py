@@ -16,13 +16,13 @@ from tui_train.facts import yaml_documents
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.models.hub import HubCache
-from tui_train.facts.other_machines.saved import parse_machine_file
+from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
 from tui_train.facts.types import Facts, Gap, Gpu, Machine, PathState, Source, Toolchain, YamlDocument
 
 _SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 NVIDIA_SMI_COMMAND = f"nvidia-smi --query-gpu={_SMI_FIELDS} --format=csv,noheader,nounits"
-_NOT_FOUND = 127
+_PROGRAM_NOT_FOUND_CODE = 127
 _HOST_FIELDS = ("kernel", "cpu_name", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
 
 
@@ -75,7 +75,7 @@ def read_planning_facts(
     host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], script: str = ""
 ) -> Facts:
     """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
-    host_facts = read_facts(host)
+    host_facts = read_host_facts(host)
     host_survey = survey_host(host, pythons, paths, (*files, *filter(None, (script,))))
     if host_survey is None:
         return msgspec.structs.replace(host_facts, other_machine=host)
@@ -117,9 +117,9 @@ def survey_command(question: dict[str, object]) -> tuple[str, ...]:
     return ("python3", "-c", program, msgspec.json.encode(full_question).decode())
 
 
-def parse_survey(out: bytes) -> Survey | None:
+def parse_survey(output: bytes) -> Survey | None:
     """Return the answer in what a host printed, None for none: login scripts may print as well."""
-    for line in reversed(out.splitlines()):
+    for line in reversed(output.splitlines()):
         try:
             return json_as(line, Survey)
         except Unparsable:
@@ -127,7 +127,7 @@ def parse_survey(out: bytes) -> Survey | None:
     return None
 
 
-def read_facts(host: str, deadline: float = 40.0) -> Facts:
+def read_host_facts(host: str, deadline: float = 40.0) -> Facts:
     """Return the facts of a host within about `deadline` seconds; Unavailable if it does not answer.
 
     ssh does not prompt: log in by hand once to a host that is unknown or requires a password.
@@ -144,7 +144,9 @@ def read_facts(host: str, deadline: float = 40.0) -> Facts:
     fallback = _run_over_ssh(host, NVIDIA_SMI_COMMAND, max(1.0, end_time - monotonic()))
     if fallback.code == 0:
         return Facts(machine=parse_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
-    if fallback.code == _NOT_FOUND and (host_survey := survey_host(host, (), (), (), max(1.0, end_time - monotonic()))):
+    if fallback.code == _PROGRAM_NOT_FOUND_CODE and (
+        host_survey := survey_host(host, (), (), (), max(1.0, end_time - monotonic()))
+    ):
         gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
         return Facts(
             machine=msgspec.structs.replace(host_survey.machine, gaps=(gap,)), toolchains=host_survey.toolchains
@@ -160,7 +162,7 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
     driver = None
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) < 9 or not _is_count(cells[0]):
+        if len(cells) < 9 or not _is_whole_number(cells[0]):
             unreadable_lines.append(line)
             continue
         # A name may contain commas.
@@ -207,9 +209,9 @@ def _value_or_none(text: str) -> str | None:
     return None if not text or text.startswith("[") or text == "N/A" else text
 
 
-def _is_count(text: str) -> bool:
+def _is_whole_number(text: str) -> bool:
     return bool(re.fullmatch(r"\d{1,9}", text, re.ASCII))
 
 
 def _bytes_from_mib(text: str) -> int | None:
-    return int(text) * 2**20 if _is_count(text) else None
+    return int(text) * 2**20 if _is_whole_number(text) else None

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tui_train.facts.scripts.script_arguments import absl_arguments, argparse_arguments, parsers
+from tui_train.facts.scripts.script_arguments import absl_arguments, argparse_arguments, argparse_subcommands
 from tui_train.facts.scripts.script_kind import DATACLASS_PARSERS
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
     called_name,
-    is_true,
+    is_constant_true,
     keyword_value,
     last_name,
     one_line_text,
@@ -21,7 +21,7 @@ from tui_train.facts.scripts.script_syntax import (
 )
 from tui_train.facts.types import Parameter, ParameterForm, ScriptKind
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _PLAIN_TYPES = {"int", "float", "str", "bool"}
 
 
@@ -46,28 +46,30 @@ def declared_arguments(kind: ScriptKind, file: str, modules: tuple[ScriptModule,
         yield from (parameter for module in modules for parameter in absl_arguments(module))
 
 
-def commands(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> tuple[str, ...]:
+def script_subcommands(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> tuple[str, ...]:
     """Return the subcommands of a script, in the order of their lines, or of its nodes."""
-    found: Iterator[str] = (name for module in modules for name in parsers(module))
+    found: Iterator[str] = (name for module in modules for name in argparse_subcommands(module))
     if kind in {"click", "typer"}:
-        found = (name for module in modules for name in _by_decorators(module, kind))
+        found = (name for module in modules for name in _decorated_subcommands(module, kind))
     return tuple(dict.fromkeys(found))
 
 
-def needs_command(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> bool:
+def requires_subcommand(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a script that has subcommands surely ends without one."""
     if kind in {"click", "typer"}:
         made = [call for module in modules for call in module.calls("group", "Typer", "callback")]
-        other = any(_called_alone(module) for module in modules) if kind == "click" else False
-        return not other and not any(is_true(keyword_value(call, "invoke_without_command")) for call in made)
+        other = any(_has_command_outside_groups(module) for module in modules) if kind == "click" else False
+        return not other and not any(is_constant_true(keyword_value(call, "invoke_without_command")) for call in made)
     return any(
-        is_true(keyword_value(call, "required")) for module in modules for call in module.calls("add_subparsers")
+        is_constant_true(keyword_value(call, "required"))
+        for module in modules
+        for call in module.calls("add_subparsers")
     )
 
 
-def _called_alone(module: ScriptModule) -> bool:
+def _has_command_outside_groups(module: ScriptModule) -> bool:
     """Return whether a function is a command of no group: it may be what the script runs."""
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     groups = _command_groups(module)
     return any(
         _decorator_name(each) == "command" and _command_owner(each) not in groups
@@ -76,8 +78,8 @@ def _called_alone(module: ScriptModule) -> bool:
     )
 
 
-def _by_decorators(module: ScriptModule, kind: ScriptKind) -> Iterator[str]:
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+def _decorated_subcommands(module: ScriptModule, kind: ScriptKind) -> Iterator[str]:
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     groups = _command_groups(module)
     owned = [(each, node) for node in functions for each in node.decorator_list if _command_owner(each)]
     if kind == "click":
@@ -90,7 +92,7 @@ def click_arguments(module: ScriptModule) -> Iterator[Parameter]:
     """Yield the options and arguments that decorate functions, each with the subcommand that takes it."""
     groups = _command_groups(module)
     for node in module.nodes:
-        if not isinstance(node, _Function):
+        if not isinstance(node, _FunctionNode):
             continue
         calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
         command = next(
@@ -104,7 +106,7 @@ def click_arguments(module: ScriptModule) -> Iterator[Parameter]:
 def signature_arguments(module: ScriptModule) -> Iterator[Parameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     run = {last_name(argument) for call in module.calls("run", "Fire") for argument in call.args[:1]}
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     fire = any(module.calls("Fire"))
     by_app = {node: each for node in functions for each in node.decorator_list if _command_owner(each)}
     for node in functions:
@@ -114,7 +116,7 @@ def signature_arguments(module: ScriptModule) -> Iterator[Parameter]:
             yield from (replace(parameter, command=command) for parameter in parameters)
 
 
-def _function_arguments(node: _Function, file: str, *, fire: bool) -> Iterator[Parameter]:
+def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterator[Parameter]:
     """Yield the parameters of a function: options, or positional where there is no default.
 
     Where typer takes --dry-run and --no-dry-run, fire takes --dry_run and --nodry_run.
@@ -126,7 +128,7 @@ def _function_arguments(node: _Function, file: str, *, fire: bool) -> Iterator[P
         typed = last_name(each.annotation)
         option = isinstance(default, ast.Call) and called_name(default) == "Option"
         value = default.args[0] if isinstance(default, ast.Call) and default.args else default
-        names, off = _both(text_constants(default.args[1:]) if isinstance(default, ast.Call) else ())
+        names, off = _on_and_off_flags(text_constants(default.args[1:]) if isinstance(default, ast.Call) else ())
         usual = each.arg if fire else each.arg.replace("_", "-")
         lists = not fire and each.annotation is not None and "list" in ast.unparse(each.annotation).lower()
         form: ParameterForm = "positional" if default is None else "option"
@@ -187,16 +189,16 @@ def _click_argument(call: ast.Call) -> Parameter | None:
     positional = called_name(call) == "argument"
     if not names or not (flags or positional):
         return None
-    flags, off = _both(flags)
+    flags, off = _on_and_off_flags(flags)
     if not (flags or positional):
         return None
-    switch = is_true(keyword_value(call, "is_flag")) or is_true(keyword_value(call, "count"))
+    switch = is_constant_true(keyword_value(call, "is_flag")) or is_constant_true(keyword_value(call, "count"))
     form: ParameterForm = "positional" if positional else "pair" if off else "switch" if switch else "option"
     typed, default = keyword_value(call, "type"), keyword_value(call, "default")
     choices = typed.args[0] if isinstance(typed, ast.Call) and called_name(typed) == "Choice" and typed.args else None
     bounded = {"IntRange": "int", "FloatRange": "float", "Path": "str", "Choice": "str"}
     named = called_name(typed) if isinstance(typed, ast.Call) else last_name(typed)
-    nargs, multiple = plain_value(keyword_value(call, "nargs")), is_true(keyword_value(call, "multiple"))
+    nargs, multiple = plain_value(keyword_value(call, "nargs")), is_constant_true(keyword_value(call, "multiple"))
     return Parameter(
         name=names[0] if positional else max(flags, key=lambda flag: (flag.startswith("--"), len(flag))),
         flags=() if positional else flags,
@@ -208,14 +210,15 @@ def _click_argument(call: ast.Call) -> Parameter | None:
         default=plain_value(default),
         choices=plain_values(choices),
         help=one_line_text(keyword_value(call, "help")),
-        required=is_true(keyword_value(call, "required")) or (positional and default is None and nargs != "-1"),
+        required=is_constant_true(keyword_value(call, "required"))
+        or (positional and default is None and nargs != "-1"),
         takes_several=multiple or nargs not in {"", "1"},
         repeats=multiple and nargs in {"", "1"},
         line=call.lineno,
     )
 
 
-def _both(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _on_and_off_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names that click's --on/--off declares: those that turn it on, and those that turn it off."""
     halves = [[half.strip() for half in flag.split("/", 1)] for flag in flags]
     on = tuple(each[0] for each in halves if each[0])
@@ -224,7 +227,7 @@ def _both(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _command_groups(module: ScriptModule) -> frozenset[str]:
     """Return the functions that are groups of commands."""
-    functions = [node for node in module.nodes if isinstance(node, _Function)]
+    functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     return frozenset(
         node.name for node in functions if any(_decorator_name(each) == "group" for each in node.decorator_list)
     )
@@ -240,7 +243,7 @@ def _command_owner(decorator: ast.expr) -> str:
     return last_name(function.value) if isinstance(function, ast.Attribute) and function.attr == "command" else ""
 
 
-def _command_name(decorator: ast.expr, node: _Function) -> str:
+def _command_name(decorator: ast.expr, node: _FunctionNode) -> str:
     named = text_constant(decorator.args[0]) if isinstance(decorator, ast.Call) and decorator.args else ""
     return named or node.name.replace("_", "-")
 
@@ -255,7 +258,7 @@ def _field_argument(node: ast.AnnAssign, name: str, file: str) -> Parameter:
         if isinstance(metadata, ast.Dict)
         else {}
     )
-    typed = _plain_type(node.annotation)
+    typed = _annotation_type(node.annotation)
     return Parameter(
         name=f"--{name}",
         flags=(f"--{name}",),
@@ -270,7 +273,7 @@ def _field_argument(node: ast.AnnAssign, name: str, file: str) -> Parameter:
     )
 
 
-def _plain_type(node: ast.expr) -> str:
+def _annotation_type(node: ast.expr) -> str:
     """Return the plain type in an annotation such as Optional[int] or float | None."""
     names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in _PLAIN_TYPES]
     return names[0] if names else last_name(node)
