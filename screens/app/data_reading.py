@@ -97,7 +97,7 @@ class DataReadingApp(EditingApp):
         from tui_train.facts.data.data_cache import read_data_report
 
         worker = get_current_worker()
-        look = read_data_report(asked.toolchain, asked.question, cancelled=lambda: worker.is_cancelled)
+        look = read_data_report(asked.toolchain, asked.question, is_cancelled=lambda: worker.is_cancelled)
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}

@@ -306,7 +306,7 @@ def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolch
     found = Facts(machine=any_machine, toolchains=(any_toolchain,))
     picked = pick_toolchain(Profile(), found)
     verdicts = gpus.gpu_verdicts(any_machine.gpus, picked, any_machine.driver_cuda)
-    offered = gpus.card_sets(any_machine.gpus, verdicts)
+    offered = gpus.rank_card_sets(any_machine.gpus, verdicts)
     usable = [card for card, v in zip(any_machine.gpus, verdicts, strict=True) if v.kind != "blocked"]
     for one in offered:
         assert one.uuids

@@ -278,7 +278,7 @@ def test_a_process_that_falls_silent_is_told_of_each_card(on):
 @pytest.mark.whole
 def test_a_process_that_crashes_is_replaced_later(on, monkeypatch):
     monkeypatch.setattr(live_samples, "_RESTART_DELAY_SECONDS", 7.0)
-    monkeypatch.setattr(live_samples, "_RETRY_DELAY_SECONDS", 1000.0)
+    monkeypatch.setattr(live_samples, "_MISSING_DRIVER_RETRY_SECONDS", 1000.0)
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
     (child,) = children()
@@ -325,7 +325,7 @@ def test_without_a_library_nothing_is_told_and_little_is_done(no_library, starts
 
 @pytest.mark.whole
 def test_a_driver_that_comes_later_is_found(on, no_library, starts, monkeypatch):
-    monkeypatch.setattr(live_samples, "_RETRY_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(live_samples, "_MISSING_DRIVER_RETRY_SECONDS", 1.0)
     assert list(live_samples.live_samples(for_seconds(3))) == []
     assert 2 <= len(starts) <= 4
     assert all(later - earlier > 0.95 for earlier, later in itertools.pairwise(starts))

@@ -8,7 +8,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.facts.gpus.verdicts import card_sets, gpu_verdicts, recommended_uuids, why_torch_blocks_all
+from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommended_uuids, why_torch_blocks_all
 from tui_train.facts.machine import probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain
@@ -97,7 +97,7 @@ def facts_as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
         "machine": machine,
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
-        "sets": msgspec.to_builtins(card_sets(cards, verdicts)),
+        "sets": msgspec.to_builtins(rank_card_sets(cards, verdicts)),
         "all_blocked": why_torch_blocks_all(cards, verdicts, toolchain, facts.machine.driver_cuda),
         "judged_for": msgspec.to_builtins(toolchain),
         "toolchains": msgspec.to_builtins(facts.toolchains),

@@ -44,16 +44,16 @@ class _AttemptEdits(msgspec.Struct, frozen=True):
     edits: dict[str, fields.Value] = {}
 
 
-def diagnose_log(path: str, exit_code: int | None = None, watch: ReadWatcher | None = None) -> Diagnosis | None:
+def diagnose_log(path: str, exit_code: int | None = None, watcher: ReadWatcher | None = None) -> Diagnosis | None:
     """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
 
     def of(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         return diagnose(Evidence(lines=lines, exit_code=exit_code))
 
-    return of(read_log_lines(path, watch, of))
+    return of(read_log_lines(path, watcher, of))
 
 
-def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | None = None) -> Diagnosis | None:
+def diagnose_run(run: RunDir, facts: Facts | None = None, watcher: ReadWatcher | None = None) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
 
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
@@ -89,7 +89,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=newest_checkpoint(run, attempt.position),
-        takes=_passed_values(profile, document) if profile else frozenset(),
+        takes=_values_reaching_trainer(profile, document) if profile else frozenset(),
         phase=attempt.phase,
         resumed=attempt.resumed,
         first_step=first_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
@@ -105,7 +105,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, watch: ReadWatcher | N
             return found
         return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
 
-    return of(read_log_lines(str(run.attempt_log(attempt.number)), watch, of))
+    return of(read_log_lines(str(run.attempt_log(attempt.number)), watcher, of))
 
 
 def _damaged_files(profile: Profile, checkpoint: str) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _load_profile(run: RunDir) -> Profile | None:
         return None
 
 
-def _passed_values(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
+def _values_reaching_trainer(profile: Profile, document: YamlDocument | None) -> frozenset[str]:
     """Return the values that reach the trainer, without those that the user's own arguments or file override."""
     if trainer_of(profile).resumes_itself:
         return _VALUES_PASSED_TO_NEMO
@@ -197,7 +197,7 @@ def _free_bytes(path: str) -> int | None:
 
 
 def diagnose_reference(
-    reference: str, exit_code: int | None, watch: ReadWatcher | None = None
+    reference: str, exit_code: int | None, watcher: ReadWatcher | None = None
 ) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir
@@ -205,6 +205,6 @@ def diagnose_reference(
     # Unlike those of Path, these answer for a path of any length.
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
     if reference == "-" or is_file or ("/" in reference and not is_folder):
-        return visible(reference), None, diagnose_log(reference, exit_code, watch)
+        return visible(reference), None, diagnose_log(reference, exit_code, watcher)
     run = rundir.find_run(reference)
-    return visible(run.name), run, diagnose_run(run, watch=watch)
+    return visible(run.name), run, diagnose_run(run, watcher=watcher)

@@ -60,7 +60,7 @@ class EndOnlyWatcher(ReadWatcher):
 
 def read_log_lines(
     path: str,
-    watch: ReadWatcher | None = None,
+    watcher: ReadWatcher | None = None,
     diagnose: Callable[[tuple[LogLine, ...]], Diagnosis | None] = lambda _: None,
 ) -> tuple[LogLine, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read.
@@ -73,18 +73,18 @@ def read_log_lines(
         with _open_log(path) as file:
             size = file.raw.size if isinstance(file, io.BufferedReader) and isinstance(file.raw, _SparseFile) else 0
             text = _open_as_utf8(file, name)
-            if watch is None:
+            if watcher is None:
                 return relevant_lines(text)
             end: tuple[LogLine, ...] = ()
             if size >= _LARGE_LOG_BYTES and text.plain:
                 with _open_log(path) as again:
                     end = _end_lines(again, size)
                 try:
-                    watch.at_end(diagnose(end))
+                    watcher.at_end(diagnose(end))
                 except (KeyboardInterrupt, StopReading):
-                    watch.stopped = True
+                    watcher.stopped = True
                     return end
-            return relevant_lines(text, end, watch, lambda: (file.tell() if size else 0, size))
+            return relevant_lines(text, end, watcher, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
         raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -175,7 +175,7 @@ def _open_as_utf8(file: Any, name: str, *, unpacked: bool = False) -> Any:
 def relevant_lines(
     file: BinaryIO,
     end_lines: tuple[LogLine, ...] = (),
-    watch: ReadWatcher | None = None,
+    watcher: ReadWatcher | None = None,
     bytes_read: Callable[[], tuple[int, int]] = lambda: (0, 0),
     first_number: int = 1,
 ) -> tuple[LogLine, ...]:
@@ -196,17 +196,17 @@ def relevant_lines(
             if len(tail) > _TAIL_BLOCKS:
                 middle.read(*tail.popleft())
                 taken += _BLOCK_BYTES
-                if watch:
-                    watch.has_read(bytes_read()[0] or taken, bytes_read()[1])
+                if watcher:
+                    watcher.has_read(bytes_read()[0] or taken, bytes_read()[1])
     except (KeyboardInterrupt, StopReading):
-        if not watch or (end_lines and bytes_read()[0] > bytes_read()[1] - _END_BYTES):
+        if not watcher or (end_lines and bytes_read()[0] > bytes_read()[1] - _END_BYTES):
             raise
-        watch.stopped = True
+        watcher.stopped = True
     last = [line for numbered in tail for line in _numbered_lines(*numbered)]
     cleaned = tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _clean_lines(number, raw))
     return (
         (*cleaned, *(line for line in end_lines if line.number >= FIRST_UNKNOWN_LINE_NUMBER))
-        if watch and watch.stopped
+        if watcher and watcher.stopped
         else cleaned
     )
 
@@ -242,9 +242,9 @@ def _numbered_lines(first_number: int, block: bytes) -> list[NumberedLine]:
     return [*enumerate(shortened_lines(block), first_number)]
 
 
-def _clean_lines(number: int, raw: bytes) -> Iterable[LogLine]:
+def _clean_lines(number: int, raw_line: bytes) -> Iterable[LogLine]:
     """Return what a terminal would have shown of a line, after its carriage returns."""
-    for piece in TERMINAL_ESCAPE_PATTERN.sub(b"", raw).split(b"\r"):
+    for piece in TERMINAL_ESCAPE_PATTERN.sub(b"", raw_line).split(b"\r"):
         rank, text = split_origin(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():
             yield LogLine(number, text.rstrip(), rank)

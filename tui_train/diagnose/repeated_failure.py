@@ -52,7 +52,7 @@ def why_not_restartable(run: RunDir, run_status: Status, diagnosis: Diagnosis | 
     return f"would fail again. {same.cause} {same.remedy}".rstrip(".") if same else why_not_resumable(run, run_status)
 
 
-def _files_changed(run: RunDir, since: float | None) -> bool:
+def _files_changed(run: RunDir, since_time: float | None) -> bool:
     """Return whether the script, its config file or launch.sh was written after a time."""
     try:
         trainer = store.load(str(run.profile)).trainer
@@ -60,7 +60,7 @@ def _files_changed(run: RunDir, since: float | None) -> bool:
         return True
     for path in filter(None, (str(run.script), trainer.script, trainer.config)):
         try:
-            if since is None or os.stat(path).st_mtime > since:  # noqa: PTH116 - answers for a path of any length
+            if since_time is None or os.stat(path).st_mtime > since_time:  # noqa: PTH116 - answers for a path of any length
                 return True
         except (OSError, ValueError):
             continue  # the module of a package, or a file of another machine

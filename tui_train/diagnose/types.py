@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tui_train.facts.types import Source
+from tui_train.facts.types import ScriptSource
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import Preset
 
@@ -51,7 +51,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """The step of the checkpoint that it was given; 0: unknown."""
     first_step: int = 0
     """The first step that it logged; 0: unknown."""
-    source: Source | None = None
+    source: ScriptSource | None = None
     """That of the script that was started."""
     preset: Preset | None = None
     """That of the script that was started."""

@@ -194,7 +194,7 @@ ScriptKind = Literal[
 ParameterForm = Literal["option", "key", "positional", "switch", "pair"]
 
 
-class Parameter(Struct, frozen=True, kw_only=True):
+class ScriptParameter(Struct, frozen=True, kw_only=True):
     """An argument of a script as its source says; texts are as written there, empty where they are not plain."""
 
     name: str
@@ -221,7 +221,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     """The imported file that declares it, empty for the script itself."""
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class ScriptSource(Struct, frozen=True, kw_only=True):
     """Facts in the text of a training script; lines count from 1, and 0 is none."""
 
     kind: ScriptKind = ""
@@ -234,7 +234,7 @@ class Source(Struct, frozen=True, kw_only=True):
     """The library's class whose fields are arguments too, such as TrainingArguments."""
     why_unread: str = ""
     """Why its arguments are not known."""
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[ScriptParameter, ...] = ()
     subcommands: tuple[str, ...] = ()
     needs_command: bool = False
     """One of its subcommands must be given."""
@@ -364,7 +364,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """What live runs hold."""
     models: dict[str, ModelFolder] = {}
     """The shapes of the models in the profile's folders."""
-    sources: dict[str, Source] = {}
+    sources: dict[str, ScriptSource] = {}
     """Facts of scripts, by path."""
     wandb_key: bool = True
     """This user has a W&B key."""
@@ -392,7 +392,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """sbatch is on the other machine."""
 
 
-class Verdict(Struct, frozen=True):
+class GpuVerdict(Struct, frozen=True):
     """Verdict on a GPU: `blocked` cannot train, `skip` would slow or limit the others, `use` should.
 
     `busy` lists the processes that compute on it now, empty if none do; it does not affect the kind.

@@ -56,10 +56,10 @@ def parse_document(data: bytes) -> YamlDocument:
     return YamlDocument(problem=problem) if problem else YamlDocument(values=values)
 
 
-def _value_problem(value: Any, key: str, remaining: list[int], depth: int) -> str:
+def _value_problem(value: Any, key: str, remaining_count: list[int], depth: int) -> str:
     """Return why a value cannot be copied into another file, empty if it can."""
-    remaining[0] -= 1
-    if remaining[0] < 0 or depth > _MAX_DEPTH:
+    remaining_count[0] -= 1
+    if remaining_count[0] < 0 or depth > _MAX_DEPTH:
         return "it has too many values or too many levels"
     if isinstance(value, dict):
         invalid_name = next((name for name in value if not isinstance(name, str)), None)
@@ -70,7 +70,7 @@ def _value_problem(value: Any, key: str, remaining: list[int], depth: int) -> st
         inner = ((f"{key}[{number}]", item) for number, item in enumerate(value))
     else:
         return _scalar_problem(value, visible(key)[:80])
-    return next(filter(None, (_value_problem(item, name, remaining, depth + 1) for name, item in inner)), "")
+    return next(filter(None, (_value_problem(item, name, remaining_count, depth + 1) for name, item in inner)), "")
 
 
 def _scalar_problem(value: Any, key: str) -> str:

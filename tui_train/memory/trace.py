@@ -105,7 +105,7 @@ def run_trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool
     """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
     no_card = {"CUDA_VISIBLE_DEVICES": ""}
     return _parse_counted(
-        run_child(memory_child_command(python, "trace", request), TRACE_DEADLINE, no_card, cancelled=cancelled)
+        run_child(memory_child_command(python, "trace", request), TRACE_DEADLINE, no_card, is_cancelled=cancelled)
     )
 
 
@@ -114,7 +114,7 @@ def run_measurement(python: str, request: dict[str, Any], card: str = "") -> Cou
     environment = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
     return _parse_counted(
-        run_child(memory_child_command(python, "measure", request), MEASURE_DEADLINE, environment, memory=0)
+        run_child(memory_child_command(python, "measure", request), MEASURE_DEADLINE, environment, memory_limit=0)
     )
 
 

@@ -28,7 +28,7 @@ from tui_train.facts.types import (
     NemoCheckpoint,
     NemoTokenizer,
     PathState,
-    Source,
+    ScriptSource,
     Toolchain,
     YamlDocument,
 )
@@ -66,7 +66,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
     documents: dict[str, YamlDocument]
     presets: dict[str, UserPreset]
     models: dict[str, ModelFolder]
-    sources: dict[str, Source]
+    sources: dict[str, ScriptSource]
     wandb_key: bool
     checkpoints: dict[str, NemoCheckpoint]
     accelerate_config: str
@@ -95,7 +95,7 @@ def profile_files(profile: Profile) -> ProfileFiles:
     )
 
 
-def script_sources(profile: Profile) -> dict[str, Source]:
+def script_sources(profile: Profile) -> dict[str, ScriptSource]:
     """Return the facts of the profile's training script, by its path."""
     script = profile.trainer.script
     return {script: read_source(script)} if script and takes_field(profile, "trainer.script") else {}
@@ -118,7 +118,7 @@ def model_shape(profile: Profile, name: str) -> ModelFolder:
 
 
 def _user_output(
-    profile: Profile, read: dict[str, YamlDocument], user_presets: UserPresets, own: Source | None
+    profile: Profile, read: dict[str, YamlDocument], user_presets: UserPresets, own: ScriptSource | None
 ) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:

@@ -176,7 +176,7 @@ class DigestCache:
 
         why_not = digest.why_not_resumable
         try:
-            diagnosis = diagnose_run(digest.run, watch=EndOnlyWatcher())
+            diagnosis = diagnose_run(digest.run, watcher=EndOnlyWatcher())
             why_not = why_not_restartable(digest.run, digest.now, diagnosis) if diagnosis and digest.now else why_not
         except TuiTrainError:
             diagnosis = None

@@ -10,7 +10,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, duration_text, number_ranges, size, text_table, typeset, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.samples import Sample
-from tui_train.facts.gpus.verdicts import card_sets, gpu_verdicts, recommended_torch_build, why_torch_blocks_all
+from tui_train.facts.gpus.verdicts import gpu_verdicts, rank_card_sets, recommended_torch_build, why_torch_blocks_all
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
@@ -84,7 +84,7 @@ def _card_lines(
     fits = max_width is None or max(map(len, full_table.split("\n"))) <= max_width
     lines = [full_table] if fits else _short_card_lines(rows, machine, max_width)
     lines += ["* = chosen for training"] if chosen else []
-    offered = card_sets(machine.gpus, verdicts)
+    offered = rank_card_sets(machine.gpus, verdicts)
     if len(offered) > 1:
         indices = {gpu.uuid: gpu.index for gpu in machine.gpus}
         rows = [("set", "GPUs", "gain")]

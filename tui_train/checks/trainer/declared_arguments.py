@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note
 from tui_train.checks.trainer.preset import arguments_in_words, declared_names, is_fully_known
-from tui_train.facts.types import Parameter, Source
+from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.presets import PLACEHOLDER, PLACEHOLDERS, PresetArgument
@@ -60,7 +60,7 @@ def unknown(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def near(source: Source, word: str) -> str:
+def near(source: ScriptSource, word: str) -> str:
     """Return the declared option that an unknown one is most like, empty for none."""
     declared = sorted(flag for flag in declared_names(source) if flag.startswith("--"))
     return next(iter(difflib.get_close_matches(word.partition("=")[0], declared, n=1, cutoff=0.75)), "")
@@ -145,7 +145,7 @@ def recipe_lookalikes(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _pass_value_change(source: Source, profile: Profile, parameter: Parameter, name: str) -> Change | None:
+def _pass_value_change(source: ScriptSource, profile: Profile, parameter: ScriptParameter, name: str) -> Change | None:
     """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
     key = PLACEHOLDERS[name]
     words = profile.trainer.arguments
@@ -177,7 +177,7 @@ def _unset_key(argument: PresetArgument, profile: Profile) -> str:
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 
-def _form(parameter: Parameter) -> str:
+def _form(parameter: ScriptParameter) -> str:
     """Return how an argument is written with its value, which only the user knows, as the end of a sentence."""
     kind = _VALUES.get(parameter.type, "its value")
     one_of = f"one of {', '.join(parameter.choices[:_SHOWN])}" if parameter.choices else kind
@@ -186,5 +186,5 @@ def _form(parameter: Parameter) -> str:
     return f": {visible(said)}" if said else ""
 
 
-def _source_place(parameter: Parameter) -> str:
+def _source_place(parameter: ScriptParameter) -> str:
     return visible(f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}")

@@ -24,14 +24,14 @@ _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".onn
 
 
 def read_data_report(
-    toolchain: Toolchain, question: DataQuestion, cancelled: Callable[[], bool] = lambda: False
+    toolchain: Toolchain, question: DataQuestion, is_cancelled: Callable[[], bool] = lambda: False
 ) -> DataReport:
     """Return what the Python of a toolchain reads in the data, or has read in the very same."""
     states = tuple(_file_states(question))
     file = data_summaries_folder() / f"{answer_cache.content_digest(_cache_key(toolchain, question, states))}.json"
     if report := _load_report(file):
         return report
-    report = probe_data(toolchain.python, question, cancelled=cancelled)
+    report = probe_data(toolchain.python, question, is_cancelled=is_cancelled)
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
     failed = report.problem or report.tokenizer or report.counts.get("unreadable")

@@ -224,14 +224,14 @@ def probe_data(
     python: str,
     question: DataQuestion,
     deadline: float = PROBE_DEADLINE_SECONDS,
-    cancelled: Callable[[], bool] = lambda: False,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> DataReport:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
     from importlib import resources
 
     child = str(resources.files("tui_train").joinpath("programs/data/data_child.py"))
     command = [python, "-B", child, msgspec.json.encode(question).decode()]
-    return parse_data_answer(run_child(command, deadline, _VARIABLES_HIDING_GPUS, cancelled=cancelled))
+    return parse_data_answer(run_child(command, deadline, _VARIABLES_HIDING_GPUS, is_cancelled=is_cancelled))
 
 
 class _ReadingProgress(Struct, frozen=True):

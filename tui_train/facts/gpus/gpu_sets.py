@@ -10,7 +10,7 @@ import msgspec
 
 from tui_train.base.text import counted, percent, size
 from tui_train.facts.gpus.capability import approximate_teraflops, supports_bf16
-from tui_train.facts.types import CardSet, Gpu, Verdict
+from tui_train.facts.types import CardSet, Gpu, GpuVerdict
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
 SAME_MEMORY_SHARE = 0.95
@@ -60,12 +60,12 @@ def is_mig_instance(gpu: Gpu) -> bool:
     return gpu.uuid.startswith("MIG-")
 
 
-def has_too_few_sms(gpu: Gpu, usable: Sequence[Gpu]) -> bool:
-    """Return whether a card has fewer than 8 SMs and another `usable` one has more; unknown is not tiny.
+def has_too_few_sms(gpu: Gpu, usable_gpus: Sequence[Gpu]) -> bool:
+    """Return whether a card has fewer than 8 SMs and another `usable_gpus` one has more; unknown is not tiny.
 
     Source: TensorFlow ignores cards by this rule (`GetDefaultMinGPUMultiprocessorCount`).
     """
-    most_sms = max((other.sm_count or 0 for other in usable), default=0)
+    most_sms = max((other.sm_count or 0 for other in usable_gpus), default=0)
     return gpu.sm_count is not None and gpu.sm_count < min(FEW_SMS_BELOW, most_sms)
 
 
@@ -77,7 +77,7 @@ def fastest_set_indices(speeds: Sequence[float]) -> tuple[int, ...]:
     return tuple(sorted(order[:best]))
 
 
-def card_sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet, ...]:
+def rank_card_sets(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tuple[CardSet, ...]:
     """Return the sensible sets of the cards that are not blocked, the recommended one first.
 
     They leave out busy cards if others are free; then one more set includes the busy ones.
@@ -103,19 +103,19 @@ def card_sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet
     return free_sets
 
 
-def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tuple[str, ...]:
     """Return the UUIDs of the recommended set, none if no card can train."""
-    return next((card_set.uuids for card_set in card_sets(gpus, verdicts)), ())
+    return next((card_set.uuids for card_set in rank_card_sets(gpus, verdicts)), ())
 
 
-def _unbeaten_sets(gpus_and_verdicts: Sequence[tuple[Gpu, Verdict]]) -> tuple[CardSet, ...]:
+def _unbeaten_sets(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerdict]]) -> tuple[CardSet, ...]:
     """Return the sets that no other set beats in both speed and memory, the fastest first."""
     cards = [gpu for gpu, _ in gpus_and_verdicts]
     candidates: list[_CandidateSet]
     if all(is_mig_instance(gpu) for gpu in cards):
         candidates = [(approximate_teraflops(gpu) or 0.0, gpu.memory_total or 0, (gpu,)) for gpu in cards]
     elif all(gpu.memory_total and approximate_teraflops(gpu) for gpu in cards):
-        candidates = [_fastest_set(cards, gpu.memory_total or 0) for gpu in cards]
+        candidates = [_fastest_set_with_memory(cards, gpu.memory_total or 0) for gpu in cards]
     else:
         # Without known speed and memory the verdicts alone decide.
         cards = [gpu for gpu, verdict in gpus_and_verdicts if verdict.kind == "use"]
@@ -128,9 +128,9 @@ def _unbeaten_sets(gpus_and_verdicts: Sequence[tuple[Gpu, Verdict]]) -> tuple[Ca
     return _describe_sets(best)
 
 
-def _fastest_set(cards: Sequence[Gpu], memory: int) -> _CandidateSet:
-    """Return the fastest set of the cards with at least about `memory` bytes: its speed, smallest memory and cards."""
-    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= memory * SAME_MEMORY_SHARE]
+def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _CandidateSet:
+    """Return the fastest set of the cards with about `min_memory` bytes or more: speed, memory and cards."""
+    large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * SAME_MEMORY_SHARE]
     chosen = tuple(large[index] for index in fastest_set_indices([approximate_teraflops(gpu) or 0.0 for gpu in large]))
     slowest = min(approximate_teraflops(gpu) or 0.0 for gpu in chosen)
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen

@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.1
 _SILENT_AFTER_SECONDS = 5.0
 # A driver that stopped may be back soon; one that was missing rarely appears, and starting a Python costs time.
 _RESTART_DELAY_SECONDS = 10.0
-_RETRY_DELAY_SECONDS = 60.0
+_MISSING_DRIVER_RETRY_SECONDS = 60.0
 # Bytes; a longer line is not a sample.
 _MAX_LINE_BYTES = 2**20
 
@@ -89,7 +89,7 @@ class _SamplerProcess:
     def should_restart(self) -> bool:
         """Return whether the process has ended long enough ago to start another."""
         return self._process is None and monotonic() - self._started > (
-            _RESTART_DELAY_SECONDS if self._has_sampled else _RETRY_DELAY_SECONDS
+            _RESTART_DELAY_SECONDS if self._has_sampled else _MISSING_DRIVER_RETRY_SECONDS
         )
 
     def kill(self) -> None:

@@ -36,12 +36,12 @@ class NvmlReport(NamedTuple):
     driver_cuda: str | None = None
 
 
-def read_cards(seconds: float = 6.0) -> NvmlReport:
-    """Return all cards; never raises, waits at most `seconds` for a card, but hangs if the whole driver does.
+def read_cards(max_seconds: float = 6.0) -> NvmlReport:
+    """Return all cards; never raises, waits at most `max_seconds` for a card, but hangs if the whole driver does.
 
     Source: NVML API reference, through nvidia-ml-py, which loads `libnvidia-ml.so.1` from the system's search path.
     """
-    end_time = monotonic() + seconds
+    end_time = monotonic() + max_seconds
     on_bus = pci.read_pci_cards()
     try:
         pynvml.nvmlInit()

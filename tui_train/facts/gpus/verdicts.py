@@ -16,22 +16,22 @@ from tui_train.facts.gpus.gpu_sets import (
     FEW_SMS_BELOW,
     SAME_MEMORY_SHARE,
     busy_processes_text,
-    card_sets,
     fastest_set_indices,
     has_too_few_sms,
     is_busy,
     is_mig_instance,
+    rank_card_sets,
     recommended_uuids,
 )
 from tui_train.facts.machine.torch_builds import TorchBuild, choose_torch_build, torch_install_advice
-from tui_train.facts.types import Gpu, Machine, Toolchain, Verdict
+from tui_train.facts.types import Gpu, GpuVerdict, Machine, Toolchain
 
 __all__ = [
-    "card_sets",
     "code_runs_on",
     "find_gpus",
     "gpu_verdicts",
     "is_busy",
+    "rank_card_sets",
     "recommended_torch_build",
     "recommended_uuids",
     "some_torch_supports",
@@ -50,7 +50,7 @@ _LAST_KEPLER_CAPABILITY = 37
 
 def gpu_verdicts(
     gpus: Sequence[Gpu], toolchain: Toolchain | None = None, driver_cuda: str | None = None
-) -> tuple[Verdict, ...]:
+) -> tuple[GpuVerdict, ...]:
     """Return a verdict for each card, in order, under the PyTorch of `toolchain` and the driver's CUDA ("12.8").
 
     Unknown values (no toolchain, no torch, a field that the driver does not report) never exclude a card.
@@ -62,11 +62,11 @@ def gpu_verdicts(
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
         if why:
-            verdicts.append(Verdict("blocked", (why,), busy_processes_text(gpu)))
+            verdicts.append(GpuVerdict("blocked", (why,), busy_processes_text(gpu)))
             continue
         kind, reason = next(kinds)
         reasons = (reason, *unchecked) if reason else unchecked
-        verdicts.append(Verdict(kind, reasons, busy_processes_text(gpu)))
+        verdicts.append(GpuVerdict(kind, reasons, busy_processes_text(gpu)))
     return tuple(verdicts)
 
 
@@ -107,7 +107,7 @@ def _gpus_for_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
 
 
 def why_torch_blocks_all(
-    gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None, driver_cuda: str | None
+    gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict], toolchain: Toolchain | None, driver_cuda: str | None
 ) -> str:
     """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
     opened = [gpu for gpu in gpus if not gpu.problem]
@@ -186,25 +186,25 @@ def some_torch_supports(gpu: Gpu) -> bool:
     return device is None or device >= 50 or device == _LAST_KEPLER_CAPABILITY
 
 
-def _recommend_use_or_skip(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
+def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
     """Return for each usable card whether to use it, and the reason if there is one."""
     comparable = [
         gpu
-        for gpu in usable
+        for gpu in usable_gpus
         if gpu.memory_total
         and approximate_teraflops(gpu)
-        and not has_too_few_sms(gpu, usable)
+        and not has_too_few_sms(gpu, usable_gpus)
         and not is_mig_instance(gpu)
     ]
     speeds = [approximate_teraflops(gpu) or 0.0 for gpu in comparable]
     fastest = [comparable[index] for index in fastest_set_indices(speeds)]
-    roomiest = max((gpu.memory_total or 0 for gpu in usable if not has_too_few_sms(gpu, usable)), default=0)
+    roomiest = max((gpu.memory_total or 0 for gpu in usable_gpus if not has_too_few_sms(gpu, usable_gpus)), default=0)
     kinds: list[tuple[Literal["use", "skip"], str]] = []
-    for gpu in usable:
+    for gpu in usable_gpus:
         small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * SAME_MEMORY_SHARE
         limit = f"less memory ({size(gpu.memory_total)} vs {size(roomiest)}): would limit the others"
-        if has_too_few_sms(gpu, usable):
-            most_sms = max(other.sm_count or 0 for other in usable)
+        if has_too_few_sms(gpu, usable_gpus):
+            most_sms = max(other.sm_count or 0 for other in usable_gpus)
             words = f"much slower ({gpu.sm_count} SMs vs {most_sms}): would slow the others"
             kinds.append(("skip", _display_card_prefix(gpu) + words))
         elif any(gpu is other for other in fastest):

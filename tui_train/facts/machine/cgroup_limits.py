@@ -79,13 +79,13 @@ def _possible_mount_points(cgroup_root: Path, controllers: str) -> Iterator[Path
     yield from (cgroup_root / name for name in sorted(names))
 
 
-def _group_and_parents(base: Path, path: str) -> Iterator[Path]:
-    """Yield the group `path` below `base` and its parents; a container may see only the top."""
-    group = base / path.lstrip("/")
-    while group != base:
+def _group_and_parents(mount_point: Path, path: str) -> Iterator[Path]:
+    """Yield the group `path` below `mount_point` and its parents; a container may see only the top."""
+    group = mount_point / path.lstrip("/")
+    while group != mount_point:
         yield group
         group = group.parent
-    yield base
+    yield mount_point
 
 
 def _read_limits_v2(group: Path) -> CgroupLimits:

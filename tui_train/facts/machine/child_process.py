@@ -97,29 +97,32 @@ def run_child(  # noqa: PLR0913 - each has a default but two
     env_changes: Mapping[str, str] | None = None,
     folder: str | None = "/",
     *,
-    cancelled: Callable[[], bool] = lambda: False,
-    memory: int | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    memory_limit: int | None = None,
     stdin_data: bytes = b"",
     ignores_cancel_all: bool = False,
 ) -> ChildResult:
     """Run `command` with `env_changes` to the environment and return its output within `deadline` seconds.
 
-    `stdin_data` is its input. It is given up as soon as `cancelled` tells so, and with the program unless it is
+    `stdin_data` is its input. It is given up as soon as `is_cancelled` tells so, and with the program unless it is
     `ignores_cancel_all`. It runs in `folder`, None for the current one, and in a process group of its own, which is
-    killed at the end. It may take as much `memory` as reading does, or other bytes than that.
+    killed at the end. It may take as much `memory_limit` as reading does, or other bytes than that.
     """
     end_time = monotonic() + deadline
-    memory = memory_bound.reading_memory_limit() if memory is None else memory
+    memory_limit = memory_bound.reading_memory_limit() if memory_limit is None else memory_limit
     try:
         env_changes = {**absolute_search_paths(os.environ), **(env_changes or {})}
         with _stdin_file(stdin_data) as stdin:
-            process = memory_bound.start_with_memory_limit(command, memory, env_changes, folder, stdin=stdin)
+            process = memory_bound.start_with_memory_limit(command, memory_limit, env_changes, folder, stdin=stdin)
     except (OSError, ValueError) as error:
         return ChildResult(failure=f"{NOT_STARTED_REASON}: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
         failure = _collect_output(
-            process, texts, end_time, lambda: (ALL_CANCELLED_EVENT.is_set() and not ignores_cancel_all) or cancelled()
+            process,
+            texts,
+            end_time,
+            lambda: (ALL_CANCELLED_EVENT.is_set() and not ignores_cancel_all) or is_cancelled(),
         )
     finally:
         memory_bound.kill_and_close(process, 1.0)
@@ -129,7 +132,7 @@ def run_child(  # noqa: PLR0913 - each has a default but two
         None if failure else process.returncode,
         timed_out=failure == TIMED_OUT_REASON,
         failure=failure,
-        memory=memory,
+        memory=memory_limit,
     )
 
 

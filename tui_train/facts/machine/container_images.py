@@ -17,7 +17,7 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE, write_atomically
 from tui_train.base.parse import Unparsable, json_as, json_table, read_bytes
 from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.machine.probe import RUN_PROBE_CODE, parse_probe_answer, probe_source
+from tui_train.facts.machine.probe import RUN_PROBE_CODE, parse_probe_answer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
 from tui_train.runner import safe_open
 
@@ -63,11 +63,11 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
     identity = _image_identity(engine, image_name)
     if isinstance(identity, ContainerImage):
         return identity
-    cached = images_folder() / f"{hashlib.sha256(f'{identity}{probe_source()}'.encode()).hexdigest()[:32]}.json"
+    cached = images_folder() / f"{hashlib.sha256(f'{identity}{probe_program_text()}'.encode()).hexdigest()[:32]}.json"
     with suppress(Unparsable):
         cached_image = json_as(read_bytes(cached, _MAX_FILE_BYTES), ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=image_name)
-    answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROBE_CODE, probe_source()), deadline)
+    answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROBE_CODE, probe_program_text()), deadline)
     for line in reversed(answer.out.splitlines()):
         probe = parse_probe_answer(line)
         if probe is not None:
@@ -144,7 +144,7 @@ def _read_docker(deadline: float) -> ContainerEngine:
         version=str(info["ServerVersion"]),
         rootless=any("name=rootless" in str(option) for option in security),
         gpus="nvidia" in runtimes or any(map(shutil.which, _NVIDIA_HOOK_PROGRAMS)) or _has_nvidia_cdi(),
-        images=_local_images("docker"),
+        images=_list_local_images("docker"),
     )
 
 
@@ -165,7 +165,11 @@ def _read_podman(deadline: float) -> ContainerEngine:
     version = (info.get("version") or {}).get("Version", "")
     rootless = bool(security.get("rootless"))
     return ContainerEngine(
-        name="podman", version=str(version), rootless=rootless, gpus=_has_nvidia_cdi(), images=_local_images("podman")
+        name="podman",
+        version=str(version),
+        rootless=rootless,
+        gpus=_has_nvidia_cdi(),
+        images=_list_local_images("podman"),
     )
 
 
@@ -177,7 +181,7 @@ def _read_apptainer(deadline: float) -> ContainerEngine:
     return ContainerEngine(name="apptainer", version=version, rootless=True, gpus=True)
 
 
-def _local_images(engine: str) -> tuple[str, ...]:
+def _list_local_images(engine: str) -> tuple[str, ...]:
     answer = run_child([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], 8)
     lines = answer.out.decode("utf-8", "replace").split() if answer.code == 0 else []
     return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))

@@ -22,14 +22,14 @@ def resource_conflict(wanted: ResourcesInUse, other: ResourcesInUse) -> str:
     return f"{owner} uses port {wanted.port} of this machine" if wanted.port and wanted.port == other.port else ""
 
 
-def normalized_paths(path: str) -> tuple[str, ...]:
+def normalized_path_as_tuple(path: str) -> tuple[str, ...]:
     """Return a folder's normalized path; nothing for an empty one."""
     return (os.path.normpath(path),) if path else ()
 
 
 def path_spellings(path: str) -> tuple[str, ...]:
     """Return a folder's normalized path and its real path; nothing for an empty one."""
-    return tuple(dict.fromkeys((*normalized_paths(path), os.path.realpath(path)))) if path else ()
+    return tuple(dict.fromkeys((*normalized_path_as_tuple(path), os.path.realpath(path)))) if path else ()
 
 
 def port_in_use(port: int) -> bool:

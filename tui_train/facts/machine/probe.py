@@ -78,7 +78,7 @@ def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -
 
 def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return the result of `_probe_python`; a Python of the current folder is started only after the user chose it."""
-    if trusted_pythons.is_unchosen(Path(python)):
+    if trusted_pythons.is_unchosen_local_python(Path(python)):
         contents = trusted_pythons.environment_contents(Path(python))
         problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
         return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
@@ -101,7 +101,7 @@ def read_path_states(names: Iterable[str]) -> dict[str, PathState]:
     return {name: cast("PathState", state(name)) for name in names}
 
 
-def probe_source() -> str:
+def probe_program_text() -> str:
     """Return the text of the probe that runs in the training interpreter."""
     return _PROBE_FILE.read_text(encoding="utf-8")
 
@@ -117,7 +117,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
     for name, label in _LABEL_BY_LOCAL_VENV.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
-    yield from _own_environments()
+    yield from _created_environments()
     for name in ("python3", "python"):
         python = find_on_path(name)
         if python:
@@ -127,7 +127,7 @@ def _candidate_pythons() -> Iterator[tuple[str, str]]:
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
 
 
-def _own_environments() -> Iterator[tuple[str, str]]:
+def _created_environments() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
         if not (python.parent.parent / UNFINISHED_MARKER).exists():
             yield f"env {python.parent.parent.name}", str(python)
@@ -153,7 +153,7 @@ def _probe_python(python: str, label: str, deadline: float) -> tuple[str, Toolch
     if problem := _why_not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
     folder = os.sep if label == _PATH_LABEL and trusted_pythons.shims_may_start_local_python() else None
-    answer = run_child([python, "-B", "-c", RUN_PROBE_CODE, probe_source()], deadline, folder=folder)
+    answer = run_child([python, "-B", "-c", RUN_PROBE_CODE, probe_program_text()], deadline, folder=folder)
     for line in reversed(answer.out.splitlines()):
         probe = parse_probe_answer(line)
         if probe is not None:
@@ -161,7 +161,7 @@ def _probe_python(python: str, label: str, deadline: float) -> tuple[str, Toolch
             return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
     last_line = (answer.error.strip().splitlines() or [b""])[-1]
     problem = "it is older than Python 3.8" if last_line.startswith(_OLD_PYTHON_ERRORS) else answer.why_unusable()
-    if RUN_PROBE_CODE.encode()[:20] in answer.error or probe_source().encode()[:60] in answer.error:
+    if RUN_PROBE_CODE.encode()[:20] in answer.error or probe_program_text().encode()[:60] in answer.error:
         # It is another program, which printed its arguments.
         problem = "it is not a Python"
     return python, Toolchain(python=python, label=label, problem=problem)

@@ -53,7 +53,7 @@ def _with_real_folder(python: Path) -> Path:
     return Path(os.path.realpath(python.parent), python.name)
 
 
-def is_unchosen(python: Path) -> bool:
+def is_unchosen_local_python(python: Path) -> bool:
     """Return whether a Python of the current folder is not started, as the user has not chosen it, or not this one."""
     if _counts_as_chosen(python) or not _lies_in_current_folder(python) or not os.path.lexists(python):
         return False

@@ -131,18 +131,18 @@ def find_accelerate_config(environment: Mapping[str, str]) -> str:
     return hub_cache.accelerate_config(dict(environment))
 
 
-def snapshot_folder(environment: Mapping[str, str], name: str, revision: str = "") -> str:
+def snapshot_folder(environment: Mapping[str, str], model_id: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
-    folder = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
+    folder = Path(hub_cache.folder_of(dict(environment)), "models--" + model_id.replace("/", "--"))
     try:
         return str(hub_cache.snapshot(folder, revision)[0] or "")
     except (OSError, ValueError):
         return ""
 
 
-def query_hub_model(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE_SECONDS) -> HubModel:
+def query_hub_model(model_id: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE_SECONDS) -> HubModel:
     """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
-    return _ask_hub_child("hub_child", (endpoint, name, revision), deadline, HubModel)
+    return _ask_hub_child("hub_child", (endpoint, model_id, revision), deadline, HubModel)
 
 
 def _ask_hub_child(
@@ -158,17 +158,19 @@ def _ask_hub_child(
         return answer_type(refusal="unreachable", problem=visible(why))
 
 
-def fetch_model_config(name: str, endpoint: str, revision: str = "", token: str = "") -> HubConfig:
+def fetch_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
     """Return a model's config.json at a revision (empty: main): a few kB that tell its sizes before its download.
 
-    `token` names the variable whose value the Hub gets; empty: none.
+    `token_variable` names the variable whose value the Hub gets; empty: none.
     """
-    return _ask_hub_child("hub_config_child", (endpoint, name, revision, token), _CONFIG_DEADLINE_SECONDS, HubConfig)
+    return _ask_hub_child(
+        "hub_config_child", (endpoint, model_id, revision, token_variable), _CONFIG_DEADLINE_SECONDS, HubConfig
+    )
 
 
-def cache_model_config(environment: Mapping[str, str], name: str, revision: str, config: HubConfig) -> Path:
+def cache_model_config(environment: Mapping[str, str], model_id: str, revision: str, config: HubConfig) -> Path:
     """Write a fetched config.json into the Hub's cache, where huggingface_hub would; return its path; CannotWrite."""
-    model = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
+    model = Path(hub_cache.folder_of(dict(environment)), "models--" + model_id.replace("/", "--"))
     path = model / "snapshots" / config.commit / "config.json"
     write_atomically(path, config.text)
     if revision != config.commit:

@@ -24,7 +24,7 @@ _NOT_FOUND_CODES = (401, 403, 404)
 _HubAnswer = TypeVar("_HubAnswer", HubModel, HubConfig)
 
 
-def query_model(endpoint: str, name: str, revision: str) -> HubModel:
+def ask_hub_for_model(endpoint: str, model_id: str, revision: str) -> HubModel:
     """Return what the Hub at an address says of a revision of a model; an empty one is main."""
     revision_path = f"/revision/{quote(revision, safe='')}" if revision else ""
 
@@ -32,7 +32,7 @@ def query_model(endpoint: str, name: str, revision: str) -> HubModel:
         with urlopen(request, timeout=HUB_TIMEOUT_SECONDS) as answer:  # noqa: S310  # the scheme was checked
             return parse_hub_model(json_table(answer.read(_MAX_ANSWER_BYTES)))
 
-    path = f"api/models/{quote(name)}{revision_path}?blobs=true"
+    path = f"api/models/{quote(model_id)}{revision_path}?blobs=true"
     return request_from_hub(endpoint, path, read, HubModel, "the answer is not that of a Hub")
 
 
@@ -85,4 +85,4 @@ def parse_hub_model(answer: dict[str, Any]) -> HubModel:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(query_model(*sys.argv[1:])) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(ask_hub_for_model(*sys.argv[1:])) + b"\n")

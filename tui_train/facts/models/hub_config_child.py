@@ -48,7 +48,7 @@ def _add_token(request: Request, token: str) -> None:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
 
 
-def read_hub_config(endpoint: str, name: str, revision: str, token: str) -> HubConfig:
+def read_hub_config(endpoint: str, model_id: str, revision: str, token: str) -> HubConfig:
     """Return the config.json that the Hub at an address has of a revision of a model; an empty one is main."""
 
     def fetch(request: Request) -> HubConfig:
@@ -67,7 +67,7 @@ def read_hub_config(endpoint: str, name: str, revision: str, token: str) -> HubC
                 return HubConfig(refusal="bare", problem="the model has none")
             raise
 
-    path = f"{quote(name)}/resolve/{quote(revision or 'main', safe='')}/config.json"
+    path = f"{quote(model_id)}/resolve/{quote(revision or 'main', safe='')}/config.json"
     # The words of the error would show the token.
     invalid = "the address or the token has characters that cannot be sent"
     return request_from_hub(endpoint, path, fetch, HubConfig, invalid)

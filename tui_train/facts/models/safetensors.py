@@ -26,7 +26,7 @@ _BITS_BY_DTYPE = {
 _TensorSize = Annotated[int, Meta(ge=0, le=2**62)]
 
 
-class Tensor(Struct, frozen=True):
+class StoredTensor(Struct, frozen=True):
     """A tensor in a file: its type, its shape, and the bytes where it begins and ends after the header."""
 
     dtype: str
@@ -39,7 +39,7 @@ class Tensor(Struct, frozen=True):
         return math.prod(self.shape)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a complete file by name; Unparsable for any other, Missing if there is none."""
     try:
         with open_regular(path) as file:
@@ -68,13 +68,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return by_name
 
 
-def _parse_header(header: bytes) -> dict[str, Tensor]:
+def _parse_header(header: bytes) -> dict[str, StoredTensor]:
     described = json_as(header, dict[str, msgspec.Raw])
     described.pop("__metadata__", None)
-    by_name: dict[str, Tensor] = {}
+    by_name: dict[str, StoredTensor] = {}
     for name, text in described.items():
         try:
-            by_name[name] = json_as(bytes(text), Tensor)
+            by_name[name] = json_as(bytes(text), StoredTensor)
         except Unparsable as error:
             raise Unparsable(f"{visible(name)[:80]}: {error}") from None
     expected_begin = 0

@@ -81,11 +81,11 @@ def load_planning_facts(path: Path) -> Facts:
     """Return the facts in a machine file for planning, with Pythons whose paths are usable there."""
     source = visible(str(path))
     saved = _parse_file(_read_file(path), source)
-    tools = tuple(_refusing_masked_path(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
+    tools = tuple(_with_masked_path_problem(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
     return msgspec.structs.replace(_facts_of_file(saved), toolchains=tools, other_machine=source)
 
 
-def _refusing_masked_path(tool: Toolchain) -> Toolchain:
+def _with_masked_path_problem(tool: Toolchain) -> Toolchain:
     """Return a Python of a masked file, with a problem if its path contains masked names (`~` is expanded there)."""
     if tool.problem or not _MASKED_PATH_PATTERN.search(tool.python):
         return tool

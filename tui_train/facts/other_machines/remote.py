@@ -18,12 +18,20 @@ from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
-from tui_train.facts.types import Facts, Gap, Gpu, Machine, PathState, Source, Toolchain, YamlDocument
+from tui_train.facts.types import Facts, Gap, Gpu, Machine, PathState, ScriptSource, Toolchain, YamlDocument
 
 _SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 NVIDIA_SMI_COMMAND = f"nvidia-smi --query-gpu={_SMI_FIELDS} --format=csv,noheader,nounits"
 _PROGRAM_NOT_FOUND_CODE = 127
-_HOST_FIELDS = ("kernel", "cpu_name", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
+_MACHINE_FIELDS_FROM_SURVEY = (
+    "kernel",
+    "cpu_name",
+    "cpu_count",
+    "memory_total",
+    "memory_available",
+    "shm_total",
+    "shm_free",
+)
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -63,12 +71,12 @@ def _parse_document(text: str | None) -> YamlDocument:
         return YamlDocument(problem="it cannot be read on that host")
 
 
-def _parse_source(text: str | None) -> Source:
+def _parse_source(text: str | None) -> ScriptSource:
     """Return the facts of a script that a host sent in base64; its imports are not read."""
     try:
         return script_source.parse_source(base64.b64decode(text or "-", validate=True))
     except ValueError:
-        return Source(problem="it cannot be read on that host")
+        return ScriptSource(problem="it cannot be read on that host")
 
 
 def read_planning_facts(
@@ -83,7 +91,7 @@ def read_planning_facts(
     tools = (*host_facts.toolchains, *(tool for tool in host_survey.toolchains if tool.python in new_pythons))
     machine = host_facts.machine
     if machine.memory_total is None:
-        fields = {name: getattr(host_survey.machine, name) for name in _HOST_FIELDS}
+        fields = {name: getattr(host_survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
         machine = msgspec.structs.replace(machine, **fields)
     return msgspec.structs.replace(
         host_facts,
@@ -113,7 +121,7 @@ def survey_host(
 def survey_command(question: dict[str, object]) -> tuple[str, ...]:
     """Return the command that asks a host, with the survey program in it."""
     program = resources.files("tui_train.programs").joinpath("survey.py").read_text(encoding="utf-8")
-    full_question = {"probe": probe.probe_source(), "run": probe.RUN_PROBE_CODE, **question}
+    full_question = {"probe": probe.probe_program_text(), "run": probe.RUN_PROBE_CODE, **question}
     return ("python3", "-c", program, msgspec.json.encode(full_question).decode())
 
 

@@ -43,7 +43,7 @@ class SubmitHost(Struct, frozen=True):
 
 def read_cluster(host: str = "") -> Cluster:
     """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
-    sinfo, accounts = _query_host(host) if host else _query_here()
+    sinfo, accounts = _query_host(host) if host else _query_this_machine()
     partitions = parse_sinfo(sinfo.out.decode("utf-8", "replace")) if sinfo.code == 0 else ()
     if not partitions:
         why = sinfo.why_unusable() if sinfo.code != 0 else "it lists no partition"
@@ -64,7 +64,7 @@ def _query_host(host: str) -> tuple[ChildResult, ChildResult]:
     return sinfo, accounts
 
 
-def _query_here() -> tuple[ChildResult, ChildResult]:
+def _query_this_machine() -> tuple[ChildResult, ChildResult]:
     sinfo = run_child(["env", "-u", _PARTITION_FILTER_VARIABLE, *_SINFO_COMMAND], _COMMAND_SECONDS)
     if sinfo.code != 0:
         return sinfo, ChildResult()
@@ -75,15 +75,15 @@ def _query_here() -> tuple[ChildResult, ChildResult]:
     return sinfo, run_child([word.replace("{user}", user) for word in _SACCTMGR_COMMAND], _COMMAND_SECONDS)
 
 
-def find_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
+def find_partitions(cluster: Cluster, partition_names: str) -> tuple[Partition, ...]:
     """Return the partitions of a value of --partition, the default one for an empty value."""
-    wanted = set(names.split(",")) if names else set()
+    wanted = set(partition_names.split(",")) if partition_names else set()
     return tuple(part for part in cluster.partitions if (part.name in wanted if wanted else part.default))
 
 
-def possible_node_groups(cluster: Cluster, partition: str, gres: str = "") -> tuple[NodeGroup, ...]:
+def possible_node_groups(cluster: Cluster, partition_names: str, gres: str = "") -> tuple[NodeGroup, ...]:
     """Return the kinds of nodes that a job may get: of its partitions, and with the GPUs that it names."""
-    kinds = tuple(dict.fromkeys(kind for part in find_partitions(cluster, partition) for kind in part.nodes))
+    kinds = tuple(dict.fromkeys(kind for part in find_partitions(cluster, partition_names) for kind in part.nodes))
     requested = parse_gres_gpus(gres)
     return tuple(kind for kind in kinds if all(_has_gpus(kind, name, count) for name, count in requested))
 
@@ -92,12 +92,12 @@ def _has_gpus(node_group: NodeGroup, gpu_type: str, count: int) -> bool:
     return (dict(node_group.cards).get(gpu_type, 0) if gpu_type else node_group.gpus) >= count
 
 
-def planned_node_group(cluster: Cluster, partition: str, gres: str = "") -> NodeGroup | None:
+def planned_node_group(cluster: Cluster, partition_names: str, gres: str = "") -> NodeGroup | None:
     """Return the kind of node that is planned for, None where there is none.
 
     Of several it is one with GPUs, then that whose GPUs have the least memory, so that the plan fits whichever it gets.
     """
-    kinds = possible_node_groups(cluster, partition, gres)
+    kinds = possible_node_groups(cluster, partition_names, gres)
     return min(
         kinds, key=lambda kind: (not kind.gpus, _smallest_gpu_memory(kind), kind.gpus, -kind.count), default=None
     )
@@ -107,7 +107,7 @@ def _smallest_gpu_memory(node_group: NodeGroup) -> int:
     return min((gpu_of_slurm_type(name).memory or 0 for name, _ in node_group.cards), default=0)
 
 
-def planned_machine(this_machine: Machine, cluster: Cluster, partition: str, gres: str = "") -> Machine:
+def planned_machine(this_machine: Machine, cluster: Cluster, partition_names: str, gres: str = "") -> Machine:
     """Return the machine that is planned for: a node that a job of these options may get, else this machine.
 
     It has the cards that Slurm counts, with what is known of their types, and nothing of this machine's.
@@ -115,8 +115,8 @@ def planned_machine(this_machine: Machine, cluster: Cluster, partition: str, gre
     if cluster.problem:
         gap = Gap("The cluster is not known", cluster.problem, "It is planned for nodes like the machine that submits.")
         return msgspec.structs.replace(this_machine, gaps=(gap, *this_machine.gaps))
-    where = " or ".join(part.name for part in find_partitions(cluster, partition)) or partition
-    node = planned_node_group(cluster, partition, gres) or NodeGroup(count=0)
+    where = " or ".join(part.name for part in find_partitions(cluster, partition_names)) or partition_names
+    node = planned_node_group(cluster, partition_names, gres) or NodeGroup(count=0)
     requested = parse_gres_gpus(gres)
     types = [name for name, count in (requested or node.cards) for _ in range(min(count, _MAX_CARDS))]
     if requested and not any(name for name, _ in requested):

@@ -19,7 +19,7 @@ from tui_train.facts.scripts.script_syntax import (
     text_constant,
     text_constants,
 )
-from tui_train.facts.types import Parameter, ParameterForm
+from tui_train.facts.types import ParameterForm, ScriptParameter
 
 _GROUP_METHODS = {"add_argument_group", "add_mutually_exclusive_group"}
 _SWITCH_ACTIONS = {"store_true", "store_false", "store_const", "append_const", "count"}
@@ -36,7 +36,7 @@ _ENUM_HELP_INDEX = 3
 _MAX_OWNER_STEPS = 5
 
 
-def argparse_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def argparse_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the arguments that add_argument declares."""
     owners = _calls_by_assigned_name(module)
     for call in module.calls("add_argument"):
@@ -57,7 +57,7 @@ def unnamed_argument_line(module: ScriptModule) -> int:
     return min((call.lineno for calls in (computed, inherited, library) for call in calls), default=0)
 
 
-def _argparse_argument(call: ast.Call) -> Parameter | None:
+def _argparse_argument(call: ast.Call) -> ScriptParameter | None:
     """Return one argument of argparse; None where it has no name, or only prints."""
     flags = text_constants(call.args)
     action = keyword_value(call, "action")
@@ -80,7 +80,7 @@ def _argparse_argument(call: ast.Call) -> Parameter | None:
     switch = form in {"switch", "pair"}
     required = is_constant_true(keyword_value(call, "required")) or (not optional and nargs not in {"?", "*"})
     appends = action_name in {"append", "extend"}
-    return Parameter(
+    return ScriptParameter(
         name=name,
         flags=flags,
         off=tuple(f"--no-{flag[2:]}" for flag in flags if flag.startswith("--")) if has_negation else (),
@@ -132,7 +132,7 @@ def _first_argument(call: ast.Call) -> ast.AST | None:
     return next(iter(call.args), None)
 
 
-def absl_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def absl_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the arguments that absl's DEFINE_… declare."""
     required = {name for call in module.calls("mark_flag_as_required") for name in text_constants(call.args[:1])}
     required |= {
@@ -147,7 +147,7 @@ def absl_arguments(module: ScriptModule) -> Iterator[Parameter]:
             continue
         enum = called_name(call) == "DEFINE_enum"
         words = call.args[_ENUM_HELP_INDEX if enum else 2 :]
-        yield Parameter(
+        yield ScriptParameter(
             name=f"--{name}",
             flags=(f"--{name}",),
             type=_TYPE_BY_ABSL_FUNCTION[called_name(call)],

@@ -19,46 +19,48 @@ from tui_train.facts.scripts.script_syntax import (
     text_constant,
     text_constants,
 )
-from tui_train.facts.types import Parameter, ParameterForm, ScriptKind
+from tui_train.facts.types import ParameterForm, ScriptKind, ScriptParameter
 
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _PLAIN_TYPES = {"int", "float", "str", "bool"}
 
 
-def declared_arguments(kind: ScriptKind, file: str, modules: tuple[ScriptModule, ...]) -> Iterator[Parameter]:
+def declared_arguments(
+    script_kind: ScriptKind, file: str, modules: tuple[ScriptModule, ...]
+) -> Iterator[ScriptParameter]:
     """Yield the arguments of a script that reads its command line in this way, in this file."""
     in_file = [module for module in modules if module.file == file]
-    if kind == "argparse":
+    if script_kind == "argparse":
         # Another file with a parser of its own is a program of its own.
         helpers = [module for module in modules if module not in in_file and not any(module.calls("ArgumentParser"))]
         yield from (parameter for module in (*in_file, *helpers) for parameter in argparse_arguments(module))
     for module in in_file:
-        if kind == "click":
+        if script_kind == "click":
             yield from click_arguments(module)
-        elif kind == "nanogpt":
+        elif script_kind == "nanogpt":
             yield from constant_arguments(module)
-        elif kind in {"typer", "fire"}:
+        elif script_kind in {"typer", "fire"}:
             yield from signature_arguments(module)
-        elif kind in {"dataclass", "hf-trainer", "trl"}:
-            classes = _parsed_dataclasses(module)
+        elif script_kind in {"dataclass", "hf-trainer", "trl"}:
+            classes = _dataclasses_given_to_parser(module)
             yield from (parameter for each in modules for parameter in dataclass_arguments(each, classes))
-    if kind == "absl":
+    if script_kind == "absl":
         yield from (parameter for module in modules for parameter in absl_arguments(module))
 
 
-def script_subcommands(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> tuple[str, ...]:
+def script_subcommands(script_kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> tuple[str, ...]:
     """Return the subcommands of a script, in the order of their lines, or of its nodes."""
     found: Iterator[str] = (name for module in modules for name in argparse_subcommands(module))
-    if kind in {"click", "typer"}:
-        found = (name for module in modules for name in _decorated_subcommands(module, kind))
+    if script_kind in {"click", "typer"}:
+        found = (name for module in modules for name in _decorated_subcommands(module, script_kind))
     return tuple(dict.fromkeys(found))
 
 
-def requires_subcommand(kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> bool:
+def requires_subcommand(script_kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a script that has subcommands surely ends without one."""
-    if kind in {"click", "typer"}:
+    if script_kind in {"click", "typer"}:
         made = [call for module in modules for call in module.calls("group", "Typer", "callback")]
-        other = any(_has_command_outside_groups(module) for module in modules) if kind == "click" else False
+        other = any(_has_command_outside_groups(module) for module in modules) if script_kind == "click" else False
         return not other and not any(is_constant_true(keyword_value(call, "invoke_without_command")) for call in made)
     return any(
         is_constant_true(keyword_value(call, "required"))
@@ -78,17 +80,17 @@ def _has_command_outside_groups(module: ScriptModule) -> bool:
     )
 
 
-def _decorated_subcommands(module: ScriptModule, kind: ScriptKind) -> Iterator[str]:
+def _decorated_subcommands(module: ScriptModule, script_kind: ScriptKind) -> Iterator[str]:
     functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
     groups = _command_groups(module)
     owned = [(each, node) for node in functions for each in node.decorator_list if _command_owner(each)]
-    if kind == "click":
+    if script_kind == "click":
         yield from (_command_name(each, node) for each, node in owned if _command_owner(each) in groups)
     elif len(owned) > 1:
         yield from (_command_name(each, node) for each, node in owned)
 
 
-def click_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def click_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the options and arguments that decorate functions, each with the subcommand that takes it."""
     groups = _command_groups(module)
     for node in module.nodes:
@@ -103,7 +105,7 @@ def click_arguments(module: ScriptModule) -> Iterator[Parameter]:
                 yield replace(parameter, file=module.file, command=command)
 
 
-def signature_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def signature_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     run = {last_name(argument) for call in module.calls("run", "Fire") for argument in call.args[:1]}
     functions = [node for node in module.nodes if isinstance(node, _FunctionNode)]
@@ -116,7 +118,7 @@ def signature_arguments(module: ScriptModule) -> Iterator[Parameter]:
             yield from (replace(parameter, command=command) for parameter in parameters)
 
 
-def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterator[Parameter]:
+def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterator[ScriptParameter]:
     """Yield the parameters of a function: options, or positional where there is no default.
 
     Where typer takes --dry-run and --no-dry-run, fire takes --dry_run and --nodry_run.
@@ -136,7 +138,7 @@ def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterat
             form = "switch" if names and not off else "pair"
             off = off or (() if names else (f"--no{'' if fire else '-'}{usual}",))
         name = max(names, key=len, default=f"--{usual}")
-        yield Parameter(
+        yield ScriptParameter(
             name=each.arg if form == "positional" else name,
             flags=names or ((name,) if form != "positional" else ()),
             off=off,
@@ -152,17 +154,17 @@ def _function_arguments(node: _FunctionNode, file: str, *, fire: bool) -> Iterat
         )
 
 
-def dataclass_arguments(module: ScriptModule, classes: frozenset[str]) -> Iterator[Parameter]:
+def dataclass_arguments(module: ScriptModule, classes: frozenset[str]) -> Iterator[ScriptParameter]:
     """Yield the fields of these classes, where a module defines them."""
     for node in module.nodes:
         if not isinstance(node, ast.ClassDef) or node.name not in classes:
             continue
         for each in node.body:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-                yield _field_argument(each, each.target.id, module.file)
+                yield _dataclass_field_argument(each, each.target.id, module.file)
 
 
-def constant_arguments(module: ScriptModule) -> Iterator[Parameter]:
+def constant_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     """Yield the plain values at the top of a script, which nanoGPT's configurator takes as --NAME=VALUE."""
     for node in module.nodes:
         if not isinstance(node, ast.Assign) or node.col_offset or not isinstance(node.targets[0], ast.Name):
@@ -171,10 +173,12 @@ def constant_arguments(module: ScriptModule) -> Iterator[Parameter]:
         if not name.startswith("_") and _constant_type(node.value):
             flag = f"--{name}"
             typed, value = _constant_type(node.value), plain_value(node.value)
-            yield Parameter(name=flag, flags=(flag,), type=typed, default=value, line=node.lineno, file=module.file)
+            yield ScriptParameter(
+                name=flag, flags=(flag,), type=typed, default=value, line=node.lineno, file=module.file
+            )
 
 
-def _parsed_dataclasses(module: ScriptModule) -> frozenset[str]:
+def _dataclasses_given_to_parser(module: ScriptModule) -> frozenset[str]:
     """Return the classes that a parser of dataclasses is given."""
     calls = module.calls(*DATACLASS_PARSERS)
     given = [argument for call in calls for argument in (*call.args, *(word.value for word in call.keywords))]
@@ -182,7 +186,7 @@ def _parsed_dataclasses(module: ScriptModule) -> frozenset[str]:
     return frozenset(map(last_name, items))
 
 
-def _click_argument(call: ast.Call) -> Parameter | None:
+def _click_argument(call: ast.Call) -> ScriptParameter | None:
     """Return an option or argument of click, None where it has no name."""
     names = text_constants(call.args)
     flags = tuple(flag for flag in names if flag.startswith("-"))
@@ -199,7 +203,7 @@ def _click_argument(call: ast.Call) -> Parameter | None:
     bounded = {"IntRange": "int", "FloatRange": "float", "Path": "str", "Choice": "str"}
     named = called_name(typed) if isinstance(typed, ast.Call) else last_name(typed)
     nargs, multiple = plain_value(keyword_value(call, "nargs")), is_constant_true(keyword_value(call, "multiple"))
-    return Parameter(
+    return ScriptParameter(
         name=names[0] if positional else max(flags, key=lambda flag: (flag.startswith("--"), len(flag))),
         flags=() if positional else flags,
         off=off,
@@ -248,7 +252,7 @@ def _command_name(decorator: ast.expr, node: _FunctionNode) -> str:
     return named or node.name.replace("_", "-")
 
 
-def _field_argument(node: ast.AnnAssign, name: str, file: str) -> Parameter:
+def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> ScriptParameter:
     """Return a field of a dataclass, as HfArgumentParser takes it."""
     call = node.value if isinstance(node.value, ast.Call) and called_name(node.value) in {"field", "HfArg"} else None
     value = keyword_value(call, "default") if call else node.value
@@ -259,7 +263,7 @@ def _field_argument(node: ast.AnnAssign, name: str, file: str) -> Parameter:
         else {}
     )
     typed = _annotation_type(node.annotation)
-    return Parameter(
+    return ScriptParameter(
         name=f"--{name}",
         flags=(f"--{name}",),
         form="option",

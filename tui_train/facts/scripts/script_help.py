@@ -15,7 +15,7 @@ from tui_train.base.files import read_regular
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts import answer_cache
 from tui_train.facts.machine.child_process import run_child
-from tui_train.facts.types import Facts, HelpFlag, Parameter, ParameterForm, ScriptHelp, Source
+from tui_train.facts.types import Facts, HelpFlag, ParameterForm, ScriptHelp, ScriptParameter, ScriptSource
 
 # Importing transformers takes that long from a slow disk.
 _DEADLINE_SECONDS = 30.0
@@ -63,7 +63,7 @@ def facts_with_script_help(facts: Facts) -> Facts:
     return replace(facts, sources={**facts.sources, **read}) if read else facts
 
 
-def _source_with_help(source: Source, script_help: ScriptHelp) -> Source:
+def _source_with_help(source: ScriptSource, script_help: ScriptHelp) -> ScriptSource:
     """Return what is known of a script by its source and its --help."""
     if script_help.problem:
         unread = f"{source.why_unread}; its --help: {script_help.problem}" if source.why_unread else source.why_unread
@@ -86,13 +86,13 @@ def _source_with_help(source: Source, script_help: ScriptHelp) -> Source:
     )
 
 
-def _parameter_of_flag(flag: HelpFlag) -> Parameter:
+def _parameter_of_flag(flag: HelpFlag) -> ScriptParameter:
     """Return an argument that --help lists, of the type that its default has."""
     found = _DEFAULT_PATTERN.search(flag.help)
     default = found[1].strip().strip("'\"") if found and found[1].strip() != "None" else ""
     form: ParameterForm = "option" if flag.valued else "switch"
     typed = _number_type(default) if flag.valued else "bool"
-    return Parameter(name=flag.name, flags=(flag.name,), form=form, type=typed, default=default, help=flag.help)
+    return ScriptParameter(name=flag.name, flags=(flag.name,), form=form, type=typed, default=default, help=flag.help)
 
 
 def _number_type(default: str) -> str:
@@ -104,7 +104,7 @@ def _number_type(default: str) -> str:
     return ""
 
 
-def _with_switches_paired(parameters: list[Parameter]) -> Iterator[Parameter]:
+def _with_switches_paired(parameters: list[ScriptParameter]) -> Iterator[ScriptParameter]:
     """Yield them, --NAME and --no-NAME as one."""
     switches = {one.name for one in parameters if one.form == "switch"}
     opposite = {name: f"--no-{name[2:]}" for name in switches if f"--no-{name[2:]}" in switches}

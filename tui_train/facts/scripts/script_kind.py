@@ -71,7 +71,7 @@ def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
 
 def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
     """Return what is known of a script that reads no command line: whose Trainer it makes."""
-    if found := next(filter(None, (_parsed_elsewhere(module, modules) for module in modules)), None):
+    if found := next(filter(None, (_kind_if_parsed_elsewhere(module, modules) for module in modules)), None):
         return found
     for module in modules:
         for line, name in _called_names(module, imported_name_by_alias(module)):
@@ -116,7 +116,7 @@ def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptM
         return CommandLineKind(
             "", call.lineno, module.file, unread="it takes a file with the values of all, and no options"
         )
-    names = [last_name(node) for argument in (*call.args, *_keyword_values(call)) for node in _elements(argument)]
+    names = [last_name(node) for argument in (*call.args, *_keyword_values(call)) for node in _list_elements(argument)]
     lineage = [*_library_bases(names, modules)]
     base = next(
         (
@@ -136,7 +136,7 @@ def _dataclass_kind(call: ast.Call, module: ScriptModule, modules: tuple[ScriptM
     return CommandLineKind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
 
 
-def _parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
+def _kind_if_parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
     """Return that a function of a file which was not read parses the command line, as its name says."""
     defined = {node.name for each in modules for node in each.nodes if isinstance(node, _FUNCTION_NODES)}
     for call in module.calls():
@@ -160,7 +160,7 @@ def _keyword_values(call: ast.Call) -> list[ast.expr]:
     return [word.value for word in call.keywords]
 
 
-def _elements(node: ast.expr) -> list[ast.expr]:
+def _list_elements(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 

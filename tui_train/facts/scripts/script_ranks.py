@@ -24,7 +24,7 @@ def first_required_rank(nodes: Sequence[ast.AST]) -> tuple[int, str]:
     sets = any(isinstance(node, ast.keyword) and node.arg in _RANK_VARIABLES for node in nodes)
     if sets or any(id(node) not in reads for node in mentions):
         return 0, ""
-    always = [each for node in _always_run_nodes(nodes) for each in _required_ranks(node)]
+    always = [each for node in _nodes_that_always_run(nodes) for each in _required_ranks(node)]
     return min(always, default=(0, ""))
 
 
@@ -66,7 +66,7 @@ def _is_environment_getter(function: ast.AST) -> bool:
     return ast.unparse(function).rpartition(".")[2] == "getenv"
 
 
-def _always_run_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+def _nodes_that_always_run(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes that run: not below a condition or what catches a failure, nor in what is not called."""
     functions = {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     waiting: list[ast.AST] = [nodes[0]]

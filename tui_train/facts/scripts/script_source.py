@@ -14,7 +14,7 @@ from tui_train.facts.scripts.script_declared import declared_arguments, requires
 from tui_train.facts.scripts.script_kind import command_line_kind, imported_files
 from tui_train.facts.scripts.script_ranks import first_required_rank
 from tui_train.facts.scripts.script_syntax import ScriptModule, keyword_value, last_name, text_constant
-from tui_train.facts.types import Source
+from tui_train.facts.types import ScriptSource
 
 _MAX_SCRIPT_BYTES = 2**20
 _MAX_IMPORTS = 400  # names; of most of them there is no file
@@ -29,16 +29,16 @@ _SHELL_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b"
 _PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
 
 
-def read_source(path: str) -> Source:
+def read_source(path: str) -> ScriptSource:
     """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
         data = read_regular(path, _MAX_SCRIPT_BYTES)
     except OSError as error:
-        return Source(problem=f"it cannot be read: {error_reason(error)}")
+        return ScriptSource(problem=f"it cannot be read: {error_reason(error)}")
     return parse_source(data, path.rpartition("/")[0])
 
 
-def parse_source(data: bytes, folder: str = "") -> Source:
+def parse_source(data: bytes, folder: str = "") -> ScriptSource:
     """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given."""
     try:
         script = _parse_module("", data)
@@ -50,13 +50,13 @@ def parse_source(data: bytes, folder: str = "") -> Source:
         others = _unnamed_argument_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank(script.nodes)
     except _DEPTH_ERRORS as error:
-        return Source(why_unread=f"it is too deep to be read: {type(error).__name__}")
+        return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
     except _PARSE_ERRORS as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
-        return Source(problem=visible(f"it is not Python: {why[:200]}"), not_python=_kind_if_not_python(data))
-    if other := _kind_if_notebook(script.nodes[0]):
-        return Source(problem="it is not Python", not_python=other)
-    return Source(
+        return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_name_if_not_python(data))
+    if other := _name_if_notebook(script.nodes[0]):
+        return ScriptSource(problem="it is not Python", not_python=other)
+    return ScriptSource(
         kind=command_line.kind,
         line=command_line.line,
         file=command_line.file,
@@ -111,13 +111,13 @@ def _imported_modules(script: ScriptModule, folder: str) -> Iterator[ScriptModul
             yield _parse_module(name, read_regular(f"{folder}/{name}", _MAX_SCRIPT_BYTES))
 
 
-def _kind_if_notebook(tree: ast.AST) -> str:
+def _name_if_notebook(tree: ast.AST) -> str:
     """Return what a text is that Python could read and that trains nothing: a notebook is one literal."""
     only = tree.body[0] if isinstance(tree, ast.Module) and len(tree.body) == 1 else None
     return "a notebook" if isinstance(only, ast.Expr) and isinstance(only.value, ast.Dict) else ""
 
 
-def _kind_if_not_python(data: bytes) -> str:
+def _name_if_not_python(data: bytes) -> str:
     """Return what a text is that Python cannot read, empty where it may be Python of another version."""
     if _SHELL_SHEBANG_PATTERN.match(data):
         return "a shell script"

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
 from tui_train.facts.gpus.verdicts import (
-    card_sets,
     gpu_verdicts,
+    rank_card_sets,
     recommended_torch_build,
     recommended_uuids,
     some_torch_supports,
@@ -140,7 +140,7 @@ def _other_pythons(setup: Setup) -> Iterator[Toolchain]:
 def _recommended_set(facts: Facts, tool: Toolchain | None) -> CardSet | None:
     """Return the cards that would be taken with a Python."""
     cards = facts.machine.gpus
-    return next(iter(card_sets(cards, gpu_verdicts(cards, tool, facts.machine.driver_cuda))), None)
+    return next(iter(rank_card_sets(cards, gpu_verdicts(cards, tool, facts.machine.driver_cuda))), None)
 
 
 def _is_better(candidate: CardSet, current: CardSet) -> bool:
