@@ -108,7 +108,7 @@ def test_many_kinds_of_lines_are_kept_few_of():
     middle.read(
         0, b"\n".join(b"RuntimeError: CUDA error: invalid device ordinal %d" % number for number in range(5000))
     )
-    kept = [number for number, _ in middle.kept()]
+    kept = [number for number, _ in middle.kept_lines()]
     assert len(kept) < 50
     assert kept[0] == 0
     assert kept[-1] == 4999

@@ -425,8 +425,8 @@ def test_limits_reach_the_machine(monkeypatch):
 
 def test_names_that_are_no_utf8(tmp_path):
     (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
-    assert host.cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
-    assert host.cpu_name(tmp_path / "missing")
+    assert host.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
+    assert host.read_cpu_name(tmp_path / "missing")
     assert host.as_valid_utf8("a\udcffb") == "a\ufffdb"
 
 

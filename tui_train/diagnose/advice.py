@@ -40,32 +40,32 @@ class TracebackFrame(Struct, frozen=True):
 
 
 def remedy_and_values(
-    signature: Signature, groups: dict[str, str], error_line: LogLine, evidence: Evidence, profile: Profile | None
+    signature: Signature, match_values: dict[str, str], error_line: LogLine, evidence: Evidence, profile: Profile | None
 ) -> tuple[str, dict[str, str]]:
     """Return the remedy for a failure that a line shows, and the values that its text names."""
     if signature.failure == "missing_module" and not signature.remedy:
-        return packages.missing_module_remedy(groups.get("module", "")), groups
+        return packages.missing_module_remedy(match_values.get("module", "")), match_values
     if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
-        return OOM_REMEDY_BY_PHASE[evidence.phase], groups
+        return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
-        return _SMALLEST_BATCH_REMEDY, groups
+        return _SMALLEST_BATCH_REMEDY, match_values
     by_kernel = signature.failure == "host_oom" or (signature.failure == "sigkill" and evidence.oom_kills is None)
     if by_kernel and profile and trainer_of(profile).makes_model:
         return (
             _CPU_OOM_REMEDY if signature.strength >= _MIN_CERTAIN_STRENGTH else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
-        ), groups
+        ), match_values
     if signature.remedy.startswith(_TRACEBACK_REMEDY_PREFIX) and (
         frame := innermost_user_frame(evidence.lines, error_line)
     ):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
-        return place, {**groups, "place": frame.line, "file": frame.file, "function": frame.function}
+        return place, {**match_values, "place": frame.line, "file": frame.file, "function": frame.function}
     refused = (
         refused_arguments.refused_arguments_remedy(evidence, profile)
         if signature.change == "leave_out" and profile
         else ""
     )
     # Braces would be taken for those of a signature.
-    return re.sub("[{}]", "", refused) or signature.remedy, groups
+    return re.sub("[{}]", "", refused) or signature.remedy, match_values
 
 
 def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:

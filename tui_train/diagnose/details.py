@@ -19,7 +19,7 @@ _DIMENSION_PATTERN = re.compile(r"\d+")
 _NUMBER_CAP = 10**12  # of a number that is calculated with
 
 
-class Detail(msgspec.Struct, frozen=True, kw_only=True):
+class FailureDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A form in which lines say more of a failure; an empty text leaves what the signature says."""
 
     failure: str
@@ -29,11 +29,11 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _DetailsFile(msgspec.Struct, frozen=True):
-    detail: tuple[Detail, ...]
+    detail: tuple[FailureDetail, ...]
 
 
 @functools.cache
-def load_details() -> tuple[tuple[Detail, re.Pattern[str]], ...]:
+def load_details() -> tuple[tuple[FailureDetail, re.Pattern[str]], ...]:
     """Return each detail with its compiled expression."""
     data = (Path(__file__).parent / "details.toml").read_bytes()
     entries = msgspec.toml.decode(data, type=prepared_type(_DetailsFile)).detail
@@ -42,7 +42,7 @@ def load_details() -> tuple[tuple[Detail, re.Pattern[str]], ...]:
 
 def matching_detail(
     failure: str, lines: Sequence[LogLine], failure_line: LogLine
-) -> tuple[Detail, dict[str, str]] | None:
+) -> tuple[FailureDetail, dict[str, str]] | None:
     """Return what the line that shows a failure says of it, else what lines of its rank near it say, and the values."""
     ours = [(entry, pattern) for entry, pattern in load_details() if entry.failure == failure]
     if not ours:

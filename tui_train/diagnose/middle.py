@@ -135,13 +135,13 @@ class MiddleLines:
             places = [*itertools.islice(latest, _MAX_STEP_LINES)]
             self._steps.extend((number + place, lines[place]) for place in reversed(places))
 
-    def _keep_traceback_or_step(self, kind: int, number: int, line: bytes) -> None:
-        if self._open or (kind in self._traceback_kinds and _TRACEBACK_HEADER in line):
-            self._follow_traceback(number, line)
-        elif kind in self._loss_kinds:
-            self._steps.append((number, line))
+    def _keep_traceback_or_step(self, line_kind: int, line_number: int, line: bytes) -> None:
+        if self._open or (line_kind in self._traceback_kinds and _TRACEBACK_HEADER in line):
+            self._follow_traceback(line_number, line)
+        elif line_kind in self._loss_kinds:
+            self._steps.append((line_number, line))
 
-    def kept(self) -> list[NumberedLine]:
+    def kept_lines(self) -> list[NumberedLine]:
         """Return the lines that matter, in order."""
         every: dict[int, bytes] = dict(self._steps)
         for lines in (*self._first.values(), *self._latest.values(), *self._earliest, *self._tracebacks):
@@ -162,13 +162,13 @@ class MiddleLines:
             found = ((kind, _possible_expressions(text)) for kind, text in texts.items())
             self._numbers.update((kind, numbers) for kind, numbers in found if numbers)
 
-    def _keep_matching(self, numbers: tuple[int, ...], number: int, line: bytes) -> None:
+    def _keep_matching(self, expression_numbers: tuple[int, ...], line_number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""
         raw = TERMINAL_ESCAPE_PATTERN.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
         text = "\n".join(split_origin(piece)[1].rstrip() for piece in raw.split("\r"))
         expressions = _single_line_expressions()
         is_report = None
-        for which in numbers:
+        for which in expression_numbers:
             expression = expressions[which]
             if expression.pattern.search(text) is None:
                 continue
@@ -178,18 +178,18 @@ class MiddleLines:
                     continue
             first = self._first.setdefault(which, [])
             if len(first) < _LINES_PER_EXPRESSION:
-                first.append((number, line))
+                first.append((line_number, line))
             else:
-                self._latest.setdefault(which, deque(maxlen=_LINES_PER_EXPRESSION)).append((number, line))
+                self._latest.setdefault(which, deque(maxlen=_LINES_PER_EXPRESSION)).append((line_number, line))
 
-    def _follow_traceback(self, number: int, line: bytes) -> None:
+    def _follow_traceback(self, line_number: int, line: bytes) -> None:
         """Take a line of a traceback: its begin, a frame, or what ends it."""
         if _TRACEBACK_HEADER in line:
             self._end_traceback()
-            self._open = [(number, line)]
+            self._open = [(line_number, line)]
             return
         text = split_origin(TERMINAL_ESCAPE_PATTERN.sub(b"", line).decode("utf-8", "replace"))[1]
-        self._frames.append((number, line))
+        self._frames.append((line_number, line))
         if text[:1].strip() and not text.startswith(("│", "|", "╭", "╰", "+")):
             self._end_traceback()
 

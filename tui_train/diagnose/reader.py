@@ -203,7 +203,7 @@ def relevant_lines(
             raise
         watcher.stopped = True
     last = [line for numbered in tail for line in _numbered_lines(*numbered)]
-    cleaned = tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _clean_lines(number, raw))
+    cleaned = tuple(line for number, raw in (*head, *middle.kept_lines(), *last) for line in _clean_lines(number, raw))
     return (
         (*cleaned, *(line for line in end_lines if line.number >= FIRST_UNKNOWN_LINE_NUMBER))
         if watcher and watcher.stopped

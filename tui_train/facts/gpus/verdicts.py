@@ -70,21 +70,25 @@ def gpu_verdicts(
     return tuple(verdicts)
 
 
-def find_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+def find_gpus(gpus: Sequence[Gpu], identifier: str) -> tuple[Gpu, ...]:
     """Return the cards that match a name: a UUID or a prefix of it, a PCI address, or an index."""
-    exact = tuple(gpu for gpu in gpus if gpu.uuid == name)
+    exact = tuple(gpu for gpu in gpus if gpu.uuid == identifier)
     if exact:
         return exact
-    if name.isdecimal() and name.isascii() and len(name) < _TOO_MANY_INDEX_DIGITS:
-        return tuple(gpu for gpu in gpus if gpu.index == int(name))
-    if _PCI_ADDRESS_PATTERN.fullmatch(name):
-        return tuple(gpu for gpu in gpus if gpu.pci_bus and _address_matches(gpu.pci_bus, name))
-    return tuple(gpu for gpu in gpus if _UUID_PREFIX_PATTERN.match(name) and gpu.uuid.lower().startswith(name.lower()))
+    if identifier.isdecimal() and identifier.isascii() and len(identifier) < _TOO_MANY_INDEX_DIGITS:
+        return tuple(gpu for gpu in gpus if gpu.index == int(identifier))
+    if _PCI_ADDRESS_PATTERN.fullmatch(identifier):
+        return tuple(gpu for gpu in gpus if gpu.pci_bus and _address_matches(gpu.pci_bus, identifier))
+    return tuple(
+        gpu
+        for gpu in gpus
+        if _UUID_PREFIX_PATTERN.match(identifier) and gpu.uuid.lower().startswith(identifier.lower())
+    )
 
 
-def _address_matches(address: str, name: str) -> bool:
+def _address_matches(address: str, named_address: str) -> bool:
     """Return whether a PCI address matches a name whose domain may be shorter or missing."""
-    (domain, _, device), (named_domain, colon, named_device) = _split_address(address), _split_address(name)
+    (domain, _, device), (named_domain, colon, named_device) = _split_address(address), _split_address(named_address)
     return device == named_device and (not colon or domain == named_domain)
 
 

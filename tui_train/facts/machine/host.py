@@ -19,7 +19,7 @@ def read_host() -> Machine:
     return Machine(
         hostname=as_valid_utf8(platform.node()),
         kernel=as_valid_utf8(platform.release()),
-        cpu_name=cpu_name(),
+        cpu_name=read_cpu_name(),
         cpu_count=count_usable_cpus(limits.cpus),
         memory_total=least_known(total, limits.memory),
         memory_available=least_known(available, limits.memory_free),
@@ -44,9 +44,9 @@ def count_usable_cpus(cpu_quota: float | None) -> int:
     return count if cpu_quota is None else max(1, min(count, math.ceil(cpu_quota)))
 
 
-def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def read_cpu_name(cpuinfo_file: Path = Path("/proc/cpuinfo")) -> str:
     """Return the model name of the CPU, or the architecture if there is none, as on most ARM CPUs."""
-    for line in (read_text(cpuinfo) or "").splitlines():
+    for line in (read_text(cpuinfo_file) or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
             return value.strip()

@@ -85,15 +85,15 @@ def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBui
     return TorchBuild(f"{_WHEEL_INDEX_URL}{tag}" if tag else "", why, version, architectures)
 
 
-def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, versions: Sequence[int]) -> NoReturn:
-    """Raise Unavailable for cards that no build supports with this driver; `versions` of CUDA are those that could."""
+def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, cuda_versions: Sequence[int]) -> NoReturn:
+    """Raise Unavailable for cards that no build supports with this driver; `cuda_versions` are those that could."""
     capabilities, numbers = (
         visible(" and ".join(dict.fromkeys(cards))),
         {capability_number(name) or 0 for name in cards},
     )
-    if versions:
+    if cuda_versions:
         needed = max(
-            _MIN_DRIVER_BY_CUDA[min(versions)],
+            _MIN_DRIVER_BY_CUDA[min(cuda_versions)],
             *(_MIN_DRIVER_BY_CAPABILITY.get(name.partition(".")[0], 0) for name in cards),
         )
         old = visible(str(driver_cuda))

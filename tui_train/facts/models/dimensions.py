@@ -128,7 +128,7 @@ def _load_model_tables() -> _ModelTables:
     return msgspec.toml.decode(text, type=prepared_type(_ModelTables))
 
 
-def layer_structures() -> dict[str, dict[str, Any]]:
+def layer_structure_by_type() -> dict[str, dict[str, Any]]:
     """Return the structure of the layers of each known type."""
     return _load_model_tables().types
 

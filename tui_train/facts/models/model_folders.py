@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, json_table, prepared_type, read_bytes
 from tui_train.base.text import visible
-from tui_train.facts.models.dimensions import Dimensions, layer_structures
+from tui_train.facts.models.dimensions import Dimensions, layer_structure_by_type
 from tui_train.facts.models.safetensors import read_tensors
 
 _MAX_CONFIG_BYTES = 2**20
@@ -82,7 +82,7 @@ def token_limit(config: dict[str, Any]) -> int:
 def parse_dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
     """Return the shape in a config.json; ValueError for an unknown type or an invalid number."""
     kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in layer_structures():
+    if not isinstance(kind, str) or kind not in layer_structure_by_type():
         raise ValueError(f"unknown model type {kind}")
     if "quantization_config" in config:
         raise ValueError("this quantization is not modelled")
@@ -99,7 +99,7 @@ def parse_dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
     if not hidden or not heads or not layers or not vocab:
         raise ValueError("it lacks layers, heads, hidden size or vocabulary")
     values: dict[str, Any] = {
-        **layer_structures()[kind],
+        **layer_structure_by_type()[kind],
         "name": name,
         "type": kind,
         "layers": layers,

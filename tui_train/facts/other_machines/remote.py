@@ -60,10 +60,10 @@ class Survey(msgspec.Struct, kw_only=True):
     @property
     def documents(self) -> dict[str, YamlDocument]:
         """The files, parsed as YAML."""
-        return {path: _parse_document(text) for path, text in self.files.items()}
+        return {path: _parse_base64_document(text) for path, text in self.files.items()}
 
 
-def _parse_document(text: str | None) -> YamlDocument:
+def _parse_base64_document(text: str | None) -> YamlDocument:
     """Return the content of a file that a host sent in base64."""
     try:
         return yaml_documents.parse_document(base64.b64decode(text or "-", validate=True))
@@ -71,7 +71,7 @@ def _parse_document(text: str | None) -> YamlDocument:
         return YamlDocument(problem="it cannot be read on that host")
 
 
-def _parse_source(text: str | None) -> ScriptSource:
+def _parse_base64_source(text: str | None) -> ScriptSource:
     """Return the facts of a script that a host sent in base64; its imports are not read."""
     try:
         return script_source.parse_source(base64.b64decode(text or "-", validate=True))
@@ -101,7 +101,7 @@ def read_planning_facts(
         unwritable=host_survey.closed,
         free=host_survey.free,
         documents={path: document for path, document in host_survey.documents.items() if path != script},
-        sources={script: _parse_source(host_survey.files.get(script))} if script else {},
+        sources={script: _parse_base64_source(host_survey.files.get(script))} if script else {},
         accelerate_config=host_survey.accelerate_config,
         hub=host_survey.hub,
         other_machine=host,
